@@ -1,0 +1,52 @@
+# The contributor's interface. Needs python3 (3.11 or newer), make and git; everything else is fetched into .venv/.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+# Everything installed is newer than what asked for it: set-up runs again only when pyproject.toml changes.
+READY  := $(VENV)/.ready
+# `make test PYTEST="-k payroll -x"` passes more words to pytest.
+PYTEST ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test test-long test-mutants bench wheel clean
+
+help: ## say what there is to make
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(READY) ## fetch what is needed; leaves .venv/bin/wakeful
+
+run: $(READY) ## start the daemon here, on sessions.d/, in the foreground
+	@exec $(BIN)/wakeful daemon --specs sessions.d --state .wakeful
+
+test: $(READY) ## the whole suite, within five minutes
+	$(BIN)/python -m pytest -n 2 --dist worksteal $(PYTEST)
+
+test-long: $(READY) ## the tests that take longer
+	$(BIN)/python -m pytest -m long $(PYTEST)
+
+test-mutants: $(READY) ## break each rule on purpose; the suite must notice
+	$(BIN)/python tests/mutants/run.py
+
+bench: $(READY) ## measure, side by side with the alternatives
+	$(BIN)/python bench/run.py
+
+wheel: $(READY) ## build dist/wakeful-*.whl
+	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+
+# .wakeful/ is a log, not a by-product: nothing here removes it.
+clean: ## remove what setup, builds and tests made; .wakeful/ stays
+	rm -rf $(VENV) build dist .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -not -path './.wakeful/*' -prune -exec rm -rf {} +
+
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "wakeful needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>&1)." >&2; \
+	  echo "Name another one:  make setup PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	  echo "'$(PYTHON)' cannot make virtual environments: its modules venv and ensurepip are missing." >&2; \
+	  echo "Debian and Ubuntu keep them in a package of their own:  apt install python3-venv" >&2; exit 1; }
+	@echo "setting up $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	@touch $@
