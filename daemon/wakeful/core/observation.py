@@ -1,0 +1,139 @@
+"""What the outside world reported: unrecorded, may repeat, carries its moment.
+
+Sources, runners and the API build these; `decide` is their only reader. Nothing here was
+written down yet: an observation that changes nothing leaves no trace.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from wakeful.core.spec import SessionSpec, Settings
+
+ChangeWord = Literal["added", "modified", "removed"]
+
+
+class Moment(Struct, frozen=True):
+    """Wall time in microseconds UTC and monotonic seconds, read once per observation by the reactor."""
+
+    wall: int
+    mono: float
+
+
+class PathChange(Struct, frozen=True):
+    """One path between two looks: entry digests before and after, None where it did not exist."""
+
+    path: str
+    before: str | None
+    after: str | None
+
+    @property
+    def change(self) -> ChangeWord:
+        if self.before is None:
+            return "added"
+        return "removed" if self.after is None else "modified"
+
+
+class LookResult(Struct, frozen=True, kw_only=True):
+    """What a source found at a target.
+
+    `version` None means unknown: not a version, and not "deleted" (rule 5); `problem` says why.
+    `previous` is the version the `changes` start from, None where the delta is unknowable.
+    `stamp` changes whenever any matched path's stat key changed, even if the content is equal
+    again (rule 17). `is_unstable` says the content moved while it was read (rule 12): the target stays dirty.
+    """
+
+    target: str
+    generation: int
+    version: str | None
+    problem: str | None = None
+    previous: str | None = None
+    changes: tuple[PathChange, ...] = ()
+    stamp: str = ""
+    is_unstable: bool = False
+    is_absent: bool = False
+    # Why a look must wait (`git rebase`), or None.
+    held: str | None = None
+    # How the target is watched when not by events: `polling: watch limit reached`, or None.
+    degraded: str | None = None
+    # each_commit only: the base it was asked from, and the commits after it, oldest first.
+    base: str | None = None
+    pending: tuple[str, ...] = ()
+    # commits only: what git knows of the new version, for causes and `why`.
+    commits: tuple[str, ...] = ()
+    # Other targets whose paths this look found changed (rule 10).
+    also_dirty: tuple[str, ...] = ()
+
+
+class DaemonStarted(Struct, frozen=True, kw_only=True):
+    incarnation: str
+    settings: Settings
+
+
+class Declaration(Struct, frozen=True):
+    spec: SessionSpec
+    text_digest: str
+
+
+class SpecsRead(Struct, frozen=True, kw_only=True):
+    """One batch of `sessions.d/` (rule 26): what is new or changed, what vanished, what could not be read."""
+
+    declared: tuple[Declaration, ...] = ()
+    removed: tuple[str, ...] = ()
+    refused: dict[str, str] = {}
+
+
+class SettingsRead(Struct, frozen=True):
+    settings: Settings
+
+
+class TargetsHinted(Struct, frozen=True):
+    """Something may have changed at these targets: look sooner."""
+
+    targets: tuple[str, ...]
+
+
+class TargetLooked(Struct, frozen=True):
+    result: LookResult
+
+
+class ClockTicked(Struct, frozen=True):
+    """A timer rang, or half a minute passed: compare what is due with the moment."""
+
+
+class Usage(Struct, frozen=True, kw_only=True):
+    cpu_seconds: float = 0.0
+    max_rss_bytes: int = 0
+    read_bytes: int = 0
+    written_bytes: int = 0
+    wall_seconds: float = 0.0
+
+
+class Output(Struct, frozen=True, kw_only=True):
+    """Where the run's output is kept: content addresses of the bounded head and tail, and the true count."""
+
+    head: str | None = None
+    tail: str | None = None
+    total_bytes: int = 0
+    kept_bytes: int = 0
+
+
+class ProcessEnded(Struct, frozen=True, kw_only=True):
+    """A run's process tree is gone. `problem` is set when it never started or ran out of time."""
+
+    session: str
+    run_id: str
+    exit_code: int | None = None
+    signal: int | None = None
+    problem: str | None = None
+    usage: Usage = Usage()
+    output: Output = Output()
+
+
+class RunRecovered(Struct, frozen=True, kw_only=True):
+    """Nothing of a run of an earlier incarnation is alive any more."""
+
+    session: str
+    run_id: str

@@ -1,0 +1,250 @@
+"""A session's spec as frozen values: what `specs/` parses YAML into and the log stores.
+
+Built valid or not at all: whoever constructs one (specs/, or a test) has checked it. Durations
+are seconds, paths are text relative to `root` (or absolute), and nothing here knows YAML.
+A binding's `identity` says what it is, not what it is called (semantics.md, rule 8).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+Access = Literal["read", "write", "both"]
+Compare = Literal["content", "stat", "names"]
+Missing = Literal["run", "wait"]
+CatchUp = Literal["once", "none", "all"]
+Overlap = Literal["queue_one", "skip", "replace"]
+When = Literal["any", "all", "changed"]
+First = Literal["run", "adopt"]
+
+DEFAULT_SETTLE_SECONDS = 0.1
+DEFAULT_EXCLUDES = (".git", "__pycache__", "node_modules", ".venv", "*.swp", "*~", ".~lock.*#", "~$*", "*.tmp")
+# Names the core gives to causes and bindings of its own; a spec may not use them.
+RESERVED_BINDINGS = ("spec", "program", "first", "activation", "mailbox")
+
+
+class Binding(Struct, frozen=True, kw_only=True):
+    """What every kind has. `wake` is already resolved: the parser knows each kind's default."""
+
+    name: str
+    wake: bool = True
+    stale_allowed: bool = False
+    settle_seconds: float = DEFAULT_SETTLE_SECONDS
+    settle_max_seconds: float = 2.0
+
+
+class FileBinding(Binding, frozen=True, kw_only=True, tag_field="kind", tag="file"):
+    """Paths that match a pattern: `**` crosses folders, `*` and `?` do not."""
+
+    pattern: str
+    access: Access = "read"
+    exclude: tuple[str, ...] = ()
+    compare: Compare = "content"
+    missing: Missing = "run"
+
+    @property
+    def identity(self) -> str:
+        return " ".join(("file", self.pattern, self.compare, *(f"!{text}" for text in self.exclude)))
+
+
+class CommitsBinding(Binding, frozen=True, kw_only=True, tag_field="kind", tag="commits"):
+    """The tree of branch:path. `branch` None is HEAD, `repo` None the one around root."""
+
+    path: str
+    repo: str | None = None
+    branch: str | None = None
+    each_commit: bool = False
+    export: bool = False
+
+    @property
+    def identity(self) -> str:
+        mode = "each" if self.each_commit else "tree"
+        return f"commits {self.repo or '.'} {self.branch or 'HEAD'}:{self.path} {mode}"
+
+
+class CronBinding(Binding, frozen=True, kw_only=True, tag_field="kind", tag="cron"):
+    """Slots of a cron expression in a time zone; `jitter_seconds` shifts them, stable per session."""
+
+    expression: str
+    timezone: str
+    catch_up: CatchUp = "once"
+    catch_up_window_seconds: float = 7 * 86400.0
+    overlap: Overlap = "queue_one"
+    jitter_seconds: float = 0.0
+
+    @property
+    def identity(self) -> str:
+        return f"cron {self.expression} {self.timezone}"
+
+
+class EveryBinding(Binding, frozen=True, kw_only=True, tag_field="kind", tag="every"):
+    """Slots at multiples of a period since the epoch of 1970, so that they survive restarts."""
+
+    period_seconds: float
+    catch_up: CatchUp = "once"
+    catch_up_window_seconds: float = 7 * 86400.0
+    overlap: Overlap = "queue_one"
+    jitter_seconds: float = 0.0
+
+    @property
+    def identity(self) -> str:
+        return f"every {self.period_seconds:g}s"
+
+
+class MessageBinding(Binding, frozen=True, kw_only=True, tag_field="kind", tag="message"):
+    """The session's own mailbox."""
+
+    @property
+    def identity(self) -> str:
+        return "message"
+
+
+class SessionBinding(Binding, frozen=True, kw_only=True, tag_field="kind", tag="session"):
+    """Another session's last successful run."""
+
+    session: str
+
+    @property
+    def identity(self) -> str:
+        return f"session {self.session}"
+
+
+class ProbeBinding(Binding, frozen=True, kw_only=True, tag_field="kind", tag="probe"):
+    """A command whose standard output is the version."""
+
+    argv: tuple[str, ...]
+    check_every_seconds: float = 300.0
+    timeout_seconds: float = 30.0
+
+    @property
+    def identity(self) -> str:
+        return "probe " + msgspec.json.encode(self.argv).decode()
+
+
+class ServiceBinding(Binding, frozen=True, kw_only=True, tag_field="kind", tag="service"):
+    """A condition: while the service is down the session sleeps. Never a cause."""
+
+    url: str
+    check_every_seconds: float = 30.0
+    timeout_seconds: float = 5.0
+
+    @property
+    def identity(self) -> str:
+        return f"service {self.url}"
+
+
+AnyBinding = (
+    FileBinding
+    | CommitsBinding
+    | CronBinding
+    | EveryBinding
+    | MessageBinding
+    | SessionBinding
+    | ProbeBinding
+    | ServiceBinding
+)
+ClockBinding = CronBinding | EveryBinding
+
+
+class RunSpec(Struct, frozen=True, kw_only=True):
+    """What both kinds of command share."""
+
+    cwd: str | None = None
+    env: dict[str, str] = {}
+    timeout_seconds: float = 3600.0
+    grace_seconds: float = 10.0
+    retries: int = 2
+    check: tuple[str, ...] | None = None
+
+
+class CommandRun(RunSpec, frozen=True, kw_only=True, tag_field="kind", tag="command"):
+    """argv, never a shell string."""
+
+    argv: tuple[str, ...]
+
+
+class ScriptRun(RunSpec, frozen=True, kw_only=True, tag_field="kind", tag="script"):
+    """Several lines for `sh -eu`; values reach it only through the environment."""
+
+    text: str
+
+
+class Window(Struct, frozen=True):
+    """Minutes of the day in a time zone; `end` before `start` crosses midnight."""
+
+    start_minute: int
+    end_minute: int
+    timezone: str
+
+
+class SessionSpec(Struct, frozen=True, kw_only=True):
+    """One session as declared. `root` is absolute; everything else may be moved with the project."""
+
+    name: str
+    root: str
+    agent: str | None = None
+    objective: str | None = None
+    priority: int = 50
+    tags: tuple[str, ...] = ()
+    enabled: bool = True
+    bindings: tuple[AnyBinding, ...] = ()
+    when: When = "any"
+    pace_seconds: float = 0.0
+    window: Window | None = None
+    first: First | None = None
+    run: CommandRun | ScriptRun | None = None
+    conversation: Literal["fresh", "continue"] = "fresh"
+    pool: str | None = None
+    # The script inside root that `command` names: an implied waking binding (specs.md).
+    program: str | None = None
+
+    def binding(self, name: str) -> AnyBinding | None:
+        return next((binding for binding in self.bindings if binding.name == name), None)
+
+    @property
+    def files(self) -> tuple[FileBinding, ...]:
+        return tuple(binding for binding in self.bindings if isinstance(binding, FileBinding))
+
+    @property
+    def written_patterns(self) -> tuple[str, ...]:
+        return tuple(binding.pattern for binding in self.files if binding.access != "read")
+
+
+def digest_noticed(spec: SessionSpec) -> str:
+    """The `spec` version: what a run can notice (rule 9), and nothing that is only timing or order."""
+    run = spec.run
+    noticed = {
+        "agent": spec.agent,
+        "objective": spec.objective,
+        "bindings": sorted(
+            (binding.name, binding.identity, getattr(binding, "access", "read"), binding.wake)
+            for binding in spec.bindings
+        ),
+        "run": None
+        if run is None
+        else {
+            "what": list(run.argv) if isinstance(run, CommandRun) else run.text,
+            "cwd": run.cwd,
+            "env": sorted(run.env.items()),
+            "check": run.check,
+        },
+        "conversation": spec.conversation,
+    }
+    return hashlib.blake2b(msgspec.json.encode(noticed), digest_size=16).hexdigest()
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """`wakeful.yaml`: the daemon's own settings, every key resolved to its default."""
+
+    concurrency: int = 2
+    agent_concurrency: int = 2
+    pools: dict[str, int] = {}
+    loop_depth: int = 8
+    stop_grace_seconds: float = 30.0
+    hints: Literal["auto", "inotify", "watchfiles", "poll"] = "auto"
+    output_limit_bytes: int = 2 * 1024 * 1024
+    message_limit_bytes: int = 256 * 1024

@@ -1,0 +1,115 @@
+"""What sources look at: a binding resolved against its root, with the session's own writes hidden.
+
+The core names targets in `Look` actions and knows them by `key`; sources know how to look. Two
+bindings with the same key share one look. Ordered kinds that live in the log (cron, mailbox,
+sessions, activations) have no target: the core knows their positions itself.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from wakeful.core.spec import (
+    AnyBinding,
+    CommitsBinding,
+    Compare,
+    FileBinding,
+    ProbeBinding,
+    ServiceBinding,
+    SessionSpec,
+)
+
+
+class FileTarget(Struct, frozen=True, kw_only=True, tag=True):
+    """Paths under root. `hidden` are the patterns the session itself writes (rule 7)."""
+
+    key: str
+    root: str
+    pattern: str
+    exclude: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
+    compare: Compare = "content"
+    settle_seconds: float = 0.1
+    settle_max_seconds: float = 2.0
+
+
+class CommitsTarget(Struct, frozen=True, kw_only=True, tag=True):
+    key: str
+    root: str
+    path: str
+    repo: str | None = None
+    branch: str | None = None
+    each_commit: bool = False
+    settle_seconds: float = 0.1
+    settle_max_seconds: float = 2.0
+
+
+class ProbeTarget(Struct, frozen=True, kw_only=True, tag=True):
+    key: str
+    root: str
+    argv: tuple[str, ...]
+    check_every_seconds: float
+    timeout_seconds: float
+    settle_seconds: float = 0.0
+    settle_max_seconds: float = 0.0
+
+
+class ServiceTarget(Struct, frozen=True, kw_only=True, tag=True):
+    key: str
+    url: str
+    check_every_seconds: float
+    timeout_seconds: float
+    settle_seconds: float = 0.0
+    settle_max_seconds: float = 0.0
+
+
+Target = FileTarget | CommitsTarget | ProbeTarget | ServiceTarget
+
+
+def target_of(spec: SessionSpec, binding: AnyBinding) -> Target | None:
+    """The outside thing this binding looks at, or None where the core itself knows the version."""
+    settle = {"settle_seconds": binding.settle_seconds, "settle_max_seconds": binding.settle_max_seconds}
+    match binding:
+        case FileBinding():
+            # Hiding only what can overlap keeps equal bindings of different sessions shareable.
+            hidden = () if binding.access == "write" else spec.written_patterns
+            key = "\x1f".join(
+                ("file", spec.root, binding.identity, ",".join(hidden), f"{binding.settle_seconds:g}/{binding.settle_max_seconds:g}")
+            )
+            return FileTarget(
+                key=key,
+                root=spec.root,
+                pattern=binding.pattern,
+                exclude=binding.exclude,
+                hidden=hidden,
+                compare=binding.compare,
+                **settle,
+            )
+        case CommitsBinding():
+            owner = spec.name if binding.each_commit else ""
+            return CommitsTarget(
+                key="\x1f".join(("commits", spec.root, binding.identity, owner)),
+                root=spec.root,
+                path=binding.path,
+                repo=binding.repo,
+                branch=binding.branch,
+                each_commit=binding.each_commit,
+                **settle,
+            )
+        case ProbeBinding():
+            return ProbeTarget(
+                key="\x1f".join(("probe", spec.root, spec.name, binding.identity)),
+                root=spec.root,
+                argv=binding.argv,
+                check_every_seconds=binding.check_every_seconds,
+                timeout_seconds=binding.timeout_seconds,
+            )
+        case ServiceBinding():
+            return ServiceTarget(
+                key="\x1f".join(("service", binding.url, f"{binding.check_every_seconds:g}/{binding.timeout_seconds:g}")),
+                url=binding.url,
+                check_every_seconds=binding.check_every_seconds,
+                timeout_seconds=binding.timeout_seconds,
+            )
+        case _:
+            return None

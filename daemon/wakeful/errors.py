@@ -1,0 +1,30 @@
+"""The one tree of errors, branched by who must act.
+
+A message says where, what was found, what was expected and what to do. Expected endings
+(a run that fails, a change that is undone) are outcomes in the log, never exceptions.
+Every package may add leaves; nobody raises the branches themselves without words.
+"""
+
+
+class WakefulError(Exception):
+    """Anything this program reports in words rather than as a traceback."""
+
+
+class SpecError(WakefulError):
+    """The author of a spec must act: a key, a value, a cycle."""
+
+
+class OperatorError(WakefulError):
+    """Whoever runs the daemon must act: disk, permissions, versions, a second daemon."""
+
+
+class CallerError(WakefulError):
+    """Whoever called must act: an unknown name, a call that makes no sense now."""
+
+
+class UnknownSession(CallerError):
+    """The name belongs to no session."""
+
+
+class InternalError(WakefulError):
+    """We must act: this is a defect of wakeful, and stopping is safer than going on."""
