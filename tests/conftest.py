@@ -1,0 +1,39 @@
+"""What every test gets: an environment in which the machine it runs on cannot be seen, and nothing of it can be changed."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# A shared machine stalls for longer than any fixed deadline: slowness is measured by bench/, never by a test.
+settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+settings.load_profile("suite")
+
+# What would lead a test to the person's own daemon, specs, state or git identity, or a run to believe systemd started it.
+_PERSONAL = (
+    "WAKEFUL_SPECS", "WAKEFUL_STATE", "WAKEFUL_SOCKET", "WAKEFUL_HTTP",
+    "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "INVOCATION_ID", "JOURNAL_STREAM",
+    "STATE_DIRECTORY", "RUNTIME_DIRECTORY", "CREDENTIALS_DIRECTORY",
+    "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_CEILING_DIRECTORIES",
+)  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def private_environment(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give each test a HOME of its own, so that it finds and leaves nothing of the person who runs it."""
+    home = tmp_path_factory.mktemp("home")
+    for name in _PERSONAL:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(home))
+    for name, folder in (("CONFIG", ".config"), ("STATE", ".local/state"), ("CACHE", ".cache"), ("DATA", ".local/share")):
+        monkeypatch.setenv(f"XDG_{name}_HOME", str(home / folder))
+    runtime = home / "run"
+    runtime.mkdir(mode=0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+    # A repository made by a test must not depend on the person's ~/.gitconfig or the machine's /etc/gitconfig.
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+    for role in ("AUTHOR", "COMMITTER"):
+        monkeypatch.setenv(f"GIT_{role}_NAME", "Test Person")
+        monkeypatch.setenv(f"GIT_{role}_EMAIL", "person@example.invalid")
+    return home
