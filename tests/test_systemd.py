@@ -1,0 +1,151 @@
+"""The shipped units, judged by systemd itself: they parse, they are hardened, and they promise what the daemon keeps.
+
+A unit names the place where people install the command; each test first points a copy of it at this environment's own,
+because `systemd-analyze verify` refuses a program that is not there.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+UNITS = Path(__file__).parent.parent / "systemd"
+USER_UNIT = UNITS / "wakeful.service"
+SYSTEM_UNIT = UNITS / "wakeful@.service"
+WAKEFUL = Path(sys.executable).with_name("wakeful")
+
+# An account of every Linux system; an instance is judged rather than the template, so that User= is not empty.
+INSTANCE = "wakeful@daemon.service"
+STOP_GRACE_SECONDS = 30
+EXPOSURE_BAR_TENTHS = 35
+NOBODY = 65534
+
+needs_systemd_analyze = pytest.mark.skipif(
+    shutil.which("systemd-analyze") is None,
+    reason="SYSTEMD UNITS NOT CHECKED: systemd-analyze is not on this machine (Debian and Ubuntu: apt install systemd)",
+)
+
+# Needs CAP_SETPCAP or a mount namespace: a person's service manager has neither, and the unit would die with
+# 218/CAPABILITIES or 226/NAMESPACE (systemd 252 sets them up for a user only together with PrivateUsers=).
+PRIVILEGED_KEYS = {
+    "CapabilityBoundingSet", "ProtectSystem", "ProtectKernelTunables", "ProtectKernelModules", "ProtectKernelLogs",
+    "ProtectClock", "ProtectHostname", "PrivateMounts", "DevicePolicy",
+}  # fmt: skip
+# Inherited by every run, and each of these ends real programs: JIT compilers, browsers, bubblewrap, GPU users.
+BREAKING_KEYS = {
+    "MemoryDenyWriteExecute", "RestrictNamespaces", "PrivateUsers", "ProtectHome", "ProtectProc", "ProcSubset",
+    "PrivateDevices", "PrivateTmp", "PrivateNetwork", "IPAddressDeny",
+}  # fmt: skip
+
+
+def read_unit(path: Path) -> dict[str, str]:
+    """Read the settings of a unit, all sections together: no key occurs in two of them."""
+    lines = (line.strip() for line in path.read_text().splitlines())
+    return dict(line.split("=", 1) for line in lines if line and line[0] not in "#[")
+
+
+def seconds_of(span: str) -> int:
+    """Read the two forms of a time span that the units use."""
+    amount, unit = re.fullmatch(r"(\d+)(s|min)", span).groups()
+    return int(amount) * {"s": 1, "min": 60}[unit]
+
+
+def render(unit: Path, name: str, folder: Path, program: Path = WAKEFUL) -> Path:
+    """Copy `unit` as `name`, with `program` in the place of the one people install."""
+    rendered = folder / name
+    text, count = re.subn(r"(?m)^ExecStart=\S+", lambda _: f"ExecStart={program}", unit.read_text())
+    assert count == 1, f"{unit} must have exactly one ExecStart="
+    rendered.write_text(text)
+    return rendered
+
+
+def analyze(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["systemd-analyze", *words], capture_output=True, text=True, timeout=60)
+
+
+@needs_systemd_analyze
+def test_the_system_unit_verifies(tmp_path: Path) -> None:
+    """systemd accepts every line of the system's unit, without a warning."""
+    verdict = analyze("verify", "--man=no", render(SYSTEM_UNIT, INSTANCE, tmp_path))
+    assert (verdict.returncode, verdict.stdout, verdict.stderr) == (0, "", "")
+
+
+@needs_systemd_analyze
+def test_the_user_unit_verifies(tmp_path: Path) -> None:
+    """A person's service manager accepts every line of the user's unit, without a warning."""
+    verdict = analyze("verify", "--user", "--man=no", render(USER_UNIT, "wakeful.service", tmp_path))
+    assert (verdict.returncode, verdict.stdout, verdict.stderr) == (0, "", "")
+
+
+@needs_systemd_analyze
+@pytest.mark.parametrize("damage", ["a missing program", "an unknown key"])
+def test_verify_would_notice(damage: str, tmp_path: Path) -> None:
+    """The judge is awake: a missing program and a misspelt key are refused on this machine."""
+    program = tmp_path / "absent" if damage == "a missing program" else WAKEFUL
+    unit = render(SYSTEM_UNIT, INSTANCE, tmp_path, program)
+    if damage == "an unknown key":
+        unit.write_text(unit.read_text().replace("RestartSec=", "RestartSecs="))
+    verdict = analyze("verify", "--man=no", unit)
+    assert verdict.returncode != 0 or "RestartSecs" in verdict.stderr, verdict
+
+
+@needs_systemd_analyze
+def test_the_system_unit_is_hardened(tmp_path: Path) -> None:
+    """The system's unit is rated 3.5 or better by systemd, although people's own programs run inside it."""
+    unit = render(SYSTEM_UNIT, INSTANCE, tmp_path)
+    verdict = analyze("security", "--offline=yes", "--no-pager", f"--threshold={EXPOSURE_BAR_TENTHS}", unit)
+    assert verdict.returncode == 0, verdict.stdout.splitlines()[-1:] + [verdict.stderr]
+
+
+@pytest.mark.parametrize("unit", [USER_UNIT, SYSTEM_UNIT], ids=lambda path: path.name)
+def test_hardening_breaks_no_run(unit: Path) -> None:
+    """Neither unit sets what would end a run's JIT, browser, sandbox or GPU program."""
+    assert BREAKING_KEYS.isdisjoint(read_unit(unit))
+
+
+def test_the_user_unit_asks_for_no_privilege() -> None:
+    """The user's unit sets nothing that a person's service manager is not allowed to set up."""
+    assert PRIVILEGED_KEYS.isdisjoint(read_unit(USER_UNIT))
+
+
+def test_both_units_keep_the_same_life() -> None:
+    """Starting, stopping, reloading, restarting and watching are the same for a person and for the system."""
+    user, system = read_unit(USER_UNIT), read_unit(SYSTEM_UNIT)
+    own = {"Description", "ConditionUser", "User", "ExecCondition", "ExecStart", "WorkingDirectory", "RemoveIPC", "WantedBy"}
+    folders = {key for key in system if "Directory" in key}
+    differing = {key for key in user.keys() | system.keys() if user.get(key) != system.get(key)}
+    assert differing - own - folders - PRIVILEGED_KEYS == set()
+
+
+def test_the_life_is_the_one_the_daemon_keeps() -> None:
+    """systemd waits for the first look, lets runs finish, restarts for ever with a pause, and survives a run's hunger."""
+    unit = read_unit(SYSTEM_UNIT)
+    assert unit["Type"] == "notify"
+    assert seconds_of(unit["WatchdogSec"]) > 0
+    assert seconds_of(unit["TimeoutStopSec"]) > STOP_GRACE_SECONDS
+    assert unit["KillMode"] == "mixed"
+    assert (unit["Restart"], unit["StartLimitIntervalSec"]) == ("always", "0")
+    assert seconds_of(unit["RestartSec"]) >= 1
+    assert unit["OOMPolicy"] == "continue"
+    assert unit["ExecReload"] == "/bin/kill -HUP $MAINPID"
+
+
+def test_the_system_unit_refuses_root() -> None:
+    """wakeful@root is turned away with a sentence, and any other account is let in."""
+    condition = read_unit(SYSTEM_UNIT)["ExecCondition"]
+    script = re.fullmatch(r"/bin/sh -c '(.*)'", condition).group(1).replace("$$", "$")
+
+    def ask(**account: int) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(["/bin/sh", "-c", script], capture_output=True, text=True, timeout=10, cwd="/", **account)
+
+    assert read_unit(SYSTEM_UNIT)["User"] == "%i"
+    if os.getuid() != 0:
+        assert ask().returncode == 0
+        return
+    refused = ask()
+    assert refused.returncode == 1 and "does not run as root" in refused.stderr
+    assert ask(user=NOBODY, group=NOBODY).returncode == 0
