@@ -1,0 +1,260 @@
+"""The house of the code, kept by a machine: which layer may import which, what things may be called, how long they may get.
+
+Reads the source with `ast` and imports none of it, so it judges a module that cannot even be loaded. The rules are tables
+below: a change of the architecture begins there, or it is a mistake.
+"""
+
+import ast
+import functools
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parent.parent / "daemon"
+PACKAGE = SOURCE / "wakeful"
+
+# Layer -> the layers it may import, besides itself, the package's own __init__ (the version) and the errors.
+# A layer is a sub-package or a module of the package; one that is not named here is refused until it is.
+LAYERS: dict[str, set[str]] = {
+    # Pure values and functions: no I/O, no clock, nothing of ours.
+    "core": set(),
+    # Text to values.
+    "specs": {"core"},
+    "settings": {"core", "specs"},
+    # The edges know the core and themselves, never each other.
+    "eventlog": {"core"},
+    "sources": {"core"},
+    "runners": {"core"},
+    # State to what people see.
+    "views": {"core"},
+    # The loop speaks to the edges through their contracts, which it is handed.
+    "reactor": {"core", "eventlog", "sources", "runners"},
+    "api": {"core", "views", "reactor", "specs", "settings", "eventlog"},
+    # The only place that constructs edges.
+    "wiring": {"core", "specs", "settings", "eventlog", "sources", "runners", "views", "reactor", "api"},
+    "cli": {"core", "specs", "settings", "views", "wiring"},
+    "__main__": {"cli"},
+}
+EDGES = ("eventlog", "sources", "runners")
+# What an edge shows to those who do not construct it: the port, as values and protocols.
+CONTRACT = "contract"
+CONSTRUCTS_EDGES = {"wiring"}
+
+# The core reads no clock, draws no lots and touches no file: all of that arrives in observations.
+FORBIDDEN_IN_CORE = {
+    "asyncio", "multiprocessing", "os", "random", "secrets", "shutil", "signal", "socket", "sqlite3", "subprocess", "tempfile",
+    "threading", "time", "uuid", "apscheduler", "apsw", "asyncinotify", "click", "psutil", "pydantic", "rich", "starlette",
+    "uvicorn", "watchfiles", "yaml",
+}  # fmt: skip
+
+# One word per concept; these are the words of other tools for ours.
+UNUSED_WORDS = {"job", "task", "worker", "manager", "thread", "chat", "util", "helper"}
+UNUSED_AS_CLASS = "context"
+LONGEST_FILE_LINES = 700
+LONGEST_FUNCTION_LINES = 100
+
+
+@dataclass(frozen=True)
+class Import:
+    """One import of our own package: where it stands, what it names, and whether it hides inside a function."""
+
+    where: str
+    layer: str
+    target: tuple[str, ...]
+    is_hidden: bool
+    is_for_types: bool
+
+
+@functools.cache
+def sources() -> dict[Path, ast.Module]:
+    return {path: ast.parse(path.read_text(), str(path)) for path in sorted(PACKAGE.rglob("*.py"))}
+
+
+def place(path: Path, node: ast.AST) -> str:
+    return f"{path.relative_to(SOURCE.parent)}:{getattr(node, 'lineno', 1)}"
+
+
+def module_of(path: Path) -> tuple[str, ...]:
+    """Name a file as Python does: wakeful/core/__init__.py is ("wakeful", "core")."""
+    parts = path.relative_to(SOURCE).with_suffix("").parts
+    return parts[:-1] if parts[-1] == "__init__" else parts
+
+
+def layer_of(module: tuple[str, ...]) -> str:
+    """Name the layer a module belongs to; the package's own __init__ is the empty layer."""
+    return module[1] if len(module) > 1 else ""
+
+
+def is_module(parts: tuple[str, ...]) -> bool:
+    return SOURCE.joinpath(*parts).is_dir() or SOURCE.joinpath(*parts).with_suffix(".py").is_file()
+
+
+def named_modules(node: ast.Import | ast.ImportFrom, path: Path) -> Iterator[tuple[str, ...]]:
+    """Every module an import statement names; `from wakeful.core import plan` names wakeful.core.plan."""
+    if isinstance(node, ast.Import):
+        yield from (tuple(alias.name.split(".")) for alias in node.names)
+        return
+    base = tuple(node.module.split(".")) if node.module else ()
+    if node.level:
+        package = module_of(path) if path.name == "__init__.py" else module_of(path)[:-1]
+        base = package[: len(package) - node.level + 1] + base
+    for alias in node.names:
+        longer = (*base, alias.name)
+        yield longer if base[:1] == ("wakeful",) and is_module(longer) else base
+
+
+def walk_imports(node: ast.AST, is_hidden: bool = False, is_for_types: bool = False) -> Iterator[tuple[ast.AST, bool, bool]]:
+    for child in ast.iter_child_nodes(node):
+        match child:
+            case ast.Import() | ast.ImportFrom():
+                yield child, is_hidden, is_for_types
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
+                yield from walk_imports(child, True, is_for_types)
+            case ast.If(test=ast.Name(id="TYPE_CHECKING") | ast.Attribute(attr="TYPE_CHECKING")):
+                yield from walk_imports(child, is_hidden, True)
+            case _:
+                yield from walk_imports(child, is_hidden, is_for_types)
+
+
+def all_imports() -> Iterator[Import]:
+    for path, tree in sources().items():
+        for node, is_hidden, is_for_types in walk_imports(tree):
+            for target in named_modules(node, path):
+                yield Import(place(path, node), layer_of(module_of(path)), target, is_hidden, is_for_types)
+
+
+def our_imports() -> Iterator[Import]:
+    return (found for found in all_imports() if found.target[0] == "wakeful")
+
+
+def words_of(name: str) -> set[str]:
+    """Split a name into its words, in the singular: `RunningTasks` and `running_tasks` both hold `task`."""
+    words = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)
+    return {word.lower().removesuffix("s") for word in words} | {word.lower() for word in words}
+
+
+def definitions() -> Iterator[tuple[Path, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef]]:
+    for path, tree in sources().items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                yield path, node
+
+
+def test_the_source_is_seen() -> None:
+    """The rules below judge the real package, not an empty folder."""
+    assert PACKAGE / "__init__.py" in sources()
+    assert PACKAGE / "core" / "__init__.py" in sources()
+    assert not (SOURCE / "__init__.py").exists(), "daemon/ is a source root: the import name `daemon` is another project's"
+
+
+def test_every_layer_is_known() -> None:
+    """A new module or sub-package says first, in the table above, what it may import."""
+    strangers = {layer_of(module_of(path)) for path in sources()} - LAYERS.keys() - {"", "errors"}
+    assert strangers == set()
+
+
+def test_imports_point_inward() -> None:
+    """No layer imports one that the table does not grant it."""
+    outward = [
+        f"{found.where}: {found.layer} imports {'.'.join(found.target)}"
+        for found in our_imports()
+        if layer_of(found.target) not in {"", "errors", found.layer} | LAYERS.get(found.layer, set())
+    ]
+    assert outward == []
+
+
+def test_the_errors_lean_on_nothing() -> None:
+    """The tree of errors imports nothing of ours: everything imports it."""
+    assert [found.where for found in our_imports() if found.layer in {"", "errors"}] == []
+
+
+def test_only_wiring_constructs_edges() -> None:
+    """Outside an edge and the wiring, only the edge's contract is known, so that each edge can be exchanged."""
+    reaching = [
+        f"{found.where}: {found.layer} reaches into {'.'.join(found.target)}"
+        for found in our_imports()
+        if layer_of(found.target) in EDGES
+        and found.layer not in CONSTRUCTS_EDGES | {layer_of(found.target)}
+        and found.target[2:] != (CONTRACT,)
+    ]
+    assert reaching == []
+
+
+def test_no_import_of_ours_hides_in_a_function() -> None:
+    """What a module needs of ours stands at its top, where the layers can be read."""
+    assert [found.where for found in our_imports() if found.is_hidden] == []
+
+
+def test_the_core_is_pure() -> None:
+    """The core imports no clock, no randomness, no I/O and no library of the edges."""
+    impure = [
+        f"{found.where}: {found.target[0]}"
+        for found in all_imports()
+        if found.layer == "core" and found.target[0] in FORBIDDEN_IN_CORE and not found.is_for_types
+    ]
+    assert impure == []
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    """Any module can be read after the ones it imports: the graph of modules has an order."""
+    graph: dict[tuple[str, ...], set[tuple[str, ...]]] = {module_of(path): set() for path in sources()}
+    for path, tree in sources().items():
+        for node, _, is_for_types in walk_imports(tree):
+            if not is_for_types:
+                graph[module_of(path)].update(name for name in named_modules(node, path) if name in graph)
+    for module, targets in graph.items():
+        targets.discard(module)
+    while leaves := {module for module, targets in graph.items() if not targets}:
+        graph = {module: targets - leaves for module, targets in graph.items() if module not in leaves}
+    assert sorted(".".join(module) for module in graph) == []
+
+
+def test_one_word_per_concept() -> None:
+    """No module, class or function is named with another tool's word for one of our concepts."""
+    wrong = [str(path.relative_to(SOURCE)) for path in sources() if UNUSED_WORDS & words_of(path.stem)]
+    wrong += [f"{place(path, node)}: {node.name}" for path, node in definitions() if UNUSED_WORDS & words_of(node.name)]
+    wrong += [
+        f"{place(path, node)}: {node.name}"
+        for path, node in definitions()
+        if isinstance(node, ast.ClassDef) and UNUSED_AS_CLASS in words_of(node.name)
+    ]
+    assert wrong == []
+
+
+def test_no_file_grows_too_long() -> None:
+    """A file that no longer fits one reading is two files."""
+    lengths = {str(path.relative_to(SOURCE)): len(path.read_text().splitlines()) for path in sources()}
+    assert {name: lines for name, lines in lengths.items() if lines > LONGEST_FILE_LINES} == {}
+
+
+def test_no_function_grows_too_long() -> None:
+    """A function that no longer fits one screen is two functions."""
+    too_long = [
+        f"{place(path, node)}: {node.name} has {node.end_lineno - node.lineno + 1} lines"
+        for path, node in definitions()
+        if not isinstance(node, ast.ClassDef) and node.end_lineno - node.lineno + 1 > LONGEST_FUNCTION_LINES
+    ]
+    assert too_long == []
+
+
+def test_every_module_opens_with_its_purpose() -> None:
+    """Each module says what it owns before its first line of code."""
+    silent = [str(path.relative_to(SOURCE)) for path, tree in sources().items() if tree.body and not ast.get_docstring(tree)]
+    assert silent == []
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("RunningTasks", {"running", "tasks", "task"}),
+        ("open_HTTPSocket", {"open", "http", "socket"}),
+        ("multitasking", {"multitasking"}),
+    ],
+)
+def test_names_are_split_into_words(name: str, words: set[str]) -> None:
+    """A forbidden word is found in both styles of names, and not inside a longer word."""
+    assert words <= words_of(name)
+    assert ("task" in words_of(name)) == (name == "RunningTasks")
