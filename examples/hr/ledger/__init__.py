@@ -1,0 +1,1 @@
+"""What the HR examples share: reading tables strictly, computing payslips, writing results whole."""
