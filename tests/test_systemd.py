@@ -29,16 +29,16 @@ needs_systemd_analyze = pytest.mark.skipif(
     reason="SYSTEMD UNITS NOT CHECKED: systemd-analyze is not on this machine (Debian and Ubuntu: apt install systemd)",
 )
 
-# Needs CAP_SETPCAP or a mount namespace: a person's service manager has neither, and the unit would die with
-# 218/CAPABILITIES or 226/NAMESPACE (systemd 252 sets them up for a user only together with PrivateUsers=).
+# Needs CAP_SETPCAP or a mount namespace, and a person's service manager has neither. Under systemd 252 the unit then ends
+# with 218/CAPABILITIES (the bounding set, ProtectClock, ProtectKernelLogs, ProtectKernelModules), or starts unprotected.
 PRIVILEGED_KEYS = {
     "CapabilityBoundingSet", "ProtectSystem", "ProtectKernelTunables", "ProtectKernelModules", "ProtectKernelLogs",
-    "ProtectClock", "ProtectHostname", "PrivateMounts", "DevicePolicy",
+    "ProtectClock", "ProtectHostname", "PrivateMounts",
 }  # fmt: skip
 # Inherited by every run, and each of these ends real programs: JIT compilers, browsers, bubblewrap, GPU users.
 BREAKING_KEYS = {
     "MemoryDenyWriteExecute", "RestrictNamespaces", "PrivateUsers", "ProtectHome", "ProtectProc", "ProcSubset",
-    "PrivateDevices", "PrivateTmp", "PrivateNetwork", "IPAddressDeny",
+    "PrivateDevices", "DevicePolicy", "PrivateTmp", "PrivateNetwork", "IPAddressDeny",
 }  # fmt: skip
 
 
