@@ -1,0 +1,77 @@
+"""What the reactor asks of a runner, and what a runner promises.
+
+`RunOrder` is everything one run needs, as a value: a runner reads no spec, no state and no log.
+The intention to run is durable before `start` is called; what happened comes back as exactly one
+`ProcessEnded` per started run, through the `report` given at construction, always on the loop and
+never from inside `start` or `stop`. Runners never decide: outcomes, retries and holds are the core's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Literal, Protocol
+
+from msgspec import Struct
+
+from wakeful.core.observation import ProcessEnded, RunRecovered, Usage
+
+# From weak to strong; a stronger stop replaces a weaker one, never the other way round (rule 23).
+StopWord = Literal["interrupt", "terminate", "kill"]
+Report = Callable[[ProcessEnded | RunRecovered], None]
+
+
+class RunOrder(Struct, frozen=True, kw_only=True):
+    """One run. Either `argv`, or `script`: text for `sh -eu`, handed over as a file and never interpolated."""
+
+    session: str
+    name: str
+    run: int
+    run_id: str
+    attempt: int = 0
+    argv: tuple[str, ...] = ()
+    script: str | None = None
+    root: str
+    cwd: str
+    env: dict[str, str] = {}
+    timeout_seconds: float
+    grace_seconds: float
+    check: tuple[str, ...] | None = None
+    # Kept between the runs of the session.
+    scratch: str
+    # Private to this run, removed after it.
+    folder: str
+    # The JSON document that WAKEFUL_CAUSES names.
+    causes: bytes
+    # The paths that WAKEFUL_CHANGED lists.
+    changed: tuple[str, ...] = ()
+    # Binding name -> path, for WAKEFUL_BINDING_<NAME>.
+    bindings: dict[str, str] = {}
+    socket: str
+    # Opens the control socket for this session alone; reaches the run as a file, never as a variable.
+    token: str
+    output_limit_bytes: int
+
+
+class Runner(Protocol):
+    """One way of running. Everything but `recover` and `close` returns at once and is called on the loop."""
+
+    def start(self, order: RunOrder) -> None:
+        """Start the run's process now. A failure to start is reported as any other end, never raised."""
+
+    def stop(self, run_id: str, how: StopWord, grace_seconds: float) -> None:
+        """SIGINT, SIGTERM or SIGKILL; when the grace is over, the whole tree is killed. Safe to repeat."""
+
+    async def recover(self, lost: Mapping[str, str]) -> None:
+        """End whatever an earlier daemon left of these runs (run id -> session id), then report each once."""
+
+    def attached(self) -> frozenset[str]:
+        """The runs that were started here and are not reported yet."""
+
+    def usage(self, run_id: str) -> Usage | None:
+        """What the run's process tree has used until now; None when it is not attached."""
+
+    def follow(self, run_id: str) -> AsyncIterator[bytes]:
+        """The output kept so far, then what comes, until the run ends; nothing when it is not attached."""
+
+    async def close(self, grace_seconds: float) -> None:
+        """Interrupt every run, and return when each of them was reported."""
