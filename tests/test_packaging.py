@@ -1,7 +1,7 @@
 """What people install: a wheel that holds the whole package and nothing else, with its licence, its command and its needs.
 
-The wheel is built once, without a network, from a copy of what git would hand out: what a contributor has lying about in
-the checkout must not decide what is inside.
+The wheel is built once, without a network, from a copy of the package and of the files its metadata is made of: what else
+a contributor has lying about in the checkout must not decide what is inside. The Makefile is tried on folders of its own.
 """
 
 import configparser
@@ -22,13 +22,20 @@ PACKAGE = REPOSITORY / "daemon" / "wakeful"
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[zipfile.ZipFile]:
-    """Build the wheel from the package and the files its metadata is made of."""
-    checkout, dist = tmp_path_factory.mktemp("checkout"), tmp_path_factory.mktemp("dist")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Copy what the wheel is made of."""
+    folder = tmp_path_factory.mktemp("checkout")
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         if (REPOSITORY / name).exists():
-            shutil.copy(REPOSITORY / name, checkout)
-    shutil.copytree(PACKAGE, checkout / "daemon" / "wakeful", ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copy(REPOSITORY / name, folder)
+    shutil.copytree(PACKAGE, folder / "daemon" / "wakeful", ignore=shutil.ignore_patterns("__pycache__"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[zipfile.ZipFile]:
+    """Build the wheel and open it."""
+    dist = tmp_path_factory.mktemp("dist")
     built = subprocess.run(
         [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", dist, checkout],
         capture_output=True,
@@ -51,13 +58,10 @@ def metadata(wheel: zipfile.ZipFile) -> Message:
     return email.message_from_string(read_info(wheel, "METADATA"))
 
 
-def test_the_wheel_holds_the_whole_package(wheel: zipfile.ZipFile) -> None:
+def test_the_wheel_holds_the_whole_package(wheel: zipfile.ZipFile, checkout: Path) -> None:
     """Every file of the package is in the wheel: modules, SQL of migrations, and whatever else it reads."""
-    expected = {
-        path.relative_to(PACKAGE.parent).as_posix()
-        for path in PACKAGE.rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
-    }
+    source = checkout / "daemon"
+    expected = {path.relative_to(source).as_posix() for path in source.rglob("*") if path.is_file()}
     packed = {member for member in wheel.namelist() if ".dist-info/" not in member}
     assert packed == expected
     assert "wakeful/__init__.py" in packed
@@ -112,3 +116,42 @@ def test_the_repository_holds_no_lock_and_no_address_to_fetch_from() -> None:
     for name in ("pyproject.toml", "Makefile", ".ci/run"):
         text = (REPOSITORY / name).read_text()
         assert "index-url" not in text and "://" not in text, name
+
+
+def make(target: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run the Makefile on a folder of its own, as on a fresh checkout."""
+    shutil.copy(REPOSITORY / "Makefile", folder)
+    shutil.copy(REPOSITORY / "pyproject.toml", folder)
+    words = [f"{name}={value}" for name, value in variables.items()]
+    return subprocess.run(["make", target, *words], cwd=folder, capture_output=True, text=True, timeout=60)
+
+
+def test_make_clean_never_touches_the_log(tmp_path: Path) -> None:
+    """`make clean` removes what can be made again, and .wakeful/ cannot."""
+    kept, removed = tmp_path / ".wakeful" / "__pycache__" / "log", tmp_path / "tests" / "__pycache__" / "waiting.pyc"
+    for path in (kept, removed):
+        path.parent.mkdir(parents=True)
+        path.write_text("x")
+    assert make("clean", tmp_path).returncode == 0
+    assert kept.exists()
+    assert not removed.parent.exists()
+
+
+@pytest.mark.parametrize(
+    ("lack", "said"),
+    [("raise ImportError('ensurepip')", "apt install python3-venv"), ("sys.version_info = (3, 10, 0)", "needs Python 3.11")],
+)
+def test_make_setup_says_what_the_machine_lacks(
+    lack: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Python that is too old, or that Debian split up, is refused with what to do, before anything is made."""
+    shims = tmp_path / "shims"
+    shims.mkdir()
+    # Debian's python3 without python3-venv has no ensurepip; an old Python has an old number.
+    name = "ensurepip.py" if "ImportError" in lack else "sitecustomize.py"
+    (shims / name).write_text(f"import sys\n{lack}\n")
+    monkeypatch.setenv("PYTHONPATH", str(shims))
+    refused = make("setup", tmp_path, PYTHON=sys.executable)
+    assert refused.returncode != 0
+    assert said in refused.stderr
+    assert not (tmp_path / ".venv").exists()
