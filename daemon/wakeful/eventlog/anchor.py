@@ -1,0 +1,119 @@
+"""The head anchor: how far the store had come, kept outside the store.
+
+A prefix of a hash chain is a valid chain: one flipped bit in the write-ahead log silently dropped 501 of 1,000
+acknowledged events while every check inside the database said ok. So after each flush the writer notes the store's
+mark here, and nothing is acknowledged before that note is on disk too. Two slots are written in turn, each with its own
+checksum in its own 4 KiB block: a torn write can spoil the newer one, never both.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from hashlib import sha256
+from pathlib import Path
+
+import msgspec
+
+_SLOT_BYTES = 4096
+_LAYOUT = struct.Struct(">8s16sQQ32s")
+_MAGIC = b"wakeful1"
+_CHECKSUM_BYTES = 32
+
+
+class Mark(msgspec.Struct, frozen=True, gc=False):
+    """A store's place after a flush: which store, how many flushes, how many records, and the roll over all of them."""
+
+    store: bytes
+    flush: int
+    position: int
+    roll: bytes
+
+
+def judge_store(anchor: Mark | None, newest: Mark, roll_at_anchor: bytes | None) -> str | None:
+    """Why the store must not be written, in words; None when it holds everything that was acknowledged.
+
+    `roll_at_anchor` is the roll the store itself remembers for the anchor's flush. A store ahead of its anchor is sound:
+    a crash fell between the commit and the anchor, and what is ahead was never acknowledged.
+    """
+    if anchor is None and newest.flush == 0:
+        return None
+    if anchor is None:
+        return f"its anchor is missing or unreadable, so nothing shows that its {newest.position} records are all there were"
+    if anchor.store != newest.store:
+        return f"its anchor belongs to another store ({anchor.store.hex()[:8]}, this one is {newest.store.hex()[:8]})"
+    if newest.flush < anchor.flush:
+        missing = anchor.position - newest.position
+        return f"it ends at record {newest.position} of {anchor.position} acknowledged ones: {missing} are missing"
+    if roll_at_anchor != anchor.roll:
+        return f"its history up to record {anchor.position} is not the one that was acknowledged"
+    return None
+
+
+class AnchorFile:
+    """The file of two slots. One writer owns it; reading needs no ownership."""
+
+    def __init__(self, path: Path, mark: Mark) -> None:
+        """Open for writing, holding at least `mark`; a new file comes into being whole or not at all."""
+        if _read_slots(path) == ():
+            _create(path)
+        self._file = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        if read_anchor(path) != mark:
+            self.write(mark)
+
+    def write(self, mark: Mark) -> None:
+        """Note the mark durably. In-place and of fixed size, so the flush touches no metadata and cannot run out of space."""
+        body = _LAYOUT.pack(_MAGIC, mark.store, mark.flush, mark.position, mark.roll)
+        slot = body + sha256(body).digest()
+        written = os.pwrite(self._file, slot, (mark.flush % 2) * _SLOT_BYTES)
+        if written != len(slot):
+            raise OSError(f"anchor: {written} of {len(slot)} bytes were written")
+        os.fdatasync(self._file)
+
+    def close(self) -> None:
+        os.close(self._file)
+
+
+def read_anchor(path: Path) -> Mark | None:
+    """The newest undamaged mark; None when there is none."""
+    return max(_read_slots(path), key=lambda mark: mark.flush, default=None)
+
+
+def _read_slots(path: Path) -> tuple[Mark, ...]:
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return ()
+    slots = (content[start : start + _SLOT_BYTES] for start in (0, _SLOT_BYTES))
+    return tuple(mark for slot in slots if (mark := _parse_slot(slot)) is not None)
+
+
+def _parse_slot(slot: bytes) -> Mark | None:
+    body = slot[: _LAYOUT.size]
+    checksum = slot[_LAYOUT.size : _LAYOUT.size + _CHECKSUM_BYTES]
+    if len(body) < _LAYOUT.size or sha256(body).digest() != checksum:
+        return None
+    magic, store, flush, position, roll = _LAYOUT.unpack(body)
+    return Mark(store, flush, position, roll) if magic == _MAGIC else None
+
+
+def _create(path: Path) -> None:
+    """A file of two empty slots, its blocks allocated now: a full disk later must not stop the anchor."""
+    fresh = path.with_name(path.name + ".new")
+    file = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(file, bytes(2 * _SLOT_BYTES))
+        os.fsync(file)
+    finally:
+        os.close(file)
+    os.replace(fresh, path)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable; a synced file under an unsynced name can vanish in a power cut."""
+    file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)

@@ -1,0 +1,288 @@
+"""The embedded engine of the log: one SQLite file, one writer, any number of readers.
+
+`open_log` is called by wiring, once; `open_reader` by tools beside a running daemon. The store is looked at through a reading
+connection first: a damaged one is never touched by a writing connection, which would overwrite what might be rescued.
+Appends go to the writer's queue; reads happen here, on the caller's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import apsw
+
+from wakeful.eventlog import backup, chain, reads, verify
+from wakeful.eventlog.anchor import AnchorFile, judge_store, read_anchor
+from wakeful.eventlog.contract import (
+    Append,
+    Appended,
+    Head,
+    Record,
+    Report,
+    Snapshot,
+    StoreBehindAnchor,
+    StoreClosed,
+    StoreDamaged,
+    StoreFailed,
+    StoreReadOnly,
+)
+from wakeful.eventlog.migrate import load_migrations, migrate, read_version, refuse_newer
+from wakeful.eventlog.statelock import StateLock, lock_state
+from wakeful.eventlog.store import (
+    StoreFiles,
+    connect_reader,
+    connect_writer,
+    create_database,
+    prepare_folder,
+    read_mark,
+    read_roll,
+    refuse_affected,
+)
+from wakeful.eventlog.writer import AppendCall, Call, SnapshotCall, Writer
+
+_WHAT_TO_DO = "look at it with: wakeful doctor; go back to a backup with: wakeful restore BACKUP"
+
+
+def exit_process(failed: StoreFailed) -> None:
+    """The default answer to a failed write: say so and end at once, without any clean-up that might write."""
+    print(f"wakeful: {failed}", file=sys.stderr, flush=True)
+    os._exit(1)
+
+
+def open_log(
+    state_dir: Path, *, lock: StateLock | None = None, on_fatal: Callable[[StoreFailed], None] = exit_process
+) -> SqliteLog:
+    """Open the store of a state folder for appending, creating or migrating it. Without a `lock` it takes its own."""
+    refuse_affected(apsw.sqlite_lib_version())
+    files = StoreFiles(state_dir)
+    held = lock or lock_state(state_dir)
+    try:
+        prepare_folder(files)
+        return _open_locked(files, on_fatal, None if lock else held)
+    except BaseException:
+        if lock is None:
+            held.release()
+        raise
+
+
+def open_reader(state_dir: Path) -> SqliteLog:
+    """Open for reading alone, beside a daemon or without one; takes no lock and changes nothing."""
+    files = StoreFiles(state_dir)
+    if not files.database.exists():
+        raise StoreDamaged(f"{files.database} does not exist; is {state_dir} the state folder of a daemon that ran?")
+    connection = connect_reader(files.database)
+    try:
+        refuse_newer(connection, load_migrations(), files.database)
+    finally:
+        connection.close()
+    return SqliteLog(files, None, "it was opened for reading")
+
+
+def accept_store(state_dir: Path) -> str | None:
+    """Make what the store holds the acknowledged history: a person's decision, after which appends are taken again.
+
+    Returns what was wrong with it, None when nothing was."""
+    files = StoreFiles(state_dir)
+    lock = lock_state(state_dir)
+    try:
+        connection = connect_reader(files.database)
+        wrong = _judge(files, connection)
+        mark = read_mark(connection)
+        connection.close()
+        if wrong is not None:
+            files.anchor.unlink(missing_ok=True)
+            AnchorFile(files.anchor, mark).close()
+        return wrong
+    finally:
+        lock.release()
+
+
+def _open_locked(files: StoreFiles, on_fatal: Callable[[StoreFailed], None], lock: StateLock | None) -> SqliteLog:
+    backup.finish_restore(files)
+    if not files.database.exists():
+        _refuse_empty_start(files, 0)
+        create_database(files)
+    migrations = load_migrations()
+    looking = connect_reader(files.database)
+    try:
+        refuse_newer(looking, migrations, files.database)
+        version = read_version(looking)
+        _refuse_empty_start(files, version)
+        wrong = _judge(files, looking) if version else None
+    finally:
+        looking.close()
+    if wrong is not None:
+        return SqliteLog(files, None, wrong, lock)
+    connection = connect_writer(files.database)
+    migrate(connection, migrations, files.database)
+    anchor = AnchorFile(files.anchor, read_mark(connection))
+    return SqliteLog(files, Writer(connection, anchor, on_fatal), None, lock)
+
+
+def _refuse_empty_start(files: StoreFiles, version: int) -> None:
+    """An anchor that remembers records and a store without even a schema: starting empty would hide the loss."""
+    anchor = read_anchor(files.anchor)
+    if version == 0 and anchor is not None and anchor.flush > 0:
+        raise StoreBehindAnchor(f"{files.database} is empty or gone, but {anchor.position} records were acknowledged; {_WHAT_TO_DO}")
+
+
+def _judge(files: StoreFiles, connection: apsw.Connection) -> str | None:
+    try:
+        anchor = read_anchor(files.anchor)
+        newest = read_mark(connection)
+        return judge_store(anchor, newest, read_roll(connection, anchor.flush) if anchor else None)
+    except (apsw.CorruptError, apsw.NotADBError, apsw.SQLError, apsw.IOError) as error:
+        return f"it cannot be read: {error}"
+
+
+class SqliteLog:
+    """An open log (contract.EventLog)."""
+
+    def __init__(self, files: StoreFiles, writer: Writer | None, read_only: str | None, lock: StateLock | None = None) -> None:
+        self._files = files
+        self._writer = writer
+        self._read_only = read_only
+        self._lock = lock
+        self._is_closed = False
+        self._own = threading.local()
+        self._readers: list[apsw.Connection] = []
+
+    @property
+    def read_only(self) -> str | None:
+        return self._read_only
+
+    def append(self, appends: Sequence[Append], at: int) -> asyncio.Future[tuple[Appended, ...]]:
+        waiter: asyncio.Future[tuple[Appended, ...]] = asyncio.get_running_loop().create_future()
+        self._put(AppendCall(appends, at, waiter))
+        return waiter
+
+    def append_blocking(self, appends: Sequence[Append], at: int) -> tuple[Appended, ...]:
+        waiter: concurrent.futures.Future[tuple[Appended, ...]] = concurrent.futures.Future()
+        self._put(AppendCall(appends, at, waiter))
+        return waiter.result()
+
+    def save_snapshot(self, session: str, seq: int, state: bytes) -> asyncio.Future[None]:
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._put(SnapshotCall(session, seq, state, waiter))
+        return waiter
+
+    def save_snapshot_blocking(self, session: str, seq: int, state: bytes) -> None:
+        waiter: concurrent.futures.Future[None] = concurrent.futures.Future()
+        self._put(SnapshotCall(session, seq, state, waiter))
+        waiter.result()
+
+    def _put(self, call: Call) -> None:
+        if self._is_closed:
+            raise StoreClosed(f"{self._files.database}: the log is closed; open it again to append")
+        if self._writer is None and self._lock is None:
+            raise StoreReadOnly(f"{self._files.database} takes no appends: {self._read_only}; appends go through the daemon")
+        if self._writer is None:
+            raise StoreBehindAnchor(f"{self._files.database} takes no appends: {self._read_only}; {_WHAT_TO_DO}")
+        if self._writer.failed is not None:
+            raise self._writer.failed
+        self._writer.put(call)
+
+    def read(
+        self,
+        session: str,
+        from_seq: int = 1,
+        to_seq: int | None = None,
+        since: int | None = None,
+        until: int | None = None,
+        kinds: Sequence[str] | None = None,
+        run: int | None = None,
+        author: str | None = None,
+        limit: int | None = None,
+        newest_first: bool = False,
+    ) -> Iterator[Record]:
+        bounds = reads.Slice(from_seq, to_seq, since, until, kinds, run, author, newest_first)
+        return reads.read_slice(self._reader(), session, bounds, limit)
+
+    def head(self, session: str) -> Head:
+        row = self._reader().execute(
+            "SELECT e.seq, e.hash FROM session s JOIN event e ON e.session = s.key WHERE s.id = ? ORDER BY e.seq DESC LIMIT 1",
+            (session,),
+        ).fetchone()
+        return Head(*row) if row is not None else Head(0, chain.NOTHING)
+
+    def heads(self) -> dict[str, Head]:
+        rows = self._reader().execute(
+            """
+            SELECT s.id, e.seq, e.hash FROM session s CROSS JOIN event e
+            ON e.session = s.key AND e.seq = (SELECT max(seq) FROM event WHERE session = s.key)
+            """
+        )
+        return {session: Head(seq, digest) for session, seq, digest in rows}
+
+    def find_key(self, session: str, key: str) -> Appended | None:
+        row = self._reader().execute(
+            "SELECT i.first_seq, i.last_seq FROM session s JOIN idempotency i ON i.session = s.key WHERE s.id = ? AND i.key = ?",
+            (session, key),
+        ).fetchone()
+        return Appended(session, *row) if row is not None else None
+
+    def snapshot(self, session: str, at_or_before: int | None = None) -> Snapshot | None:
+        bound = at_or_before if at_or_before is not None else 2**63 - 1
+        while True:
+            row = self._reader().execute(
+                "SELECT n.seq, n.state, n.state_hash FROM session s JOIN snapshot n ON n.session = s.key "
+                "WHERE s.id = ? AND n.seq <= ? ORDER BY n.seq DESC LIMIT 1",
+                (session, bound),
+            ).fetchone()
+            if row is None:
+                return None
+            # A damaged snapshot is a cache that missed: an older one and a longer tail give the same state.
+            if chain.hash_bytes(row[1]) == row[2]:
+                return Snapshot(*row)
+            bound = row[0] - 1
+
+    def tails(self) -> Iterator[tuple[str, Snapshot | None, list[Record]]]:
+        connection = connect_reader(self._files.database)
+        try:
+            for session, snapshot, records in reads.read_tails(connection):
+                if snapshot is None or chain.hash_bytes(snapshot.state) == snapshot.state_hash:
+                    yield session, snapshot, records
+                    continue
+                older = self.snapshot(session, snapshot.seq - 1)
+                yield session, older, list(self.read(session, from_seq=older.seq + 1 if older else 1))
+        finally:
+            connection.close()
+
+    def position(self) -> int:
+        return self._reader().execute("SELECT coalesce(max(id), 0) FROM event").get
+
+    def read_after(self, position: int, limit: int) -> tuple[int, list[Record]]:
+        return reads.read_after(self._reader(), position, limit)
+
+    def verify(self, session: str | None = None) -> Report:
+        return verify.verify_store(self._files.database, self._files.anchor, session)
+
+    def backup(self, path: Path) -> Report:
+        return backup.back_up(self._files, path)
+
+    def close(self) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        for connection in self._readers:
+            connection.close()
+        if self._writer is not None:
+            self._writer.stop()
+        if self._lock is not None:
+            self._lock.release()
+
+    def _reader(self) -> apsw.Connection:
+        """This thread's reading connection: SQLite's are not for two threads at once."""
+        if self._is_closed:
+            raise StoreClosed(f"{self._files.database}: the log is closed; open it again to read")
+        connection = getattr(self._own, "connection", None)
+        if connection is None:
+            connection = self._own.connection = connect_reader(self._files.database)
+            self._readers.append(connection)
+        return connection

@@ -1,0 +1,43 @@
+"""One daemon per state folder, kept by the kernel.
+
+The daemon locks its state folder before anything else; a restore takes the same lock. The lock is a `flock` that ends with the
+process, however it ends. What the file says about its holder is for people: a stale text never keeps anyone out.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+from wakeful.eventlog.contract import StateInUse
+
+
+class StateLock:
+    """A held lock; `release` it or end the process."""
+
+    def __init__(self, file: int) -> None:
+        self._file = file
+
+    def release(self) -> None:
+        """Let go; releasing twice is harmless."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+
+def lock_state(state_dir: Path, started_at: str = "") -> StateLock:
+    """Take the folder for this process or raise StateInUse naming who has it. `started_at` is shown to the next who tries."""
+    state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = state_dir / "lock"
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        holder = os.pread(file, 200, 0).decode(errors="replace").strip() or "another process"
+        os.close(file)
+        raise StateInUse(f"{state_dir} is in use by {holder}; stop that daemon first or give this one its own --state") from error
+    since = f" since {started_at}" if started_at else ""
+    os.ftruncate(file, 0)
+    os.pwrite(file, f"pid {os.getpid()}{since}\n".encode(), 0)
+    return StateLock(file)

@@ -1,0 +1,279 @@
+"""The one writer: a thread that owns the only connection that writes.
+
+The engine hands it calls through a queue; it takes all that wait (no artificial delay), writes them in one transaction,
+notes the anchor, and only then answers, all of a group with one wake-up of the event loop. It also does every checkpoint.
+A write or flush that fails has an unknown effect, and a flush is never tried again: the writer stops acknowledging and
+calls `on_fatal`. The one exception is a full disk noticed before the commit: that group is refused whole and the log goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import threading
+from collections.abc import Callable, Sequence
+from queue import Empty, SimpleQueue
+from typing import Any, TypeAlias
+
+import apsw
+import msgspec
+
+from wakeful.eventlog import chain
+from wakeful.eventlog.anchor import AnchorFile, Mark
+from wakeful.eventlog.contract import Append, Appended, BadAppend, Conflict, StoreFailed, StoreFull
+from wakeful.eventlog.group import Group, Tip
+from wakeful.eventlog.rows import insert_rows
+from wakeful.eventlog.snapshots import choose_dropped
+from wakeful.eventlog.store import read_mark
+
+GROUP_EVENTS = 512
+# Under load a checkpoint comes each 16 MiB of log, where it is well amortised; at rest the log is put away once it is
+# worth it. Below that it stays: the first append after a reset pays a third flush for the log's new header.
+LOAD_PAGES = 4_000
+REST_PAGES = 1_000
+REST_SECONDS = 0.5
+
+Waiter: TypeAlias = "asyncio.Future[Any] | concurrent.futures.Future[Any]"
+
+
+class AppendCall(msgspec.Struct, frozen=True):
+    appends: Sequence[Append]
+    at: int
+    waiter: Waiter
+
+
+class SnapshotCall(msgspec.Struct, frozen=True):
+    session: str
+    seq: int
+    state: bytes
+    waiter: Waiter
+
+
+class Stop(msgspec.Struct, frozen=True):
+    """Ends the writer after everything queued before it."""
+
+
+Call: TypeAlias = "AppendCall | SnapshotCall"
+Outcome: TypeAlias = "tuple[Appended, ...] | Exception | None"
+
+
+class Writer:
+    """Owns the connection, the anchor and what they hold; everyone else only queues calls."""
+
+    def __init__(self, connection: apsw.Connection, anchor: AnchorFile, on_fatal: Callable[[StoreFailed], None]) -> None:
+        self._connection = connection
+        self._anchor = anchor
+        self._on_fatal = on_fatal
+        self._mark = read_mark(connection)
+        self._sessions: int = connection.execute("SELECT coalesce(max(key), 0) FROM session").get
+        self._tips: dict[str, Tip] = {}
+        self._wal_pages = 0
+        self._queue: SimpleQueue[Call | Stop] = SimpleQueue()
+        self.failed: StoreFailed | None = None
+        connection.set_wal_hook(self._note_wal_pages)
+        self._thread = threading.Thread(target=self._run, name="wakeful-log-writer", daemon=True)
+        self._thread.start()
+
+    def put(self, call: Call) -> None:
+        self._queue.put(call)
+
+    def stop(self) -> None:
+        """Finish what is queued and close; blocks until that is done."""
+        self._queue.put(Stop())
+        self._thread.join()
+
+    # What the store holds already, for the group (group.Known).
+
+    def tip(self, session: str) -> Tip | None:
+        tip = self._tips.get(session)
+        if tip is not None:
+            return tip
+        row = self._connection.execute(
+            "SELECT s.key, e.seq, e.hash FROM session s JOIN event e ON e.session = s.key WHERE s.id = ? ORDER BY e.seq DESC LIMIT 1",
+            (session,),
+        ).fetchone()
+        if row is None:
+            return None
+        return self._tips.setdefault(session, Tip(*row))
+
+    def find_key(self, session: str, key: str) -> Appended | None:
+        tip = self.tip(session)
+        if tip is None:
+            return None
+        row = self._connection.execute(
+            "SELECT first_seq, last_seq FROM idempotency WHERE session = ? AND key = ?", (tip.key, key)
+        ).fetchone()
+        return Appended(session, *row) if row is not None else None
+
+    # The life of the thread.
+
+    def _run(self) -> None:
+        calls: list[Call] = []
+        try:
+            is_stopping = False
+            while not is_stopping:
+                calls, is_stopping = self._take()
+                self._commit(calls)
+                if self._wal_pages >= LOAD_PAGES:
+                    self._checkpoint()
+            self._connection.close()
+            self._anchor.close()
+        except Exception as error:  # whatever stops the only writer must end the process: nobody would answer any more
+            self._fail(calls, error)
+
+    def _take(self) -> tuple[list[Call], bool]:
+        """All calls that wait, up to a group; and whether the writer shall stop after them."""
+        calls: list[Call] = []
+        events = 0
+        call = self._wait()
+        while not isinstance(call, Stop):
+            calls.append(call)
+            events += sum(len(append.drafts) for append in call.appends) if isinstance(call, AppendCall) else 1
+            if events >= GROUP_EVENTS or not self._queue.qsize():
+                return calls, False
+            call = self._queue.get()
+        return calls, True
+
+    def _wait(self) -> Call | Stop:
+        if self._wal_pages < REST_PAGES:
+            return self._queue.get()
+        try:
+            return self._queue.get(timeout=REST_SECONDS)
+        except Empty:
+            self._checkpoint()
+            return self._queue.get()
+
+    def _commit(self, calls: list[Call]) -> None:
+        """Write one group and answer it."""
+        group = Group(self, self._mark.position, self._sessions)
+        outcomes = [_decide(group, call) for call in calls]
+        snapshots = [call for call, outcome in zip(calls, outcomes, strict=True) if outcome is None and isinstance(call, SnapshotCall)]
+        if not group.rows.events and not snapshots:
+            return _answer(calls, outcomes)
+        try:
+            mark = self._write(group, snapshots)
+        except apsw.FullError as error:
+            self._roll_back()
+            full = StoreFull(f"no space left for the log: {error}; nothing of this append was written, free some space and repeat it")
+            return _answer(calls, [outcome if isinstance(outcome, Exception) else full for outcome in outcomes])
+        except (apsw.ConstraintError, apsw.TooBigError, TypeError, ValueError, OverflowError) as error:
+            self._roll_back()
+            return self._commit_apart(calls, error)
+        # The records are durable; they count as acknowledged once the anchor knows of them, too.
+        if group.rows.events:
+            self._anchor.write(mark)
+        self._mark = mark
+        self._sessions = group.sessions
+        self._tips.update(group.tips)
+        _answer(calls, outcomes)
+
+    def _commit_apart(self, calls: list[Call], error: Exception) -> None:
+        """One call holds what the store cannot take: commit each alone, so that only that one is refused."""
+        if isinstance(error, apsw.ConstraintError) and error.extendedresult not in _MALFORMED:
+            raise error
+        if len(calls) == 1:
+            return _answer(calls, [BadAppend(f"the append cannot be recorded: {error}")])
+        for call in calls:
+            self._commit([call])
+
+    def _write(self, group: Group, snapshots: list[SnapshotCall]) -> Mark:
+        """The transaction; returns the mark the anchor must note."""
+        execute = self._connection.execute
+        mark, rows = self._mark, group.rows
+        execute("BEGIN IMMEDIATE")
+        insert_rows(self._connection, "session", 2, rows.sessions)
+        insert_rows(self._connection, "event", 11, rows.events)
+        insert_rows(self._connection, "payload", 2, rows.payloads)
+        insert_rows(self._connection, "idempotency", 4, rows.keys)
+        if rows.events:
+            mark = Mark(mark.store, mark.flush + 1, group.position, chain.roll_forward(mark.roll, group.hashes))
+            execute("INSERT INTO flush VALUES (?, ?, ?)", (mark.flush, mark.position, mark.roll))
+        for call in snapshots:
+            self._save_snapshot(group, call)
+        execute("COMMIT")
+        return mark
+
+    def _save_snapshot(self, group: Group, call: SnapshotCall) -> None:
+        tip = group.tip(call.session)
+        assert tip is not None, "decided in _decide"
+        execute = self._connection.execute
+        execute(
+            "INSERT OR REPLACE INTO snapshot VALUES (?, ?, ?, ?)", (tip.key, call.seq, call.state, chain.hash_bytes(call.state))
+        )
+        kept = [seq for (seq,) in execute("SELECT seq FROM snapshot WHERE session = ? ORDER BY seq", (tip.key,))]
+        for seq in choose_dropped(kept):
+            execute("DELETE FROM snapshot WHERE session = ? AND seq = ?", (tip.key, seq))
+
+    def _roll_back(self) -> None:
+        """Undo a group and make sure of it: a store that is not where we left it has an unknown content."""
+        if self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
+        if read_mark(self._connection) != self._mark:
+            raise StoreFailed("a refused group was found in the store after its rollback")
+
+    def _checkpoint(self) -> None:
+        """Move the log into the main file as far as readers allow; what they hold back, the next one moves."""
+        self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        self._wal_pages = 0
+
+    def _note_wal_pages(self, _connection: apsw.Connection, _name: str, pages: int) -> int:
+        self._wal_pages = pages
+        return apsw.SQLITE_OK
+
+    def _fail(self, calls: list[Call], error: Exception) -> None:
+        """Nothing is acknowledged from here on. The connection stays open: closing it would write."""
+        failed = StoreFailed(
+            f"the log could not be written: {type(error).__name__}: {error}; what was not acknowledged is unknown and "
+            "will be read again at the next start; look at the disk, then start the daemon again"
+        )
+        failed.__cause__ = error
+        self.failed = failed
+        _answer(calls, [failed] * len(calls))
+        self._on_fatal(failed)
+        while not isinstance(call := self._queue.get(), Stop):
+            _answer([call], [failed])
+
+
+_MALFORMED = frozenset({apsw.SQLITE_CONSTRAINT_DATATYPE, apsw.SQLITE_CONSTRAINT_NOTNULL})
+
+
+def _decide(group: Group, call: Call) -> Outcome:
+    """The answer to a call if its group becomes durable; an error refuses this call alone."""
+    try:
+        match call:
+            case AppendCall():
+                return group.add(call.appends, call.at)
+            case SnapshotCall():
+                tip = group.tip(call.session)
+                if tip is None or not 0 < call.seq <= tip.seq:
+                    raise BadAppend(f"session {call.session}: a snapshot at seq {call.seq}, but its log ends at {tip.seq if tip else 0}")
+                return None
+    except (Conflict, BadAppend) as error:
+        return error
+    except (TypeError, ValueError, OverflowError) as error:  # a lone surrogate, a number beyond 64 bits, text for bytes
+        return BadAppend(f"the append cannot be recorded: {error}")
+
+
+def _answer(calls: Sequence[Call], outcomes: Sequence[Outcome]) -> None:
+    """Settle the waiters: those of one event loop with one wake-up."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[tuple[Waiter, Outcome]]] = {}
+    for call, outcome in zip(calls, outcomes, strict=True):
+        waiter = call.waiter
+        if isinstance(waiter, concurrent.futures.Future):
+            _settle([(waiter, outcome)])
+        else:
+            by_loop.setdefault(waiter.get_loop(), []).append((waiter, outcome))
+    for loop, settled in by_loop.items():
+        # A closed loop has nobody waiting on it any more; what it appended is durable all the same.
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(_settle, settled)
+
+
+def _settle(settled: Sequence[tuple[Waiter, Outcome]]) -> None:
+    for waiter, outcome in settled:
+        if waiter.done():  # cancelled by its caller
+            continue
+        if isinstance(outcome, Exception):
+            waiter.set_exception(outcome)
+        else:
+            waiter.set_result(outcome)
