@@ -1,0 +1,285 @@
+"""Patterns: what they mean, when two of them meet, and that the trie finds exactly what a naive matcher finds."""
+
+import fnmatch
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from wakeful.core.match import Excludes, PathTrie, Pattern, PatternError, intersects
+from wakeful.core.spec import DEFAULT_EXCLUDES
+
+MEANS = [
+    ("data/*.csv", "data/a.csv", True),
+    ("data/*.csv", "data/a.tsv", False),
+    ("data/*.csv", "data/sub/a.csv", False),
+    ("data/*.csv", "data/new\nline.csv", True),
+    ("data/**/*.csv", "data/a.csv", True),
+    ("data/**/*.csv", "data/x/y/a.csv", True),
+    ("data/**", "data/x/y", True),
+    ("data/**", "data", False),
+    ("**", "anything/at/all", True),
+    ("**/name", "name", True),
+    ("**/name", "a/b/name", True),
+    ("**/name", "a/b/rename", False),
+    ("src/", "src/a/b.py", True),
+    ("src/", "src", False),
+    ("src/*/", "src/a/b/c.py", True),
+    ("src/*/", "src/a", False),
+    ("src", "src", True),
+    ("src", "src/below.py", True),
+    ("src", "srcs", False),
+    ("./src//a.py", "src/a.py", True),
+    ("a/../b.txt", "b.txt", True),
+    ("?.txt", "a.txt", True),
+    ("?.txt", "ab.txt", False),
+    ("x[0-9].txt", "x7.txt", True),
+    ("x[!0-9].txt", "x7.txt", False),
+    ("x[!a]y", "x/y", False),
+    ("x[]]y", "x]y", True),
+    ("x[y", "x[y", True),
+    ("x[[]y]", "x[y]", True),
+    ("a**b", "axxb", True),
+    ("a**b", "a/b", False),
+    ("a/**/b/**/c", "a/b/c", True),
+    ("a/**/b/**/c", "a/1/b/2/3/c", True),
+    ("a/**/b/**/c", "a/1/c", False),
+    ("*.csv", "udc\udcff.csv", True),
+    ("*", ".hidden", True),
+]
+
+
+@pytest.mark.parametrize(("pattern", "path", "expected"), MEANS)
+def test_a_pattern_means_what_the_documentation_says(pattern: str, path: str, expected: bool) -> None:
+    """Relative and absolute, the same pattern means the same paths."""
+    parsed = Pattern.parse(pattern)
+    assert parsed.matches(path) is expected
+    assert parsed.under("/ro[o]t").matches(f"/ro[o]t/{path}") is expected
+
+
+@pytest.mark.parametrize(
+    ("text", "base", "literal_prefix", "is_literal"),
+    [
+        ("a/b/c.csv", "a/b/c.csv", "a/b", True),
+        ("a/b/*.csv", "a/b", "a/b", False),
+        ("*.csv", "", "", False),
+        ("/etc/hosts", "/etc/hosts", "/etc", True),
+        ("a/b/", "a/b", "a/b", False),
+        (".", "", "", False),
+    ],
+)
+def test_the_literal_part_ends_before_the_first_wildcard(text: str, base: str, literal_prefix: str, is_literal: bool) -> None:
+    """A walk begins in the base, a watch in the literal prefix."""
+    pattern = Pattern.parse(text)
+    assert (pattern.base, pattern.literal_prefix, pattern.is_literal) == (base, literal_prefix, is_literal)
+
+
+def test_a_pattern_may_leave_its_root_and_stays_absolute_once_it_is() -> None:
+    """`../shared` is resolved against root by text; an absolute pattern ignores root."""
+    assert Pattern.parse("../shared/*.csv").under("/home/me/project").base == "/home/me/shared"
+    assert Pattern.parse("/srv/x").under("/home").base == "/srv/x"
+    assert Pattern.parse("../../../../x").under("/a/b").base == "/x"
+
+
+@pytest.mark.parametrize("text", ["", "a\0b", "a/*/../b", "x[z-a]"])
+def test_what_cannot_mean_a_path_is_refused_in_words(text: str) -> None:
+    """The error names the pattern."""
+    with pytest.raises(PatternError, match="pattern"):
+        Pattern.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "folder", "expected"),
+    [
+        ("/a/*/x.csv", "/a", True),
+        ("/a/*/x.csv", "/a/b", True),
+        ("/a/*/x.csv", "/a/b/c", False),
+        ("/a/**/x.csv", "/a/b/c", True),
+        ("/a/b*/**/x", "/a/c", False),
+        ("/a/b*/**/x", "/a/bc/d", True),
+        ("/a/b", "/a", True),
+        ("/a/b", "/a/b/c", True),
+        ("/a/b", "/a/c", False),
+        ("/*.csv", "/x", False),
+        ("/**", "/x/y", True),
+    ],
+)
+def test_a_walk_enters_only_folders_that_can_hold_a_match(pattern: str, folder: str, expected: bool) -> None:
+    """Pruning is what keeps `a/*/x.csv` from walking whole trees."""
+    assert Pattern.parse(pattern).enters(folder) is expected
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        ("a/b.csv", "a/b.csv", True),
+        ("a/b.csv", "a/c.csv", False),
+        ("a/*.csv", "a/b.csv", True),
+        ("a/*.csv", "a/b.tsv", False),
+        ("a/*.csv", "*/b.csv", True),
+        ("a/*.csv", "b/*.csv", False),
+        ("a/x*", "a/*y", True),
+        ("a/x*", "a/y*", False),
+        ("**/b.csv", "a/**", True),
+        ("**/b.csv", "a/*.tsv", False),
+        ("a/**/b", "a/**/c", False),
+        ("a/**/b", "a/x/b", True),
+        ("out", "out/report.csv", True),
+        ("out/", "out", True),
+        ("a?c", "a*", True),
+        ("a?c", "ac", False),
+        ("a[xy]", "ax", True),
+        ("a[xy]", "az", False),
+        ("a[xy]", "a[z]", True),
+    ],
+)
+def test_two_patterns_meet_when_a_path_fits_both(one: str, other: str, expected: bool) -> None:
+    """The recompute graph draws an edge exactly there; two classes are left in doubt, which counts as meeting."""
+    assert intersects(Pattern.parse(one), Pattern.parse(other)) is expected
+    assert intersects(Pattern.parse(other), Pattern.parse(one)) is expected
+
+
+NAMES = st.sampled_from(["a", "b", "ab", "a.csv", "b.csv", "B.csv"])
+GLOBS = st.sampled_from(["a", "b", "*", "**", "a*", "*.csv", "?", "[ab]", "[!a]*", "*b*"])
+PATHS = st.lists(NAMES, min_size=1, max_size=4).map("/".join)
+PATTERNS = st.tuples(st.lists(GLOBS, min_size=1, max_size=4).map("/".join), st.sampled_from(["", "", "/"])).map("".join)
+
+
+def matches_naively(pattern: str, path: str) -> bool:
+    """The definition, name by name, with no expression that crosses a slash."""
+    globs = [glob for glob in pattern.split("/") if glob]
+    if not any(wild in pattern for wild in "*?[") and not pattern.endswith("/"):
+        return path == pattern or path.startswith(f"{pattern}/")
+    if pattern.endswith("/") or globs[-1] == "**":
+        globs = [*globs, "**", "*"]
+    return _fits(globs, path.split("/"))
+
+
+def _fits(globs: list[str], names: list[str]) -> bool:
+    if not globs:
+        return not names
+    if globs[0] == "**":
+        return _fits(globs[1:], names) or (bool(names) and _fits(globs, names[1:]))
+    return bool(names) and fnmatch.fnmatchcase(names[0], globs[0]) and _fits(globs[1:], names[1:])
+
+
+@given(PATTERNS, PATHS)
+@example("**/**/a", "a")
+@example("a/**/", "a/b")
+def test_matching_agrees_with_the_definition(pattern: str, path: str) -> None:
+    """The compiled expression and the naive walk say the same."""
+    assert Pattern.parse(pattern).matches(path) is matches_naively(pattern, path)
+
+
+@given(PATTERNS, PATTERNS, PATHS)
+def test_two_patterns_that_share_a_path_are_found_to_meet(one: str, other: str, path: str) -> None:
+    """An edge of the graph is never missed."""
+    if matches_naively(one, path) and matches_naively(other, path):
+        assert intersects(Pattern.parse(one), Pattern.parse(other))
+
+
+@given(PATTERNS, PATHS)
+def test_the_folders_of_a_match_are_all_entered(pattern: str, path: str) -> None:
+    """Pruning never hides a match."""
+    parsed = Pattern.parse(pattern).under("/root")
+    if parsed.matches(f"/root/{path}"):
+        names = path.split("/")
+        folders = ["/".join(("/root", *names[:depth])) for depth in range(len(names))]
+        assert all(parsed.enters(folder) for folder in folders)
+
+
+@given(st.lists(PATTERNS, max_size=12), st.lists(st.integers(0, 11), max_size=6), st.lists(PATHS, min_size=1, max_size=6))
+def test_the_trie_finds_exactly_what_a_naive_matcher_finds(patterns: list[str], removed: list[int], paths: list[str]) -> None:
+    """Also after some patterns were taken out again, and with the same pattern inserted twice."""
+    trie: PathTrie[int] = PathTrie()
+    kept = dict(enumerate(patterns))
+    for number, text in kept.items():
+        trie.insert(Pattern.parse(text).under("/root"), number)
+    for number in removed:
+        if number in kept:
+            trie.remove(Pattern.parse(kept.pop(number)).under("/root"), number)
+    for path in paths:
+        expected = sorted(number for number, text in kept.items() if matches_naively(text, path))
+        assert sorted(trie.find(f"/root/{path}")) == expected
+    assert sorted(number for _, number in trie.entries()) == sorted(kept)
+
+
+@given(st.lists(PATTERNS, max_size=8), PATTERNS)
+def test_the_trie_finds_every_pattern_that_meets_another(patterns: list[str], other: str) -> None:
+    """As comparing with each one would, without comparing with each one."""
+    trie: PathTrie[int] = PathTrie()
+    for number, text in enumerate(patterns):
+        trie.insert(Pattern.parse(text).under("/root"), number)
+    pattern = Pattern.parse(other).under("/root")
+    expected = [number for number, text in enumerate(patterns) if intersects(Pattern.parse(text).under("/root"), pattern)]
+    assert sorted(trie.meeting(pattern)) == expected
+
+
+def test_an_empty_trie_keeps_no_folders() -> None:
+    """What was inserted and removed leaves nothing behind, and removing a stranger is harmless."""
+    trie: PathTrie[str] = PathTrie()
+    pattern = Pattern.parse("/a/b/c/*.csv")
+    trie.insert(pattern, "x")
+    trie.remove(pattern, "y")
+    assert trie.find("/a/b/c/1.csv") == ["x"]
+    trie.remove(pattern, "x")
+    trie.remove(pattern, "x")
+    assert not trie._root.children
+
+
+def test_hostile_patterns_cost_no_more_than_kind_ones() -> None:
+    """Wildcards side by side do not multiply: a backtracking expression would not come back from this test."""
+    names = Pattern.parse("*a" * 40 + "*b")
+    folders = Pattern.parse("**/a/" * 20 + "b")
+    assert not names.matches("a" * 200)
+    assert not folders.matches("/".join("a" * 200))
+
+
+def covers(path: str, exclude: tuple[str, ...] = (), hidden: tuple[str, ...] = (), start: int = len("/root/")) -> str | None:
+    return Excludes.build("/root", DEFAULT_EXCLUDES, exclude, hidden).covers(path, start)
+
+
+@pytest.mark.parametrize(
+    ("path", "exclude", "by"),
+    [
+        ("/root/.git/HEAD", (), ".git"),
+        ("/root/a/node_modules/x/y.js", (), "node_modules"),
+        ("/root/a/.b.swp", (), "*.swp"),
+        ("/root/a/~$plan.xlsx", (), "~$*"),
+        ("/root/a/.~lock.plan.ods#", (), ".~lock.*#"),
+        ("/root/a/gitter", (), None),
+        ("/root/a/build/x", ("build",), "build"),
+        ("/root/a/build/x", ("build/",), "build"),
+        ("/root/docs/api.md", ("docs/*.md",), "docs/*.md"),
+        ("/root/docs/sub/api.md", ("docs/*",), "docs/*"),
+        ("/root/docs/sub/api.md", ("docs/*.md",), None),
+        ("/root/docs/old/x", ("docs/old",), "docs/old"),
+    ],
+)
+def test_an_exclude_covers_a_name_anywhere_or_a_pattern_under_root(path: str, exclude: tuple[str, ...], by: str | None) -> None:
+    """And it says which one it was, for `why`."""
+    assert covers(path, exclude) == by
+
+
+def test_what_the_session_writes_is_hidden_exactly() -> None:
+    """A pattern that is written hides its matches and not what lies below a folder it happens to match (rule 7)."""
+    assert "written by the session itself" in (covers("/root/out/a.csv", hidden=("out/*.csv",)) or "")
+    assert covers("/root/out/a.csv/b", hidden=("out/*.csv",)) is None
+
+
+def test_a_name_written_out_in_the_binding_is_not_excluded() -> None:
+    """Default excludes count behind the literal prefix only: who binds `notes.tmp` or lives below `.venv` means it."""
+    assert covers("/root/.venv/lib/x.py", start=len("/root/.venv/lib/")) is None
+    assert covers("/root/.venv/lib/.git/x", start=len("/root/.venv/lib/")) == ".git"
+
+
+def test_near_misses_say_what_differs_and_come_nearest_first() -> None:
+    """`why` shows the binding that a path just fails to match."""
+    trie: PathTrie[str] = PathTrie()
+    for text in ("/p/other/report.csv", "/p/data/*.tsv", "/p/Data/*.CSV", "/p/data/report.csv", "/q/**", "/p/far/*.md"):
+        trie.insert(Pattern.parse(text), text)
+    misses = trie.near_misses("/p/data/report.csv")
+    assert [miss.value for miss in misses] == ["/p/Data/*.CSV", "/p/data/*.tsv", "/p/other/report.csv"]
+    assert "case" in misses[0].words
+    assert ".tsv" in misses[1].words
+    assert "/p/other" in misses[2].words
