@@ -1,0 +1,1 @@
+"""Watchers of folders under one contract: they say where to look sooner, never what is true."""

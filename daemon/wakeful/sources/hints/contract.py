@@ -1,0 +1,68 @@
+"""What a watcher of folders promises: hints, never truth.
+
+`files` arms exactly the folders its pruned walks found and is told, in batches, where something may have changed. An
+implementation may report too much, late or twice; it may not stay silent about having missed something: then it says
+`Lost`. It never looks at contents, never walks, never decides what a path means to whom.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from msgspec import Struct
+
+
+class Dirty(Struct, frozen=True):
+    """Something may have changed in this folder: these names, or (None) any.
+
+    `folders` are those of the names that are or were folders themselves; None where the implementation cannot tell.
+    """
+
+    folder: str
+    names: tuple[str, ...] | None
+    folders: tuple[str, ...] | None = None
+
+
+class Gone(Struct, frozen=True):
+    """The folder was removed, moved away or unmounted: its watch is dead, whatever stands at its path now."""
+
+    folder: str
+
+
+class Lost(Struct, frozen=True):
+    """Hints were dropped: everything may have changed. `why` says it in words for the operator."""
+
+    why: str
+
+
+Dirt = Dirty | Gone | Lost
+# One call per batch of events, always on the loop, so that one batch becomes one observation (rule 10).
+Report = Callable[[tuple[Dirt, ...]], None]
+
+
+class Hints(Protocol):
+    """Watches single folders, not trees. `arm` and `disarm` may be called from any thread; reports come on the loop."""
+
+    # `polling: ...` where hints arrive late by nature, else None; shown by `show` for every binding.
+    degraded: str | None
+
+    def arm(self, folders: Iterable[str]) -> dict[str, str]:
+        """Watch exactly these folders from now on. Returns those that could not be, each with the reason in words.
+
+        Arming twice is harmless. A change that happens after `arm` returned is reported, or `Lost` is.
+        """
+        ...
+
+    def disarm(self, folders: Iterable[str]) -> None:
+        """Watch these no longer; unknown ones are ignored."""
+        ...
+
+    def close(self) -> None:
+        """Stop for good. Nothing is reported afterwards."""
+        ...
+
+
+# How `files` makes its watcher: the watcher needs somebody to report to before it exists.
+MakeHints = Callable[[asyncio.AbstractEventLoop, Report], Hints]
