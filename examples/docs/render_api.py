@@ -46,11 +46,13 @@ def module_name(path: Path) -> str:
 
 
 def parse_module(path: Path) -> ast.Module:
-    # From bytes, so that a coding line is honoured; a source of the wrong encoding is a SyntaxError too.
+    # From bytes, so that a coding line is honoured; a source of the wrong encoding is then a SyntaxError too.
     try:
         return ast.parse(path.read_bytes(), filename=str(path))
-    except ValueError as error:
-        raise SyntaxError(str(error), (str(path), 1, 1, "")) from None
+    except (SyntaxError, ValueError) as error:
+        # A null byte is told without a place, and by a ValueError in some releases of Python.
+        line = getattr(error, "lineno", None) or 1
+        raise SyntaxError(getattr(error, "msg", str(error)), (str(path), line, 1, "")) from None
 
 
 def render_page(modules: dict[str, ast.Module]) -> str:

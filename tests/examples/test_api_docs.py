@@ -1,0 +1,92 @@
+"""The API documentation example: rendered from real code, also from code that cannot be imported."""
+
+PROGRAM = "examples/docs/render_api.py"
+PAGE = "examples/docs/out/api.md"
+SOURCE = '''"""What it owns.
+
+More that is left out.
+"""
+import a_library_that_is_not_there
+
+class Point(Base, frozen=True):
+    """A place."""
+    x: int = 0
+    _hidden: int = 1
+
+    @property
+    def length(self) -> float:
+        """How far it is."""
+
+    async def move(self, by: int, *, fast: bool = False) -> "Point": ...
+
+    def _private(self): ...
+
+def measure(points: list[Point], /, *rest: int, **more: str) -> float:
+    """Measure them
+    all."""
+
+def _private(): ...
+'''
+RENDERED = """\
+# wakeful.core
+
+Made from the code; edits to this page are lost.
+
+- [`wakeful.core.places`](#wakefulcoreplaces)
+
+## wakeful.core.places
+
+What it owns.
+
+### class `Point(Base)`
+
+A place.
+
+- `x: int = 0`
+- `length -> float`: How far it is.
+- `async move(self, by: int, *, fast: bool=False) -> 'Point'`
+
+### `measure(points: list[Point], /, *rest: int, **more: str) -> float`
+
+Measure them all.
+"""
+
+
+def test_the_core_of_wakeful_is_documented(tree) -> None:
+    """By hand in a checkout, with no wakeful around: the working tree is the source, and a second run is quiet."""
+    assert "wrote" in tree.succeed(PROGRAM)
+    assert "## wakeful.core.spec" in tree.read(PAGE)
+    assert "### class `FileBinding(Binding)`" in tree.read(PAGE)
+    assert "nothing new" in tree.succeed(PROGRAM)
+
+
+def test_signatures_and_first_paragraphs_are_rendered(tree, tmp_path) -> None:
+    """In a run the source is the committed tree that wakeful put at the binding's path."""
+    exported = tmp_path / "exported"
+    exported.mkdir()
+    (exported / "places.py").write_text(SOURCE)
+    tree.succeed(PROGRAM, WAKEFUL_BINDING_CODE=str(exported))
+    assert tree.read(PAGE) == RENDERED
+
+
+def test_code_that_cannot_be_parsed_leaves_the_page_alone(tree, tmp_path) -> None:
+    """The error names file and line."""
+    tree.write(PAGE, "the last good page\n")
+    exported = tmp_path / "exported"
+    exported.mkdir()
+    for text in (b"def broken(:\n", b"x = 1\0\n", b'x = "\xff"\n'):
+        (exported / "broken.py").write_bytes(text)
+        ended = tree.run(PROGRAM, WAKEFUL_BINDING_CODE=str(exported))
+        assert ended.code == 1
+        assert "broken.py:" in ended.stderr
+        assert "Traceback" not in ended.stderr
+    assert tree.read(PAGE) == "the last good page\n"
+
+
+def test_a_folder_without_code_is_told(tree, tmp_path) -> None:
+    """An empty page would be a lie."""
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    ended = tree.run(PROGRAM, WAKEFUL_BINDING_CODE=str(empty))
+    assert (ended.code, "no Python files" in ended.stderr) == (1, True)
+    assert not (tree.root / PAGE).exists()
