@@ -1,5 +1,9 @@
 """The API documentation example: rendered from real code, also from code that cannot be imported."""
 
+from pathlib import Path
+
+from examples.tree import Tree
+
 PROGRAM = "examples/docs/render_api.py"
 PAGE = "examples/docs/out/api.md"
 SOURCE = '''"""What it owns.
@@ -52,7 +56,7 @@ Measure them all.
 """
 
 
-def test_the_core_of_wakeful_is_documented(tree) -> None:
+def test_the_core_of_wakeful_is_documented(tree: Tree) -> None:
     """By hand in a checkout, with no wakeful around: the working tree is the source, and a second run is quiet."""
     assert "wrote" in tree.succeed(PROGRAM)
     assert "## wakeful.core.spec" in tree.read(PAGE)
@@ -60,7 +64,7 @@ def test_the_core_of_wakeful_is_documented(tree) -> None:
     assert "nothing new" in tree.succeed(PROGRAM)
 
 
-def test_signatures_and_first_paragraphs_are_rendered(tree, tmp_path) -> None:
+def test_signatures_and_first_paragraphs_are_rendered(tree: Tree, tmp_path: Path) -> None:
     """In a run the source is the committed tree that wakeful put at the binding's path."""
     exported = tmp_path / "exported"
     exported.mkdir()
@@ -69,7 +73,7 @@ def test_signatures_and_first_paragraphs_are_rendered(tree, tmp_path) -> None:
     assert tree.read(PAGE) == RENDERED
 
 
-def test_code_that_cannot_be_parsed_leaves_the_page_alone(tree, tmp_path) -> None:
+def test_code_that_cannot_be_parsed_leaves_the_page_alone(tree: Tree, tmp_path: Path) -> None:
     """The error names file and line."""
     tree.write(PAGE, "the last good page\n")
     exported = tmp_path / "exported"
@@ -83,7 +87,7 @@ def test_code_that_cannot_be_parsed_leaves_the_page_alone(tree, tmp_path) -> Non
     assert tree.read(PAGE) == "the last good page\n"
 
 
-def test_a_folder_without_code_is_told(tree, tmp_path) -> None:
+def test_a_folder_without_code_is_told(tree: Tree, tmp_path: Path) -> None:
     """An empty page would be a lie."""
     empty = tmp_path / "empty"
     empty.mkdir()

@@ -8,6 +8,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 import yaml
+from examples.tree import Tree
 
 SPECS = sorted((Path(__file__).parents[2] / "sessions.d").glob("*.yaml"))
 # In the order of the graph: filing reads what payroll wrote.
@@ -45,7 +46,7 @@ def test_a_newcomer_is_told_how_to_see_it_work(path: Path) -> None:
     assert "prompt" not in spec["run"]
 
 
-def test_every_program_writes_exactly_what_its_spec_declares(tree) -> None:
+def test_every_program_writes_exactly_what_its_spec_declares(tree: Tree) -> None:
     """All five in the order of the graph: literal inputs exist, every new file matches a write binding, inputs stay."""
     for name in ORDER:
         spec = load(tree.root / "sessions.d" / f"{name}.yaml")
@@ -63,7 +64,7 @@ def test_every_program_writes_exactly_what_its_spec_declares(tree) -> None:
 
 
 @pytest.mark.parametrize("name", ["payroll", "social-insurance-filing", "recruitment-screening"])
-def test_every_imported_module_is_bound(tree, name: str) -> None:
+def test_every_imported_module_is_bound(tree: Tree, name: str) -> None:
     """A fix in a shared module wakes the sessions that import it: no module is used that no binding covers."""
     spec = load(tree.root / "sessions.d" / f"{name}.yaml")
     bound = patterns(spec, written=False)

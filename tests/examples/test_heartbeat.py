@@ -2,22 +2,24 @@
 
 import json
 import re
+from pathlib import Path
 
 import pytest
+from examples.tree import Tree
 
 PROGRAM = "examples/heartbeat/beat.py"
 JOURNAL = "examples/heartbeat/out/journal.md"
 OUTPUTS = "examples/hr/out"
 
 
-def test_a_first_beat_says_what_is_there(tree) -> None:
+def test_a_first_beat_says_what_is_there(tree: Tree) -> None:
     """Time, space, outputs; nothing to compare with."""
     assert re.fullmatch(
         r"- \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ · \d+\.\d GB free · no outputs yet · first beat\n", tree.succeed(PROGRAM)
     )
 
 
-def test_a_beat_tells_what_changed_since_the_last(tree, tmp_path) -> None:
+def test_a_beat_tells_what_changed_since_the_last(tree: Tree, tmp_path: Path) -> None:
     """New, changed and gone outputs are named; a quiet half hour says so."""
     scratch = str(tmp_path)
     tree.write(f"{OUTPUTS}/payroll.csv", "a")
@@ -33,7 +35,7 @@ def test_a_beat_tells_what_changed_since_the_last(tree, tmp_path) -> None:
     assert len(tree.read(JOURNAL).splitlines()) == 2 + 3
 
 
-def test_the_journal_keeps_its_newest_lines_only(tree) -> None:
+def test_the_journal_keeps_its_newest_lines_only(tree: Tree) -> None:
     """200 lines and a heading, however long it beats."""
     tree.write(JOURNAL, "# Heartbeat\n\n" + "".join(f"- beat {number}\n" for number in range(500)))
     line = tree.succeed(PROGRAM)
@@ -43,7 +45,7 @@ def test_the_journal_keeps_its_newest_lines_only(tree) -> None:
 
 
 @pytest.mark.parametrize("damage", ["{", "[]", json.dumps({"free": 1})])
-def test_an_unreadable_last_beat_is_told_and_replaced(tree, tmp_path, damage: str) -> None:
+def test_an_unreadable_last_beat_is_told_and_replaced(tree: Tree, tmp_path: Path, damage: str) -> None:
     """Only the comparison is lost, once."""
     (tmp_path / "beat.json").write_text(damage)
     told = tree.succeed(PROGRAM, WAKEFUL_SCRATCH=str(tmp_path))
@@ -51,7 +53,7 @@ def test_an_unreadable_last_beat_is_told_and_replaced(tree, tmp_path, damage: st
     assert "nothing changed" in tree.succeed(PROGRAM, WAKEFUL_SCRATCH=str(tmp_path))
 
 
-def test_a_journal_that_cannot_be_written_is_told(tree) -> None:
+def test_a_journal_that_cannot_be_written_is_told(tree: Tree) -> None:
     """A folder in its place is an error with its name, not a traceback."""
     (tree.root / JOURNAL).mkdir(parents=True)
     ended = tree.run(PROGRAM)

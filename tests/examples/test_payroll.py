@@ -5,6 +5,7 @@ import io
 import re
 
 import pytest
+from examples.tree import Tree
 
 PROGRAM = "examples/hr/payroll.py"
 SALARIES = "examples/hr/salaries.csv"
@@ -13,11 +14,11 @@ PAYROLL = "examples/hr/out/payroll.csv"
 DIFFERENCES = "examples/hr/out/differences.md"
 
 
-def payslips(tree) -> dict[str, dict[str, str]]:
+def payslips(tree: Tree) -> dict[str, dict[str, str]]:
     return {row["id"]: row for row in csv.DictReader(io.StringIO(tree.read(PAYROLL)))}
 
 
-def sections(tree) -> dict[str, str]:
+def sections(tree: Tree) -> dict[str, str]:
     """Id -> the part of the report that is about this person."""
     parts = re.split(r"^### ", tree.read(DIFFERENCES).split("## Unchanged")[0], flags=re.MULTILINE)
     return {part.split()[0]: part for part in parts[1:]}
@@ -27,7 +28,7 @@ def assert_cells(row: dict[str, str], **expected: str) -> None:
     assert {column: row[column] for column in expected} == expected
 
 
-def test_twenty_people_are_paid(tree) -> None:
+def test_twenty_people_are_paid(tree: Tree) -> None:
     """The example as it is cloned computes at first sight, and every net pay is what the report sums up."""
     printed = tree.succeed(PROGRAM)
     assert len(payslips(tree)) == 20
@@ -35,7 +36,7 @@ def test_twenty_people_are_paid(tree) -> None:
     assert "367,186.52" in tree.read(DIFFERENCES)
 
 
-def test_a_salary_under_the_floor_contributes_from_the_floor(tree) -> None:
+def test_a_salary_under_the_floor_contributes_from_the_floor(tree: Tree) -> None:
     """E005, gross 6,400 in Beijing: 7,162 is the floor of the insurances, and 2,540 of the housing fund, which is passed."""
     tree.succeed(PROGRAM)
     assert_cells(
@@ -57,7 +58,7 @@ def test_a_salary_under_the_floor_contributes_from_the_floor(tree) -> None:
     )
 
 
-def test_a_salary_above_the_cap_contributes_from_the_cap(tree) -> None:
+def test_a_salary_above_the_cap_contributes_from_the_cap(tree: Tree) -> None:
     """E010, gross 68,000 in Shanghai: 37,302 is the cap of all six."""
     tree.succeed(PROGRAM)
     assert_cells(
@@ -76,7 +77,7 @@ def test_a_salary_above_the_cap_contributes_from_the_cap(tree) -> None:
     )
 
 
-def test_a_crossed_bracket_is_taxed_on_the_years_sum(tree) -> None:
+def test_a_crossed_bracket_is_taxed_on_the_years_sum(tree: Tree) -> None:
     """E006, taxable 17,575 a month: two months are within 36,000, the third is not."""
     tree.succeed(PROGRAM)
     assert_cells(
@@ -92,14 +93,14 @@ def test_a_crossed_bracket_is_taxed_on_the_years_sum(tree) -> None:
     assert "bracket 3% → 10%, taxable income so far 52,725.00" in sections(tree)["E006"]
 
 
-def test_half_a_cent_is_rounded_up(tree) -> None:
+def test_half_a_cent_is_rounded_up(tree: Tree) -> None:
     """0.5% of 15,001 is 75.005; a payroll office takes 75.01, Decimal's default would take 75.00."""
     tree.replace(SALARIES, "E001,An Li,office manager,beijing,14000,", "E001,An Li,office manager,beijing,14001,")
     tree.succeed(PROGRAM)
     assert_cells(payslips(tree)["E001"], unemployment_employee="75.01")
 
 
-def test_too_much_withheld_is_not_paid_back_in_a_month(tree) -> None:
+def test_too_much_withheld_is_not_paid_back_in_a_month(tree: Tree) -> None:
     """When the year's tax falls below what was withheld, the month's tax is zero and the sum stays."""
     tree.replace(SALARIES, "beijing,14000,1000,2000", "beijing,14000,1000,30000")
     tree.succeed(PROGRAM)
@@ -107,7 +108,7 @@ def test_too_much_withheld_is_not_paid_back_in_a_month(tree) -> None:
     assert "more was withheld before than is due so far" in sections(tree)["E001"]
 
 
-def test_a_rerun_on_the_same_inputs_touches_nothing(tree) -> None:
+def test_a_rerun_on_the_same_inputs_touches_nothing(tree: Tree) -> None:
     """Byte-identical, and not even rewritten: early cutoff needs no luck."""
     tree.succeed(PROGRAM)
     before, stat = tree.files(), (tree.root / PAYROLL).stat()
@@ -116,7 +117,7 @@ def test_a_rerun_on_the_same_inputs_touches_nothing(tree) -> None:
     assert (tree.root / PAYROLL).stat() == stat
 
 
-def test_a_rate_edit_changes_only_that_citys_people(tree) -> None:
+def test_a_rate_edit_changes_only_that_citys_people(tree: Tree) -> None:
     """Chengdu's pension rate moves: its five people change in payroll and report, everybody else stays to the byte."""
     tree.succeed(PROGRAM)
     rows, told = payslips(tree), sections(tree)
@@ -131,7 +132,7 @@ def test_a_rate_edit_changes_only_that_citys_people(tree) -> None:
     assert "- pension rate, employee: 8% → 8.5%" in told_after["E018"]
 
 
-def test_a_raise_is_explained_from_salary_to_tax(tree) -> None:
+def test_a_raise_is_explained_from_salary_to_tax(tree: Tree) -> None:
     """The report names the salary, the contribution base that follows it, and the tax."""
     tree.succeed(PROGRAM)
     told = sections(tree)["E012"]
@@ -140,7 +141,7 @@ def test_a_raise_is_explained_from_salary_to_tax(tree) -> None:
     assert "- tax: 247.92 → 286.08 (+38.16): 3% of what changed above" in told
 
 
-def test_a_moved_floor_is_told_as_a_floor(tree) -> None:
+def test_a_moved_floor_is_told_as_a_floor(tree: Tree) -> None:
     """Nobody's salary changed, but E005 contributes from the new floor."""
     tree.replace("examples/hr/social-insurance/beijing.csv", "pension,7162,", "pension,7300,")
     tree.succeed(PROGRAM)
@@ -148,7 +149,7 @@ def test_a_moved_floor_is_told_as_a_floor(tree) -> None:
     assert "E001" not in sections(tree)
 
 
-def test_an_edited_tax_table_is_told_as_such(tree) -> None:
+def test_an_edited_tax_table_is_told_as_such(tree: Tree) -> None:
     """A new first rate settles the earlier months too, and the report says that this is why."""
     path = "examples/hr/income-tax.yaml"
     tree.replace(path, "rate: 3%", "rate: 4%")
@@ -160,7 +161,7 @@ def test_an_edited_tax_table_is_told_as_such(tree) -> None:
     assert "- tax: 138.75 → 277.50 (+138.75): the tax table differs" in sections(tree)["E001"]
 
 
-def test_joined_left_and_not_started_people_are_listed(tree) -> None:
+def test_joined_left_and_not_started_people_are_listed(tree: Tree) -> None:
     """Who has no counterpart is listed, not compared."""
     tree.write(SALARIES, tree.read(SALARIES) + "E030,Fang Si,trainee,chengdu,5000,0,0,2026-04\n")
     tree.succeed(PROGRAM)
@@ -171,7 +172,7 @@ def test_joined_left_and_not_started_people_are_listed(tree) -> None:
     assert "E030" not in payslips(tree)
 
 
-def test_a_month_is_closed_by_copying_the_result(tree) -> None:
+def test_a_month_is_closed_by_copying_the_result(tree: Tree) -> None:
     """The result of one month is the previous of the next; the sums go on."""
     tree.succeed(PROGRAM)
     tree.write(PREVIOUS, tree.read(PAYROLL))
@@ -181,7 +182,7 @@ def test_a_month_is_closed_by_copying_the_result(tree) -> None:
     assert_cells(payslips(tree)["E020"], months="2", cumulative_gross="8800.00")
 
 
-def test_january_begins_a_new_year_of_sums(tree) -> None:
+def test_january_begins_a_new_year_of_sums(tree: Tree) -> None:
     """Without a last result, and with one of December, January counts one month."""
     (tree.root / PREVIOUS).unlink()
     tree.write("examples/hr/month.txt", "2027-01\n")
@@ -189,7 +190,7 @@ def test_january_begins_a_new_year_of_sums(tree) -> None:
     assert_cells(payslips(tree)["E006"], months="1", cumulative_taxable="17575.00", tax_rate="3%", tax="527.25")
 
 
-def test_a_byte_order_mark_and_windows_line_ends_are_read(tree) -> None:
+def test_a_byte_order_mark_and_windows_line_ends_are_read(tree: Tree) -> None:
     """A table saved by a spreadsheet program gives the same result."""
     tree.succeed(PROGRAM)
     before = tree.read(PAYROLL)
@@ -205,6 +206,8 @@ BAD_EDITS = [
     (SALARIES, "manager,beijing,14000", "manager,atlantis,14000", r"salaries\.csv:2: city is 'atlantis'; .*add the rates as atlantis\.csv"),
     (SALARIES, "manager,beijing,14000", "manager,../up,14000", r"salaries\.csv:2: city is '\.\./up'"),
     (SALARIES, "2000,2023-05", "2000,May 2023", r"salaries\.csv:2: start is 'May 2023'; expected a month such as 2026-03"),
+    (SALARIES, "An Li", "=1+1", r"salaries\.csv:2: name is '=1\+1'; expected text that no spreadsheet takes for a formula"),
+    (SALARIES, "E002,", "E#2,", r"salaries\.csv:3: id is 'E#2'"),
     (SALARIES, "E002,", "E001,", r"salaries\.csv:3: id 'E001' is already on line 2"),
     (SALARIES, "E001,An Li,", "E001,", r"salaries\.csv:2: 7 cells; expected 8"),
     (SALARIES, "base_salary,", "salary,", r"salaries\.csv:1: header has missing base_salary; unknown salary"),
@@ -224,7 +227,7 @@ BAD_EDITS = [
 
 
 @pytest.mark.parametrize(("path", "old", "new", "told"), BAD_EDITS, ids=[told for *_, told in BAD_EDITS])
-def test_bad_input_is_refused_and_the_old_output_stays(tree, path: str, old: str, new: str, told: str) -> None:
+def test_bad_input_is_refused_and_the_old_output_stays(tree: Tree, path: str, old: str, new: str, told: str) -> None:
     """The error says file, line, what and how to fix it; not a byte of the last good result changes."""
     for output in (PAYROLL, DIFFERENCES):
         tree.write(output, "the last good result\n")
@@ -237,7 +240,7 @@ def test_bad_input_is_refused_and_the_old_output_stays(tree, path: str, old: str
     assert tree.files() == before
 
 
-def test_all_bad_rows_are_told_at_once(tree) -> None:
+def test_all_bad_rows_are_told_at_once(tree: Tree) -> None:
     """A person fixes a table once, not once per row."""
     tree.replace(SALARIES, "beijing,14000,", "beijing,x,")
     tree.replace(SALARIES, "beijing,18500,", "beijing,y,")
@@ -245,7 +248,7 @@ def test_all_bad_rows_are_told_at_once(tree) -> None:
     assert [line.split(": ")[0] for line in lines] == [f"{SALARIES}:2", f"{SALARIES}:3"]
 
 
-def test_another_encoding_and_a_missing_file_are_told(tree) -> None:
+def test_another_encoding_and_a_missing_file_are_told(tree: Tree) -> None:
     """Neither is a traceback."""
     (tree.root / SALARIES).write_bytes("E001,安,".encode("gbk"))
     assert "is not UTF-8; save the file again as UTF-8" in tree.run(PROGRAM).stderr
@@ -255,7 +258,7 @@ def test_another_encoding_and_a_missing_file_are_told(tree) -> None:
     assert ended.stderr.startswith(f"{SALARIES}: not found;")
 
 
-def test_a_name_cannot_become_markup_of_the_report(tree) -> None:
+def test_a_name_cannot_become_markup_of_the_report(tree: Tree) -> None:
     """What stands in a cell is shown as it stands there."""
     tree.replace(SALARIES, "Qian Fei", "Qian <b>|Fei")
     tree.succeed(PROGRAM)

@@ -2,8 +2,10 @@
 
 import json
 import os
+from pathlib import Path
 
 import pytest
+from examples.tree import Tree
 
 PROGRAM = "examples/hr/recruitment_screening.py"
 CANDIDATES = "examples/hr/candidates"
@@ -12,7 +14,7 @@ NEWCOMER = {"years": 4, "skills": ["Python", "SQL", "PostgreSQL", "Airflow", "Sp
             "expected_salary": 30000}  # fmt: skip
 
 
-def test_candidates_are_ranked_with_reasons(tree) -> None:
+def test_candidates_are_ranked_with_reasons(tree: Tree) -> None:
     """c-0103 by hand: 5 counted years at 2 points, postgresql 6, spark 4, linux 3, mandarin 2."""
     tree.succeed(PROGRAM)
     page = tree.read(SHORTLIST)
@@ -21,7 +23,7 @@ def test_candidates_are_ranked_with_reasons(tree) -> None:
     assert "- c-0105: 3 years (has 2)\n" in page
 
 
-def test_a_new_candidate_is_told_from_the_causes(tree, tmp_path) -> None:
+def test_a_new_candidate_is_told_from_the_causes(tree: Tree, tmp_path: Path) -> None:
     """WAKEFUL_CAUSES says how a path changed; only candidates are told, and the page depends on the files alone."""
     tree.write(f"{CANDIDATES}/c-0111.json", json.dumps(NEWCOMER))
     by_hand = tree.succeed(PROGRAM)
@@ -42,14 +44,14 @@ def test_a_new_candidate_is_told_from_the_causes(tree, tmp_path) -> None:
     assert tree.read(SHORTLIST) == page
 
 
-def test_changed_paths_are_read_apart_by_nul(tree, tmp_path) -> None:
+def test_changed_paths_are_read_apart_by_nul(tree: Tree, tmp_path: Path) -> None:
     """WAKEFUL_CHANGED alone is enough, also with a name that holds a line break or is no UTF-8."""
     changed = tmp_path / "changed"
     changed.write_bytes(os.fsencode(f"{CANDIDATES}/c-0101.json") + b"\0examples/odd\nname.json\0\xff.json\0")
     assert tree.succeed(PROGRAM, WAKEFUL_CHANGED=str(changed)).splitlines()[1:] == ["changed: c-0101, place 2 with 19 points"]
 
 
-def test_unchanged_candidates_are_not_scored_again(tree, tmp_path) -> None:
+def test_unchanged_candidates_are_not_scored_again(tree: Tree, tmp_path: Path) -> None:
     """Scores live in the scratch folder under the digest of all they follow from."""
     scratch = str(tmp_path)
     assert "0 scores reused" in tree.succeed(PROGRAM, WAKEFUL_SCRATCH=scratch)
@@ -63,7 +65,7 @@ def test_unchanged_candidates_are_not_scored_again(tree, tmp_path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["{", "[]", '{"a": 1}', '{"a": {"points": 1}}'])
-def test_damaged_kept_scores_cost_time_and_not_truth(tree, tmp_path, damage: str) -> None:
+def test_damaged_kept_scores_cost_time_and_not_truth(tree: Tree, tmp_path: Path, damage: str) -> None:
     """The scratch is a cache: told, and scored again."""
     (tmp_path / "scores.json").write_text(damage)
     told = tree.succeed(PROGRAM, WAKEFUL_SCRATCH=str(tmp_path))
@@ -83,7 +85,7 @@ def test_damaged_kept_scores_cost_time_and_not_truth(tree, tmp_path, damage: str
         (json.dumps({"years": 3}), "c-0111.json: no 'skills'"),
     ],
 )
-def test_a_bad_candidate_is_told_and_the_shortlist_stays(tree, text: str, told: str) -> None:
+def test_a_bad_candidate_is_told_and_the_shortlist_stays(tree: Tree, text: str, told: str) -> None:
     """Nobody is ranked by a file that was not understood, and nothing personal slips into a score."""
     tree.write(SHORTLIST, "the last good result\n")
     tree.write(f"{CANDIDATES}/c-0111.json", text)
@@ -94,7 +96,7 @@ def test_a_bad_candidate_is_told_and_the_shortlist_stays(tree, text: str, told: 
     assert tree.read(SHORTLIST) == "the last good result\n"
 
 
-def test_an_empty_folder_gives_an_empty_shortlist(tree) -> None:
+def test_an_empty_folder_gives_an_empty_shortlist(tree: Tree) -> None:
     """No candidates is an answer, not an error."""
     for path in (tree.root / CANDIDATES).iterdir():
         path.unlink()

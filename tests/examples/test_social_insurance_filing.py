@@ -1,6 +1,7 @@
 """The filing example: one page per city from what payroll wrote, and nothing else."""
 
 import pytest
+from examples.tree import Tree
 
 PAYROLL_PROGRAM = "examples/hr/payroll.py"
 PROGRAM = "examples/hr/social_insurance_filing.py"
@@ -8,11 +9,11 @@ PAYROLL = "examples/hr/out/payroll.csv"
 FILINGS = "examples/hr/out/filing"
 
 
-def pages(tree) -> dict[str, str]:
+def pages(tree: Tree) -> dict[str, str]:
     return {path.name: path.read_text() for path in sorted((tree.root / FILINGS).iterdir())}
 
 
-def test_each_city_gets_a_page_that_adds_up(tree) -> None:
+def test_each_city_gets_a_page_that_adds_up(tree: Tree) -> None:
     """Chengdu's pension by hand: bases 17,000 + 8,400 + 20,000 + 22,938 (cap) + 4,588 (floor), 8% and 16% of them."""
     tree.succeed(PAYROLL_PROGRAM)
     tree.succeed(PROGRAM)
@@ -20,7 +21,7 @@ def test_each_city_gets_a_page_that_adds_up(tree) -> None:
     assert "| pension | 72,926.00 | 5,834.08 | 11,668.16 | 17,502.24 |" in pages(tree)["chengdu.md"]
 
 
-def test_the_same_payroll_gives_the_same_bytes(tree) -> None:
+def test_the_same_payroll_gives_the_same_bytes(tree: Tree) -> None:
     """A second run leaves every page alone."""
     tree.succeed(PAYROLL_PROGRAM)
     tree.succeed(PROGRAM)
@@ -29,7 +30,7 @@ def test_the_same_payroll_gives_the_same_bytes(tree) -> None:
     assert tree.files() == before
 
 
-def test_the_page_of_a_city_without_people_goes(tree) -> None:
+def test_the_page_of_a_city_without_people_goes(tree: Tree) -> None:
     """Nothing is filed for a city where nobody is paid."""
     tree.succeed(PAYROLL_PROGRAM)
     tree.succeed(PROGRAM)
@@ -47,7 +48,7 @@ def test_the_page_of_a_city_without_people_goes(tree) -> None:
         ("2026-03,E001", "2026-02,E001", "payroll.csv: rows of 2 months (2026-02, 2026-03)"),
     ],
 )
-def test_a_payroll_that_was_tampered_with_is_not_filed(tree, old: str, new: str, told: str) -> None:
+def test_a_payroll_that_was_tampered_with_is_not_filed(tree: Tree, old: str, new: str, told: str) -> None:
     """Hand-edited sums, mixed months and cities that would leave the folder are refused; the pages stay."""
     tree.succeed(PAYROLL_PROGRAM)
     tree.succeed(PROGRAM)
@@ -59,7 +60,7 @@ def test_a_payroll_that_was_tampered_with_is_not_filed(tree, old: str, new: str,
     assert tree.files() == before
 
 
-def test_a_missing_payroll_is_told(tree) -> None:
+def test_a_missing_payroll_is_told(tree: Tree) -> None:
     """By hand, before payroll ever ran."""
     ended = tree.run(PROGRAM)
     assert (ended.code, ended.stderr.split(";")[0]) == (1, f"{PAYROLL}: not found")

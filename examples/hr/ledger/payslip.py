@@ -91,7 +91,7 @@ def read_employees(path: Path, cities: Mapping[str, Mapping[str, Rate]]) -> list
         row.text("role")
         return Employee(
             row=row,
-            id=row.text("id"),
+            id=row.reference("id"),
             name=row.text("name"),
             city=city,
             base_salary=row.amount("base_salary"),
@@ -200,7 +200,7 @@ def read_payslips(path: Path) -> dict[str, Payslip]:
 def parse_payslip(row: Row) -> Payslip:
     payslip = Payslip(
         month=month_in_row(row, "month"),
-        id=row.text("id"),
+        id=row.reference("id"),
         name=row.text("name"),
         city=row.slug("city"),
         base_salary=row.amount("base_salary"),

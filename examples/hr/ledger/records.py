@@ -44,7 +44,7 @@ def parse_percent(text: str) -> Decimal | None:
 
 
 def parse_amount(text: str) -> Decimal | None:
-    return Decimal(text) if re.fullmatch(r"\d{1,9}(\.\d{1,2})?", text) else None
+    return Decimal(text) if re.fullmatch(r"\d{1,12}(\.\d{1,2})?", text) else None
 
 
 def format_percent(rate: Decimal) -> str:
@@ -66,6 +66,15 @@ class Row:
         text = self.cells[column]
         if not text or not text.isprintable():
             raise self.problem(column, "some text on one line", "fill the cell")
+        # The results are opened in spreadsheets, which would run such a cell.
+        if text[0] in "=+-@":
+            raise self.problem(column, "text that no spreadsheet takes for a formula", "remove the sign in front")
+        return text
+
+    def reference(self, column: str) -> str:
+        text = self.cells[column]
+        if not re.fullmatch(r"[A-Za-z0-9-]{1,20}", text):
+            raise self.problem(column, "letters, digits and hyphens, such as E001", "rename it")
         return text
 
     def slug(self, column: str) -> str:
