@@ -1,0 +1,105 @@
+"""A control group per run, where systemd delegated a subtree to the daemon: killed as a whole, by name.
+
+Beside the mark, never instead of it: a process enters its group a moment after it started, so what it forked
+before that is outside. Entering takes 0.1 to 8 ms (measured: the kernel waits for a grace period), so it is done
+in a thread; killing and removing take 0.05 ms. No controller is switched on. Without delegation: nothing here is used.
+"""
+
+from __future__ import annotations
+
+import os
+
+_DELEGATE_ATTRIBUTES = ("user.delegate", "trusted.delegate")
+
+
+class Cgroups:
+    """The control groups of runs, as folders below one that is ours."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+
+    def enter(self, mark: int, pid: int) -> None:
+        """Blocks. `pid` must be an unreaped child until this returns."""
+        folder = self._path(mark)
+        os.makedirs(folder, exist_ok=True)
+        _write(f"{folder}/cgroup.procs", str(pid))
+
+    def kill(self, mark: int) -> None:
+        """End every member, however it forks meanwhile."""
+        try:
+            _write(f"{self._path(mark)}/cgroup.kill", "1")
+        except FileNotFoundError:
+            # The run ended before it had entered.
+            return
+
+    def members(self, mark: int) -> list[int]:
+        try:
+            with open(f"{self._path(mark)}/cgroup.procs", encoding="ascii") as file:
+                return [int(line) for line in file]
+        except FileNotFoundError:
+            return []
+
+    def remove(self, mark: int) -> bool:
+        """False while a member is still dying."""
+        try:
+            os.rmdir(self._path(mark))
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return False
+        return True
+
+    def _path(self, mark: int) -> str:
+        return f"{self._folder}/wakeful-{mark:x}"
+
+
+def find_delegated() -> Cgroups | None:
+    """The subtree systemd gave us (Delegate=yes), or None. Being root is not enough: an undelegated tree has another writer."""
+    mount = _find_mount()
+    own = _find_own()
+    if mount is None or own is None:
+        return None
+    # With DelegateSubgroup= the daemon itself sits one level below what was delegated.
+    for path in (own, os.path.dirname(own)):
+        folder = os.path.normpath(f"{mount}/{path}")
+        if _is_delegated(folder):
+            return Cgroups(folder)
+    return None
+
+
+def _is_delegated(folder: str) -> bool:
+    for name in _DELEGATE_ATTRIBUTES:
+        try:
+            is_marked = os.getxattr(folder, name) == b"1"
+        except OSError:
+            continue
+        if is_marked:
+            # cgroup.kill came with Linux 5.14.
+            return os.access(folder, os.W_OK) and os.path.exists(f"{folder}/cgroup.kill")
+    return False
+
+
+def _find_mount() -> str | None:
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
+        for line in file:
+            before, _, after = line.partition(" - ")
+            if after.startswith("cgroup2 "):
+                return before.split(" ")[4]
+    return None
+
+
+def _find_own() -> str | None:
+    with open("/proc/self/cgroup", encoding="utf-8", errors="surrogateescape") as file:
+        for line in file:
+            if line.startswith("0::"):
+                return line[3:].rstrip("\n")
+    return None
+
+
+def _write(path: str, text: str) -> None:
+    # No O_CREAT: a file that is not there is a group that is not there.
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(fd, text.encode())
+    finally:
+        os.close(fd)

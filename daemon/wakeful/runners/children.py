@@ -1,0 +1,116 @@
+"""Whose child is whose: tells the processes the daemon spawned from those it inherited.
+
+The daemon is a child subreaper: a process whose parents are gone becomes its child, however it was daemonised. Every part
+of the daemon that spawns in a session of its own (a probe, a long-lived git) says so by `spawned` and `gone`; what is
+left was adopted from a run, is ended with it, and is reaped here by its number. Nobody ever waits for any child
+(-1): that would steal the exit status of the others.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping
+
+from wakeful.errors import OperatorError
+from wakeful.runners import proc
+from wakeful.runners.mark import read_mark, read_run
+from wakeful.runners.proc import Reaped
+
+_PR_SET_CHILD_SUBREAPER = 36
+# A child that is neither marked nor known yet may be one whose `spawned` is still on its way.
+STRAY_SECONDS = 1.0
+
+
+def become_subreaper() -> None:
+    """Once per daemon, before the first run: orphans of runs come to us, not to init."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        reason = os.strerror(ctypes.get_errno())
+        raise OperatorError(f"the system refused to make the daemon a child subreaper: {reason}; Linux 3.4 or newer is needed")
+    # Inherited from some launchers; the kernel would then throw away every exit status.
+    if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+
+
+class Children:
+    """The direct children of this process."""
+
+    def __init__(self) -> None:
+        self._own: set[int] = set()
+        self._pid = os.getpid()
+        self._session = os.getsid(0)
+
+    def spawned(self, pid: int) -> None:
+        """This child is ours, and whoever spawned it waits for it."""
+        self._own.add(pid)
+
+    def gone(self, pid: int) -> None:
+        """Its end was taken: the number may be somebody else's from now on."""
+        self._own.discard(pid)
+
+    def adopted(self) -> list[int]:
+        """Children nobody here spawned, zombies included."""
+        return [pid for pid in proc.children_of(self._pid) if pid not in self._own]
+
+    def end_run(self, mark: int, run_id: str, state: str, reaped: Callable[[Reaped], None]) -> list[int]:
+        """Kill and reap what was adopted from this run; who is still dying is returned. Repeat until that is nobody.
+
+        Only direct children are signalled, whose numbers cannot be reused before we reap them; what they leave
+        behind becomes our child in turn.
+        """
+        left = []
+        for pid in self.adopted():
+            if read_run(pid, {mark: run_id}, state) != run_id:
+                continue
+            if not _end(pid, reaped):
+                left.append(pid)
+        return left
+
+    def tidy(self, live: Mapping[int, str], oldest_start: float | None, state: str) -> int:
+        """Reap what ended by itself, and end what belongs to no live run; how many of these remain.
+
+        `live` is mark -> run id, `oldest_start` when the oldest of them began (CLOCK_BOOTTIME).
+        """
+        left = 0
+        for pid in self.adopted():
+            stat = proc.read_stat(pid)
+            if stat is None or not self._is_ours_to_end(stat, live, oldest_start, state):
+                continue
+            left += not _end(pid, _forget)
+        return left
+
+    def _is_ours_to_end(
+        self, stat: proc.ProcessStat, live: Mapping[int, str], oldest_start: float | None, state: str
+    ) -> bool:
+        # A run has a session of its own and nothing gets back into ours: this was spawned by us, unannounced.
+        if stat.session == self._session:
+            return False
+        mark = read_mark(stat.pid)
+        # A live run's orphan may go on as long as its run does; dead, it only needs reaping.
+        if mark is not None:
+            return mark not in live or not stat.is_alive
+        if read_run(stat.pid, live, state) is not None:
+            return False
+        if time.clock_gettime(time.CLOCK_BOOTTIME) - stat.started < STRAY_SECONDS:
+            return False
+        # It shed its mark on purpose. While a run lives that is older, it may belong to that one.
+        return not stat.is_alive or oldest_start is None or stat.started < oldest_start
+
+
+def _end(pid: int, reaped: Callable[[Reaped], None]) -> bool:
+    try:
+        os.kill(pid, signal.SIGKILL)
+        ending = proc.reap(pid)
+    except (ProcessLookupError, ChildProcessError):
+        return True
+    if ending is not None:
+        reaped(ending)
+    return ending is not None
+
+
+def _forget(_: Reaped) -> None:
+    """What strays used belongs to no run any more."""
+

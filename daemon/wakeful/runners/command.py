@@ -1,0 +1,126 @@
+"""Runs commands and scripts: the runner behind `run: command` and `run: script`.
+
+Keeps the runs under way and what they share, and tidies up the daemon's adopted children. The reactor calls it as
+`contract.Runner` says. Latency first: `start` spawns before it returns; nothing is awaited between a durable intention
+and the command's first instruction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import AsyncIterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+from wakeful.blobs import Blobs
+from wakeful.core.observation import ProcessEnded, RunRecovered, Usage
+from wakeful.runners.cgroup import Cgroups
+from wakeful.runners.children import STRAY_SECONDS, Children
+from wakeful.runners.contract import Report, RunOrder, StopWord
+from wakeful.runners.environment import select_inherited
+from wakeful.runners.mark import mark_of
+from wakeful.runners.orphans import end_orphans
+from wakeful.runners.process import Surroundings
+from wakeful.runners.run import LiveRun
+
+# How often orphans that ended by themselves are reaped while runs are under way. Without a run, no timer is armed.
+_TIDY_SECONDS = 5.0
+# Blocking work at a run's end: saving output, removing folders, entering control groups.
+_POOL_SIZE = 2
+
+
+class CommandRunner:
+    """Constructed on the loop, after `become_subreaper`. `state` is the state folder: it tells our runs from another daemon's."""
+
+    def __init__(
+        self, *, report: Report, blobs: Blobs, state: str, children: Children, cgroups: Cgroups | None = None
+    ) -> None:
+        self._report = report
+        self._blobs = blobs
+        self._inherited = select_inherited(os.environ)
+        self._runs: dict[str, LiveRun] = {}
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._closing = threading.Event()
+        self._tidying: asyncio.TimerHandle | None = None
+        self._around = Surroundings(
+            loop=asyncio.get_running_loop(),
+            pool=ThreadPoolExecutor(_POOL_SIZE, thread_name_prefix="runs"),
+            children=children,
+            cgroups=cgroups,
+            state=os.path.realpath(state),
+        )
+
+    def start(self, order: RunOrder) -> None:
+        # The plan follows from state and may name the same run twice; there is one.
+        if order.run_id in self._runs:
+            return
+        mark = mark_of(self._around.state, order.run_id)
+        run = LiveRun(order, mark, self._around, self._blobs, self._take_end)
+        self._runs[order.run_id] = run
+        self._idle.clear()
+        run.start(self._inherited)
+        if self._tidying is None:
+            self._tidying = self._around.loop.call_later(_TIDY_SECONDS, self._tidy)
+
+    def stop(self, run_id: str, how: StopWord, grace_seconds: float) -> None:
+        if (run := self._runs.get(run_id)) is not None:
+            run.stop(how, grace_seconds)
+
+    async def recover(self, lost: Mapping[str, str]) -> None:
+        around = self._around
+        marks = {mark_of(around.state, run_id): run_id for run_id in lost if run_id not in self._runs}
+
+        def report_gone(run_id: str) -> None:
+            recovered = RunRecovered(session=lost[run_id], run_id=run_id)
+            around.loop.call_soon_threadsafe(self._report, recovered)
+
+        # In a thread of its own kind: two slow recoveries must not keep the runs' pool from saving output.
+        await asyncio.to_thread(end_orphans, marks, around.state, around.cgroups, report_gone, self._closing)
+
+    def attached(self) -> frozenset[str]:
+        return frozenset(self._runs)
+
+    def usage(self, run_id: str) -> Usage | None:
+        run = self._runs.get(run_id)
+        return None if run is None else run.usage()
+
+    async def follow(self, run_id: str) -> AsyncIterator[bytes]:
+        run = self._runs.get(run_id)
+        if run is None:
+            return
+        async for chunk in run.capture.follow():
+            yield chunk
+
+    async def close(self, grace_seconds: float) -> None:
+        self._closing.set()
+        for run in list(self._runs.values()):
+            run.stop("interrupt", grace_seconds)
+        await self._idle.wait()
+        if self._tidying is not None:
+            self._tidying.cancel()
+        # Folders are still being removed: wait for that, but not on the loop.
+        await asyncio.to_thread(partial(self._around.pool.shutdown, wait=True))
+
+    def _take_end(self, ended: ProcessEnded) -> None:
+        del self._runs[ended.run_id]
+        if not self._runs:
+            self._idle.set()
+            # Once more after the last run, when a stray it left is old enough to be told from a child of our own.
+            self._tidy_after(STRAY_SECONDS + 0.1)
+        self._report(ended)
+
+    def _tidy(self) -> None:
+        self._tidying = None
+        live = {run.mark: run_id for run_id, run in self._runs.items()}
+        oldest = min((run.started_boottime for run in self._runs.values()), default=None)
+        left = self._around.children.tidy(live, oldest, self._around.state)
+        if self._runs or left:
+            self._tidy_after(_TIDY_SECONDS if self._runs else STRAY_SECONDS)
+
+    def _tidy_after(self, seconds: float) -> None:
+        if self._tidying is not None:
+            self._tidying.cancel()
+        self._tidying = self._around.loop.call_later(seconds, self._tidy)

@@ -1,0 +1,95 @@
+"""What a run finds: its environment, and the files of its private folder that the environment names.
+
+Nothing is inherited but what stands in the allow-list: the daemon's own environment holds the secrets of whoever started
+it, and the sockets by which systemd supervises it. Written once per run, on the hot path: no fsync, no thread.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+
+from wakeful.runners.contract import RunOrder
+
+# Who and where one is, how to speak, where programs and temporary files are. Left out on purpose: XDG_RUNTIME_DIR and
+# DBUS_SESSION_BUS_ADDRESS (through the user's bus a run can start processes outside its own tree), SSH_AUTH_SOCK and every other
+# credential, DISPLAY, PYTHON*, LD_*. TMPDIR stays: it is the operator's choice of where temporary files have room.
+_INHERITED = ("PATH", "HOME", "LANG", "TZ", "USER", "LOGNAME", "SHELL", "TMPDIR")
+_INHERITED_PREFIX = "LC_"
+# How systemd talks to the daemon: not even a spec hands this on, or a run could answer in the daemon's name.
+_SUPERVISOR = ("NOTIFY_SOCKET", "CREDENTIALS_DIRECTORY", "INVOCATION_ID", "JOURNAL_STREAM")
+_SUPERVISOR_PREFIXES = ("LISTEN_", "WATCHDOG_", "MEMORY_PRESSURE_")
+_DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
+
+
+def select_inherited(environ: Mapping[str, str]) -> dict[str, str]:
+    """The part of the daemon's environment that runs may see."""
+    chosen = {
+        name: value for name, value in environ.items() if name in _INHERITED or name.startswith(_INHERITED_PREFIX)
+    }
+    chosen.setdefault("PATH", _DEFAULT_PATH)
+    return chosen
+
+
+def build_environment(order: RunOrder, inherited: Mapping[str, str]) -> dict[str, str]:
+    """Inherited, then what the spec says, then ours: nobody else sets a WAKEFUL_ variable."""
+    environment = dict(inherited)
+    environment.update((name, value) for name, value in order.env.items() if not _is_reserved(name))
+    environment.update((f"WAKEFUL_BINDING_{_shell_name(name)}", path) for name, path in order.bindings.items())
+    environment.update(
+        WAKEFUL_SESSION=order.name,
+        WAKEFUL_RUN=order.run_id,
+        WAKEFUL_CAUSES=f"{order.folder}/causes.json",
+        WAKEFUL_CHANGED=f"{order.folder}/changed",
+        WAKEFUL_SCRATCH=order.scratch,
+        WAKEFUL_SOCKET=order.socket,
+        WAKEFUL_TOKEN_FILE=f"{order.folder}/token",
+    )
+    return environment
+
+
+def write_folder(order: RunOrder) -> None:
+    """Make the run's folder and its scratch folder, readable by nobody else."""
+    _make_folder(order.folder)
+    _make_folder(order.scratch)
+    _write(f"{order.folder}/causes.json", order.causes)
+    # Terminated, not separated: `read -d ''` and `xargs -0` both get the last one, whatever the names hold.
+    _write(f"{order.folder}/changed", b"".join(os.fsencode(path) + b"\0" for path in order.changed))
+    _write(f"{order.folder}/token", order.token.encode())
+    if order.script is not None:
+        _write(f"{order.folder}/script", os.fsencode(order.script))
+
+
+def program_of(order: RunOrder) -> tuple[str, ...]:
+    if order.script is None:
+        return order.argv
+    return ("/bin/sh", "-eu", f"{order.folder}/script")
+
+
+def _is_reserved(name: str) -> bool:
+    return name.startswith("WAKEFUL_") or name in _SUPERVISOR or name.startswith(_SUPERVISOR_PREFIXES)
+
+
+def _shell_name(binding: str) -> str:
+    """`last-month` is reached as $WAKEFUL_BINDING_LAST_MONTH."""
+    return re.sub(r"[^A-Z0-9_]", "_", binding.upper())
+
+
+def _make_folder(path: str) -> None:
+    try:
+        os.mkdir(path, 0o700)
+    except FileExistsError:
+        return
+    except FileNotFoundError:
+        os.makedirs(path, 0o700, exist_ok=True)
+
+
+def _write(path: str, content: bytes) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        view = memoryview(content)
+        while view:
+            view = view[os.write(fd, view) :]
+    finally:
+        os.close(fd)

@@ -1,0 +1,93 @@
+"""The mark every process of a run carries from before its first instruction, and inherits to all it starts.
+
+It stands in two places. `WAKEFUL_RUN=<run id>` in the environment (semantics.md, rule 41) is readable by people, and
+lost by `env -i`. The soft limit RLIMIT_RTTIME is not lost: fork, exec, setsid, a cleared environment and the daemon's
+own death leave it alone, a zombie still shows it, and a value of more than 36,000 years limits nobody. The daemon sets it on
+itself for the moment of a spawn, so there is no gap in which a child could fork unmarked. Never signals anybody.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import resource
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+# Microseconds: marks lie in [2^60, 2^61), far above what anybody sets on purpose.
+_LOWEST = 1 << 60
+_LIMIT = resource.RLIMIT_RTTIME
+_LIMIT_LINE = b"\nMax realtime timeout"
+
+
+def mark_of(state: str, run_id: str) -> int:
+    """The run's number. The state folder is part of it: a copied state must not claim the original's processes."""
+    digest = hashlib.blake2b(os.fsencode(f"{state}\0{run_id}"), digest_size=8).digest()
+    return _LOWEST | int.from_bytes(digest) & (_LOWEST - 1)
+
+
+@contextmanager
+def marking(mark: int) -> Iterator[None]:
+    """Whatever this process spawns inside carries `mark`. Must not be left open across an await."""
+    before = resource.getrlimit(_LIMIT)
+    hard = before[1]
+    # Under a lower hard limit only the environment carries the mark, and adopted strays are ended a second late.
+    if hard != resource.RLIM_INFINITY and hard < mark:
+        yield
+        return
+    resource.setrlimit(_LIMIT, (mark, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(_LIMIT, before)
+
+
+def read_mark(pid: int) -> int | None:
+    """The mark in the process's limits, None if it has none or is gone."""
+    text = _read(f"/proc/{pid}/limits")
+    start = text.find(_LIMIT_LINE)
+    if start < 0:
+        return None
+    soft = text[start + len(_LIMIT_LINE) :].split(None, 1)[0]
+    value = int(soft) if soft.isdigit() else 0
+    return value if _LOWEST <= value < 2 * _LOWEST else None
+
+
+def read_run(pid: int, runs: Mapping[int, str], state: str) -> str | None:
+    """Which of these runs (mark -> run id) the process belongs to. `state` is the state folder, links resolved."""
+    mark = read_mark(pid)
+    if mark is not None:
+        return runs.get(mark)
+    environ = b"\0" + _read(f"/proc/{pid}/environ")
+    run_id = _value(environ, b"WAKEFUL_RUN")
+    if run_id is None:
+        return None
+    # The scratch folder confirms: it lies in the state folder of the daemon that started the run.
+    scratch = os.path.realpath(_value(environ, b"WAKEFUL_SCRATCH") or "/")
+    return runs.get(mark_of(state, run_id)) if scratch.startswith(f"{state}/") else None
+
+
+def _value(environ: bytes, name: bytes) -> str | None:
+    start = environ.find(b"\0" + name + b"=")
+    if start < 0:
+        return None
+    start += len(name) + 2
+    end = environ.find(b"\0", start)
+    return os.fsdecode(environ[start:] if end < 0 else environ[start:end])
+
+
+def _read(path: str) -> bytes:
+    """A file of /proc, empty when its process is gone or not ours to look at."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        parts = []
+        while part := os.read(fd, 65536):
+            parts.append(part)
+        return b"".join(parts)
+    except OSError:
+        return b""
+    finally:
+        os.close(fd)

@@ -1,0 +1,278 @@
+"""One program of a run, from its spawn until nothing that descends from it is alive.
+
+`LiveRun` launches it (the command, then perhaps its check), signals it, and is called back once, on the loop, when the tree is gone
+and its output is read. No thread and no task per process: a pipe, a pidfd and a few timers. Knows nothing of timeouts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import signal
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from msgspec import Struct
+
+from wakeful.core.observation import Usage
+from wakeful.runners import proc
+from wakeful.runners.capture import Capture
+from wakeful.runners.cgroup import Cgroups
+from wakeful.runners.children import Children
+from wakeful.runners.mark import marking
+from wakeful.runners.proc import Reaped
+
+_CHUNK_BYTES = 64 * 1024
+# A flood gets this much of a turn of the loop (about 0.1 ms), then everybody else has theirs.
+_CHUNKS_PER_TURN = 4
+_FIRST_SWEEP_SECONDS = 0.001
+_LONGEST_SWEEP_SECONDS = 0.05
+# What survives SIGKILL for so long hangs in the kernel; the session must not hang with it.
+_SWEEP_SECONDS = 10.0
+_FIRST_SAMPLE_SECONDS = 0.02
+_LONGEST_SAMPLE_SECONDS = 2.0
+_SAMPLED_PROCESSES = 64
+# Runs go before the daemon when memory ends; a daemon under OOMScoreAdjust= would hand its protection on to them.
+_OOM_SCORE = b"500"
+
+
+class Surroundings(Struct, frozen=True):
+    """What all runs of one daemon share. `state` is the state folder, links resolved."""
+
+    loop: asyncio.AbstractEventLoop
+    pool: ThreadPoolExecutor
+    children: Children
+    cgroups: Cgroups | None
+    state: str
+
+
+class Ending(Struct, frozen=True):
+    """How the program itself ended, and who of its tree could not be ended. Neither code nor signal: the status was lost."""
+
+    exit_code: int | None
+    signal: int | None
+    survivors: tuple[int, ...] = ()
+
+
+class Spent:
+    """What a run used, summed over every process of its tree that was reaped here or by its own parent."""
+
+    def __init__(self) -> None:
+        self._cpu_seconds = 0.0
+        self._max_rss_bytes = 0
+        self._read_bytes = 0
+        self._written_bytes = 0
+
+    def add(self, reaped: Reaped) -> None:
+        self._cpu_seconds += reaped.cpu_seconds
+        self._read_bytes += reaped.read_bytes
+        self._written_bytes += reaped.written_bytes
+        # A child spawned by vfork is charged with its parent's peak: only what exceeds ours is surely its own.
+        if reaped.max_rss_bytes > resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024:
+            self.see_memory(reaped.max_rss_bytes)
+
+    def see_memory(self, peak_bytes: int) -> None:
+        """The largest single process counts: a sum would count shared pages once for each."""
+        self._max_rss_bytes = max(self._max_rss_bytes, peak_bytes)
+
+    def usage(self, wall_seconds: float) -> Usage:
+        return Usage(
+            cpu_seconds=self._cpu_seconds,
+            max_rss_bytes=self._max_rss_bytes,
+            read_bytes=self._read_bytes,
+            written_bytes=self._written_bytes,
+            wall_seconds=wall_seconds,
+        )
+
+
+class Process:
+    """A spawned program and its tree."""
+
+    def __init__(
+        self, around: Surroundings, run_id: str, mark: int, capture: Capture, spent: Spent, ended: Callable[[Ending], None]
+    ) -> None:
+        self._around = around
+        self._run_id = run_id
+        self._mark = mark
+        self._capture = capture
+        self._spent = spent
+        self._ended = ended
+        self._output: int | None = None
+        self._entering: Future[None] | None = None
+        self._sampling: asyncio.TimerHandle | None = None
+        self.is_over = False
+
+    def launch(self, argv: Sequence[str], cwd: str, environment: Mapping[str, str]) -> None:
+        """Spawn now. Raises OSError or ValueError, and then nothing was left running."""
+        output, writer = os.pipe()
+        try:
+            with marking(self._mark):
+                # vfork: independent of our own size, as long as nobody passes preexec_fn (57 spawns/s instead of 1,500).
+                self._popen = subprocess.Popen(
+                    argv,
+                    cwd=cwd,
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    # One pipe for both: what was written first is read first.
+                    stdout=writer,
+                    stderr=writer,
+                    start_new_session=True,
+                )
+        except BaseException:
+            os.close(output)
+            raise
+        finally:
+            os.close(writer)
+        self.pid = self._popen.pid
+        self._around.children.spawned(self.pid)
+        self._attend(output)
+
+    def signal(self, number: int) -> None:
+        """Signal the program and its process group, which it leads. Nothing happens once it is over."""
+        if not self.is_over:
+            _signal_group(self.pid, number)
+
+    def _attend(self, output: int) -> None:
+        try:
+            self._pidfd = os.pidfd_open(self.pid)
+        except OSError:
+            # Out of descriptors: what nobody can watch must not run.
+            os.close(output)
+            _signal_group(self.pid, signal.SIGKILL)
+            self._popen.wait()
+            self._around.children.gone(self.pid)
+            raise
+        loop = self._around.loop
+        os.set_blocking(output, False)
+        self._output = output
+        loop.add_reader(output, self._read)
+        loop.add_reader(self._pidfd, self._notice_end)
+        _offer_to_oom(self.pid)
+        if self._around.cgroups is not None:
+            self._entering = self._around.pool.submit(_enter, self._around.cgroups, self._mark, self.pid)
+        self._sampling = loop.call_later(_FIRST_SAMPLE_SECONDS, self._sample, _FIRST_SAMPLE_SECONDS)
+
+    def _sample(self, pause: float) -> None:
+        """Peaks must be seen while they live: a zombie has no memory, and rusage is unreliable (see Spent)."""
+        for pid in (self.pid, *proc.descendants_of(self.pid))[:_SAMPLED_PROCESSES]:
+            self._spent.see_memory(proc.peak_memory(pid))
+        pause = min(2 * pause, _LONGEST_SAMPLE_SECONDS)
+        self._sampling = self._around.loop.call_later(pause, self._sample, pause)
+
+    def _read(self) -> bool:
+        """Take what is there, up to a turn's share; whether more may be waiting."""
+        for _ in range(_CHUNKS_PER_TURN):
+            try:
+                chunk = os.read(self._output, _CHUNK_BYTES)
+            except BlockingIOError:
+                return False
+            # Every writer closed it. The program may live on without an output.
+            if not chunk:
+                self._close_output()
+                return False
+            self._capture.add(chunk)
+        return True
+
+    def _notice_end(self) -> None:
+        """The program is a zombie: its number and its group's are still its own."""
+        if self._is_entering():
+            return
+        self.is_over = True
+        self._sampling.cancel()
+        self._around.loop.remove_reader(self._pidfd)
+        os.close(self._pidfd)
+        _signal_group(self.pid, signal.SIGKILL)
+        if self._around.cgroups is not None:
+            self._around.cgroups.kill(self._mark)
+        exit_code, number = self._reap_program()
+        deadline = self._around.loop.time() + _SWEEP_SECONDS
+        self._sweep(Ending(exit_code, number), deadline, _FIRST_SWEEP_SECONDS)
+
+    def _is_entering(self) -> bool:
+        """Whether a thread is writing the program's number right now: it must not be reaped, and reused, meanwhile."""
+        entering, self._entering = self._entering, None
+        if entering is None or entering.cancel() or entering.done():
+            return False
+        loop = self._around.loop
+        loop.remove_reader(self._pidfd)
+        entering.add_done_callback(lambda _: loop.call_soon_threadsafe(self._notice_end))
+        return True
+
+    def _reap_program(self) -> tuple[int | None, int | None]:
+        try:
+            reaped = proc.reap(self.pid)
+        except ChildProcessError:
+            reaped = None
+        self._around.children.gone(self.pid)
+        # subprocess must not wait for a number that may be somebody else's by now.
+        self._popen.returncode = 0 if reaped is None else reaped.status
+        if reaped is None:
+            return None, None
+        self._spent.add(reaped)
+        code = os.waitstatus_to_exitcode(reaped.status)
+        return (code, None) if code >= 0 else (None, -code)
+
+    def _sweep(self, ending: Ending, deadline: float, pause: float) -> None:
+        """Kill what the program left behind, round by round, until there is nothing."""
+        around = self._around
+        left = around.children.end_run(self._mark, self._run_id, around.state, self._spent.add)
+        if left and around.loop.time() < deadline:
+            longer = min(2 * pause, _LONGEST_SWEEP_SECONDS)
+            around.loop.call_later(pause, self._sweep, ending, deadline, longer)
+            return
+        self._drain()
+        if around.cgroups is not None and not around.cgroups.remove(self._mark):
+            around.pool.submit(_remove_later, around.cgroups, self._mark)
+        self._ended(Ending(ending.exit_code, ending.signal, tuple(left)))
+
+    def _drain(self) -> None:
+        """Read what is left in the pipe, at most what it can hold; a writer outside the tree cannot hold up the end."""
+        for _ in range(16):
+            if self._output is None or not self._read():
+                break
+        self._close_output()
+
+    def _close_output(self) -> None:
+        if self._output is not None:
+            self._around.loop.remove_reader(self._output)
+            os.close(self._output)
+            self._output = None
+
+
+def _signal_group(leader: int, number: int) -> None:
+    try:
+        os.killpg(leader, number)
+    except ProcessLookupError:
+        return
+
+
+def _offer_to_oom(pid: int) -> None:
+    try:
+        fd = os.open(f"/proc/{pid}/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
+    except OSError:
+        # Over already, or another user's by a set-uid program.
+        return
+    try:
+        os.write(fd, _OOM_SCORE)
+    except OSError:
+        return
+    finally:
+        os.close(fd)
+
+
+def _enter(cgroups: Cgroups, mark: int, pid: int) -> None:
+    try:
+        cgroups.enter(mark, pid)
+    except OSError:
+        # It ended first, or the delegation was taken away: the mark alone is enough to end the tree.
+        return
+
+
+def _remove_later(cgroups: Cgroups, mark: int) -> None:
+    """Members are reaped, but the kernel lets go of the group a moment later."""
+    for _ in range(50):
+        if cgroups.remove(mark):
+            return
+        os.sched_yield()

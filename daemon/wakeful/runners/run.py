@@ -1,0 +1,213 @@
+"""One run under way: its command, its check, its time, and what is kept of it when it ends.
+
+`CommandRunner` makes one per order and forgets it when it reports. Everything happens on the loop but two blocking things:
+output is saved, and the run's folder removed, in the runner's own threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import shutil
+import signal
+import time
+from collections.abc import Callable, Mapping
+
+import psutil
+
+from wakeful.blobs import Blobs
+from wakeful.core.observation import Output, ProcessEnded, Usage
+from wakeful.runners import proc
+from wakeful.runners.capture import Capture
+from wakeful.runners.contract import RunOrder, StopWord
+from wakeful.runners.environment import build_environment, program_of, write_folder
+from wakeful.runners.problems import describe_check, describe_start, describe_survivors, describe_timeout
+from wakeful.runners.process import Ending, Process, Spent, Surroundings
+
+_STRENGTH: dict[StopWord | None, int] = {None: 0, "interrupt": 1, "terminate": 2, "kill": 3}
+_SIGNALS: dict[StopWord, int] = {
+    "interrupt": signal.SIGINT,
+    "terminate": signal.SIGTERM,
+    "kill": signal.SIGKILL,
+}
+
+
+class LiveRun:
+    """From `start` to exactly one call of `ended`."""
+
+    def __init__(
+        self,
+        order: RunOrder,
+        mark: int,
+        around: Surroundings,
+        blobs: Blobs,
+        ended: Callable[[ProcessEnded], None],
+    ) -> None:
+        self.mark = mark
+        self.started_boottime = time.clock_gettime(time.CLOCK_BOOTTIME)
+        self.capture = Capture(order.output_limit_bytes)
+        self._order = order
+        self._around = around
+        self._blobs = blobs
+        self._ended = ended
+        self._started = time.monotonic()
+        self._spent = Spent()
+        self._process: Process | None = None
+        self._is_checking = False
+        self._stopping: StopWord | None = None
+        self._timeout: asyncio.TimerHandle | None = None
+        self._kill: asyncio.TimerHandle | None = None
+        self._problem: str | None = None
+
+    def start(self, inherited: Mapping[str, str]) -> None:
+        order = self._order
+        self._cwd = os.path.join(order.root, order.cwd)
+        self._environment = build_environment(order, inherited)
+        try:
+            write_folder(order)
+        except (OSError, ValueError) as error:
+            self._problem = describe_start(error, program_of(order), self._cwd, self._environment)
+        # Never from inside `start`: the reactor is in the middle of a plan.
+        if self._problem is not None or not self._launch(program_of(order)):
+            self._around.loop.call_soon(self._finish, Ending(None, None))
+            return
+        self._timeout = self._around.loop.call_later(order.timeout_seconds, self._run_out_of_time)
+
+    def stop(self, how: StopWord, grace_seconds: float) -> None:
+        if _STRENGTH[how] <= _STRENGTH[self._stopping]:
+            return
+        # Remembered even between the command and its check, so that the check is not begun.
+        self._stopping = how
+        self._wind_down(how, grace_seconds)
+
+    def usage(self) -> Usage:
+        """What ended processes used, and what live ones used until now."""
+        so_far = self._spent.usage(time.monotonic() - self._started)
+        if self._process is None or self._process.is_over:
+            return so_far
+        live = [_observe(pid) for pid in (self._process.pid, *proc.descendants_of(self._process.pid))]
+        return Usage(
+            cpu_seconds=so_far.cpu_seconds + sum(one.cpu_seconds for one in live),
+            max_rss_bytes=max([so_far.max_rss_bytes, *(one.max_rss_bytes for one in live)]),
+            read_bytes=so_far.read_bytes + sum(one.read_bytes for one in live),
+            written_bytes=so_far.written_bytes + sum(one.written_bytes for one in live),
+            wall_seconds=so_far.wall_seconds,
+        )
+
+    def _launch(self, argv: tuple[str, ...]) -> bool:
+        process = Process(
+            self._around, self._order.run_id, self.mark, self.capture, self._spent, self._take_ending
+        )
+        try:
+            process.launch(argv, self._cwd, self._environment)
+        except (OSError, ValueError, IndexError) as error:
+            self._problem = describe_start(error, argv, self._cwd, self._environment)
+            return False
+        self._process = process
+        return True
+
+    def _run_out_of_time(self) -> None:
+        # Whoever stops it has set a deadline of their own, and their reason stands.
+        if self._stopping is not None or self._process.is_over:
+            return
+        self._problem = describe_timeout(self._order.timeout_seconds)
+        self._wind_down("terminate", self._order.grace_seconds)
+
+    def _wind_down(self, how: StopWord, grace_seconds: float) -> None:
+        if self._process is None or self._process.is_over:
+            return
+        self._process.signal(_SIGNALS[how])
+        if self._kill is not None:
+            self._kill.cancel()
+        # The rest of the tree follows: when the program is gone, so is its right to have left something behind.
+        self._kill = self._around.loop.call_later(grace_seconds, self._process.signal, signal.SIGKILL)
+
+    def _take_ending(self, ending: Ending) -> None:
+        if self._kill is not None:
+            self._kill.cancel()
+        is_undisturbed = self._stopping is None and self._problem is None
+        if is_undisturbed and self._is_checking and ending.exit_code != 0:
+            self._problem = describe_check(self._order.check, ending.exit_code, ending.signal)
+        elif is_undisturbed and not self._is_checking and ending.exit_code == 0 and self._order.check:
+            if self._begin_check():
+                return
+        self._finish(ending)
+
+    def _begin_check(self) -> bool:
+        self._is_checking = True
+        self.capture.add(f"--- check: {shlex.join(self._order.check)}\n".encode(errors="surrogateescape"))
+        return self._launch(self._order.check)
+
+    def _finish(self, ending: Ending) -> None:
+        if self._timeout is not None:
+            self._timeout.cancel()
+        if self._problem is None:
+            self._problem = _describe_loss(ending)
+        wall_seconds = time.monotonic() - self._started
+        self.capture.close()
+        if not self.capture.total_bytes:
+            self._report(ending, wall_seconds, Output())
+            return
+        saving = self._around.loop.run_in_executor(self._around.pool, _save, self._blobs, self.capture)
+        saving.add_done_callback(lambda saved: self._report(ending, wall_seconds, saved.result()))
+
+    def _report(self, ending: Ending, wall_seconds: float, output: Output) -> None:
+        self._around.pool.submit(_remove_folder, self._order.folder)
+        self._ended(
+            ProcessEnded(
+                session=self._order.session,
+                run_id=self._order.run_id,
+                exit_code=ending.exit_code,
+                signal=ending.signal,
+                problem=self._problem,
+                usage=self._spent.usage(wall_seconds),
+                output=output,
+            )
+        )
+
+
+def _describe_loss(ending: Ending) -> str | None:
+    if ending.survivors:
+        return describe_survivors(ending.survivors)
+    if ending.exit_code is None and ending.signal is None:
+        return "its exit status was taken by another part of the daemon; this is a defect of wakeful"
+    return None
+
+
+def _save(blobs: Blobs, capture: Capture) -> Output:
+    """Blocks: two flushes. Head and tail are apart, so that a long output can be read from either end."""
+    head, tail = capture.head, capture.tail
+    try:
+        return Output(
+            head=blobs.put(head) if head else None,
+            tail=blobs.put(tail) if tail else None,
+            total_bytes=capture.total_bytes,
+            kept_bytes=capture.kept_bytes,
+        )
+    except OSError:
+        # The disk is full. The run ended as it ended; that nothing of its output was kept stands in the count.
+        return Output(total_bytes=capture.total_bytes)
+
+
+def _remove_folder(folder: str) -> None:
+    """Blocks. What a run made unreadable for us to spite is left for the next start to sweep up."""
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _observe(pid: int) -> Usage:
+    """One live process and the children it already waited for."""
+    try:
+        process = psutil.Process(pid)
+        with process.oneshot():
+            cpu = process.cpu_times()
+            memory = process.memory_info()
+            io = process.io_counters()
+    except psutil.Error:
+        return Usage()
+    return Usage(
+        cpu_seconds=cpu.user + cpu.system + cpu.children_user + cpu.children_system,
+        max_rss_bytes=memory.rss,
+        read_bytes=io.read_chars,
+        written_bytes=io.write_chars,
+    )
