@@ -179,8 +179,7 @@ class EventLog(Protocol):
         limit: int | None = None,
         newest_first: bool = False,
     ) -> Iterator[Record]:
-        """Records within all given bounds (each inclusive), by seq; with `since` or `until` by (at, seq), which
-        is the same order unless the clock was set back."""
+        """Records within all given bounds (each inclusive), in the order of seqs, whatever the clock did."""
 
     def head(self, session: str) -> Head: ...
 

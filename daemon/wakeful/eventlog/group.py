@@ -21,6 +21,7 @@ class Tip(msgspec.Struct, frozen=True, gc=False):
 
     key: int
     seq: int
+    at: int
     hash: bytes
 
 
@@ -35,19 +36,21 @@ class Known(Protocol):
 class Rows:
     """Rows by table, each in column order."""
 
-    __slots__ = ("events", "keys", "payloads", "sessions")
+    __slots__ = ("clock_steps", "events", "keys", "payloads", "sessions")
 
     def __init__(self) -> None:
         self.sessions: list[tuple[int, str]] = []
         self.events: list[tuple[object, ...]] = []
         self.payloads: list[tuple[int, bytes]] = []
         self.keys: list[tuple[int, str, int, int]] = []
+        self.clock_steps: list[tuple[int, int]] = []
 
-    def add(self, other: Rows) -> None:
-        self.sessions += other.sessions
-        self.events += other.events
-        self.payloads += other.payloads
-        self.keys += other.keys
+    def sizes(self) -> tuple[int, ...]:
+        return tuple([len(getattr(self, table)) for table in self.__slots__])
+
+    def shrink(self, sizes: tuple[int, ...]) -> None:
+        for table, size in zip(self.__slots__, sizes, strict=True):
+            del getattr(self, table)[size:]
 
 
 class Group:
@@ -59,7 +62,6 @@ class Group:
         self._sessions = sessions
         self._appended: dict[tuple[str, str], Appended] = {}
         self.rows = Rows()
-        self.hashes: list[bytes] = []
         self.tips: dict[str, Tip] = {}
 
     @property
@@ -70,29 +72,89 @@ class Group:
     def sessions(self) -> int:
         return self._sessions + len(self.rows.sessions)
 
+    @property
+    def hashes(self) -> list[bytes]:
+        """The chain hashes of the group's records, in the order of recording."""
+        return [row[-1] for row in self.rows.events]
+
     def add(self, appends: Sequence[Append], at: int) -> tuple[Appended, ...]:
-        """Take one call whole. Raises Conflict or BadAppend and takes nothing of it.
+        """Take one call whole. Raises Conflict or BadAppend (or what hashing raises) and takes nothing of it.
 
         A repeated key comes before a conflict: whoever repeats a call expects the head it saw the first time.
         """
         repeated = self._find_repeated(appends)
         if repeated is not None:
             return repeated
-        call = _Call(self)
-        appended = tuple([call.add(append, at) for append in appends])
-        self.rows.add(call.rows)
-        self.hashes += call.hashes
-        self.tips.update(call.tips)
-        for append, landed in zip(appends, appended, strict=True):
-            if append.key is not None:
-                self._appended[append.session, append.key] = landed
-        return appended
+        if len(appends) == 1 and len(appends[0].drafts) == 1:  # adds its rows last: nothing to undo
+            return (self._add_append(appends[0], at),)
+        sizes, tips = self.rows.sizes(), [(append.session, self.tips.get(append.session)) for append in appends]
+        try:
+            return tuple([self._add_append(append, at) for append in appends])
+        except BaseException:
+            self._undo(sizes, tips, appends)
+            raise
 
     def tip(self, session: str) -> Tip | None:
         return self.tips.get(session) or self._known.tip(session)
 
+    def _add_append(self, append: Append, at: int) -> Appended:
+        session = append.session
+        if not append.drafts:
+            raise BadAppend(f"session {session}: an append without drafts; give it at least one")
+        tip = self.tip(session)
+        is_new = tip is None
+        if tip is None:
+            tip = Tip(self.sessions + 1, 0, at, chain.NOTHING)
+        if tip.seq != append.expected_seq:
+            raise Conflict(
+                f"session {session}: the append expected head {append.expected_seq}, the log is at {tip.seq}; "
+                "read again and decide anew"
+            )
+        self.tips[session] = self._add_drafts(append, tip, at)
+        if is_new:
+            self.rows.sessions.append((tip.key, session))
+        if at < tip.at:
+            self.rows.clock_steps.append((tip.key, tip.seq + 1))
+        landed = Appended(session, tip.seq + 1, tip.seq + len(append.drafts))
+        if append.key is not None:
+            self._keep_key(append.key, tip.key, landed)
+        return landed
+
+    def _add_drafts(self, append: Append, tip: Tip, at: int) -> Tip:
+        session, key, seq, previous = append.session, tip.key, tip.seq, tip.hash
+        events, payloads, position = self.rows.events, self.rows.payloads, self.position
+        for draft in append.drafts:
+            seq += 1
+            position += 1
+            kind, author, run, parent, rationale = draft.kind, draft.author, draft.run, draft.parent, draft.rationale
+            digest = chain.hash_bytes(draft.payload)
+            previous = chain.link_record(previous, session, seq, at, kind, author, run, parent, rationale, digest)
+            events.append((position, key, seq, at, kind, author, run, parent, rationale, digest, previous))
+            payloads.append((position, draft.payload))
+        return Tip(key, seq, at, previous)
+
+    def _keep_key(self, text: str, session: int, landed: Appended) -> None:
+        if (landed.session, text) in self._appended:
+            raise BadAppend(f"session {landed.session}: key {text!r} twice in one call; a key names one append")
+        self._appended[landed.session, text] = landed
+        self.rows.keys.append((session, text, landed.first_seq, landed.last_seq))
+
+    def _undo(self, sizes: tuple[int, ...], tips: list[tuple[str, Tip | None]], appends: Sequence[Append]) -> None:
+        self.rows.shrink(sizes)
+        for session, tip in tips:
+            if tip is None:
+                self.tips.pop(session, None)
+            else:
+                self.tips[session] = tip
+        for append in appends:
+            if append.key is not None:
+                self._appended.pop((append.session, append.key), None)
+
     def _find_repeated(self, appends: Sequence[Append]) -> tuple[Appended, ...] | None:
-        if not any(append.key is not None for append in appends):
+        for append in appends:
+            if append.key is not None:
+                break
+        else:
             return None
         found = [self._find_key(append) for append in appends]
         if not any(found):
@@ -106,53 +168,3 @@ class Group:
         if append.key is None:
             return None
         return self._appended.get((append.session, append.key)) or self._known.find_key(append.session, append.key)
-
-
-class _Call:
-    """The rows of one call while it may still be refused."""
-
-    def __init__(self, group: Group) -> None:
-        self._group = group
-        self.rows = Rows()
-        self.hashes: list[bytes] = []
-        self.tips: dict[str, Tip] = {}
-
-    def add(self, append: Append, at: int) -> Appended:
-        session = append.session
-        if not append.drafts:
-            raise BadAppend(f"session {session}: an append without drafts; give it at least one")
-        tip = self._tip(session)
-        if tip.seq != append.expected_seq:
-            raise Conflict(f"session {session}: the append expected head {append.expected_seq}, the log is at {tip.seq}; read again and decide anew")
-        landed = Appended(session, tip.seq + 1, tip.seq + len(append.drafts))
-        self.tips[session] = self._add_drafts(append, tip, at)
-        if append.key is not None:
-            if any(row[0] == tip.key and row[1] == append.key for row in self.rows.keys):
-                raise BadAppend(f"session {session}: key {append.key!r} twice in one call; a key names one append")
-            self.rows.keys.append((tip.key, append.key, landed.first_seq, landed.last_seq))
-        return landed
-
-    def _add_drafts(self, append: Append, tip: Tip, at: int) -> Tip:
-        key, seq, previous = tip.key, tip.seq, tip.hash
-        position = self._group.position + len(self.rows.events)
-        for draft in append.drafts:
-            seq += 1
-            position += 1
-            digest = chain.hash_bytes(draft.payload)
-            previous = chain.link_record(
-                previous, append.session, seq, at, draft.kind, draft.author, draft.run, draft.parent, draft.rationale, digest
-            )
-            self.rows.events.append(
-                (position, key, seq, at, draft.kind, draft.author, draft.run, draft.parent, draft.rationale, digest, previous)
-            )
-            self.rows.payloads.append((position, draft.payload))
-            self.hashes.append(previous)
-        return Tip(key, seq, previous)
-
-    def _tip(self, session: str) -> Tip:
-        tip = self.tips.get(session) or self._group.tip(session)
-        if tip is not None:
-            return tip
-        key = self._group.sessions + len(self.rows.sessions) + 1
-        self.rows.sessions.append((key, session))
-        return Tip(key, 0, chain.NOTHING)

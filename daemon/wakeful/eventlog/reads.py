@@ -6,6 +6,7 @@ hold the write-ahead log back for ever. So records come in pages, each its own s
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
@@ -16,99 +17,85 @@ import msgspec
 from wakeful.eventlog.contract import Record, Snapshot
 
 PAGE_RECORDS = 1_000
+_NO_LIMIT = 2**63 - 1
 
 _COLUMNS = "e.seq, e.at, e.kind, e.author, e.run, e.parent, e.rationale, p.body, e.payload_hash, e.hash"
 _NEWEST = "newest AS MATERIALIZED (SELECT session, max(seq) AS seq FROM snapshot GROUP BY session)"
-_FROM = "FROM event e LEFT JOIN payload p ON p.event = e.id"
+_FROM = "FROM event e INDEXED BY event_by_seq LEFT JOIN payload p ON p.event = e.id"
 
 
 class Slice(msgspec.Struct, frozen=True):
-    """The bounds of a read, each inclusive; None where there is none. `last_id` is where the page before ended, by time."""
+    """What a read asks for; bounds are inclusive, None where there is none."""
 
     from_seq: int = 1
     to_seq: int | None = None
-    since: int | None = None
-    until: int | None = None
     kinds: Sequence[str] | None = None
     run: int | None = None
     author: str | None = None
     newest_first: bool = False
-    last_id: int | None = None
-
-    @property
-    def is_by_time(self) -> bool:
-        return self.since is not None or self.until is not None
 
 
-def read_slice(connection: apsw.Connection, session: str, bounds: Slice, limit: int | None) -> Iterator[Record]:
-    """The records of one session within bounds."""
+def read_slice(
+    connection: apsw.Connection, session: str, wanted: Slice, since: int | None, until: int | None, limit: int | None
+) -> Iterator[Record]:
+    """The records of one session that are wanted, in the order of seqs."""
     key = connection.execute("SELECT key FROM session WHERE id = ?", (session,)).get
     if key is None:
         return
-    remaining = limit
-    page: Slice | None = bounds
-    while page is not None and (remaining is None or remaining > 0):
-        wanted = PAGE_RECORDS if remaining is None else min(PAGE_RECORDS, remaining)
-        sql, values = _write_query(key, page)
-        rows = connection.execute(sql, (*values, wanted)).fetchall()
-        for row in rows:
-            yield Record(session, *row[1:])
-        remaining = None if remaining is None else remaining - len(rows)
-        page = _narrow(page, *rows[-1][:3]) if len(rows) == wanted else None
+    left = limit if limit is not None else _NO_LIMIT
+    for low, high in find_seqs(connection, key, wanted, since, until):
+        while low <= high and left > 0:
+            sql, values = _write_query(key, low, high, wanted)
+            rows = connection.execute(sql, (*values, min(PAGE_RECORDS, left))).fetchall()
+            for row in rows:
+                yield Record(session, *row)
+            left -= len(rows)
+            if len(rows) < PAGE_RECORDS:
+                break
+            low, high = (low, rows[-1][0] - 1) if wanted.newest_first else (rows[-1][0] + 1, high)
 
 
-def _narrow(bounds: Slice, last_id: int, last_seq: int, last_at: int) -> Slice:
-    """What is left of the bounds after a page. One bound moves, none is added: of two lower bounds on a column SQLite
-    seeks to the first and filters by the other, which makes paging quadratic."""
-    replace = msgspec.structs.replace
-    match bounds.is_by_time, bounds.newest_first:
-        case True, False:
-            return replace(bounds, since=last_at, last_id=last_id)
-        case True, True:
-            return replace(bounds, until=last_at, last_id=last_id)
-        case False, False:
-            return replace(bounds, from_seq=last_seq + 1)
-        case _:
-            return replace(bounds, to_seq=last_seq - 1)
+def find_seqs(connection: apsw.Connection, key: int, wanted: Slice, since: int | None, until: int | None) -> list[tuple[int, int]]:
+    """The ranges of seqs within the bounds, in the order of reading. More than one only where the clock was set back between."""
+    last = connection.execute("SELECT coalesce(max(seq), 0) FROM event WHERE session = ?", (key,)).get
+    low, high = max(1, wanted.from_seq), last if wanted.to_seq is None else min(last, wanted.to_seq)
+    if since is None and until is None:
+        return [(low, high)]
+    steps = [seq for (seq,) in connection.execute("SELECT seq FROM clock_step WHERE session = ? ORDER BY seq", (key,))]
+
+    def find_at(seq: int) -> int:
+        return connection.execute("SELECT at FROM event WHERE session = ? AND seq = ?", (key, seq)).get
+
+    ranges = []
+    for start, end in zip([1, *steps], [*(seq - 1 for seq in steps), last], strict=True):
+        start, end = max(low, start), min(high, end)
+        span = range(start, end + 1)
+        first = start if since is None else start + bisect_left(span, since, key=find_at)
+        final = end if until is None else start + bisect_right(span, until, key=find_at) - 1
+        if first <= final:
+            ranges.append((first, final))
+    return ranges[::-1] if wanted.newest_first else ranges
 
 
-def _write_query(key: int, bounds: Slice) -> tuple[str, tuple[object, ...]]:
-    """Within a session ids rise with seqs, so the id breaks ties of time."""
-    turn = "DESC" if bounds.newest_first else "ASC"
-    if bounds.is_by_time:
-        index, order = "event_by_time", f"e.at {turn}, e.id {turn}"
-    else:
-        index, order = "event_by_seq", f"e.seq {turn}"
-    conditions, values = ["e.session = ?", "e.seq >= ?"], [key, bounds.from_seq]
-    for condition, value in (
-        ("e.seq <= ?", bounds.to_seq),
-        ("e.at >= ?", bounds.since),
-        ("e.at <= ?", bounds.until),
-        ("e.run = ?", bounds.run),
-        ("e.author = ?", bounds.author),
-    ):
+def _write_query(key: int, low: int, high: int, wanted: Slice) -> tuple[str, tuple[object, ...]]:
+    conditions, values = ["e.session = ?", "e.seq BETWEEN ? AND ?"], [key, low, high]
+    for condition, value in (("e.run = ?", wanted.run), ("e.author = ?", wanted.author)):
         if value is not None:
             conditions.append(condition)
             values.append(value)
-    if bounds.last_id is not None:
-        # The records at the very moment where the last page ended, less those it held.
-        moment, beyond = (bounds.until, "<") if bounds.newest_first else (bounds.since, ">")
-        conditions.append(f"(e.at != ? OR e.id {beyond} ?)")
-        values += [moment, bounds.last_id]
-    if bounds.kinds is not None:
-        conditions.append(f"e.kind IN ({', '.join('?' * len(bounds.kinds))})")
-        values += bounds.kinds
-    sql = (
-        f"SELECT e.id, {_COLUMNS} FROM event e INDEXED BY {index} LEFT JOIN payload p ON p.event = e.id "
-        f"WHERE {' AND '.join(conditions)} ORDER BY {order} LIMIT ?"
-    )
+    if wanted.kinds is not None:
+        conditions.append(f"e.kind IN ({', '.join('?' * len(wanted.kinds))})")
+        values += wanted.kinds
+    turn = "DESC" if wanted.newest_first else "ASC"
+    sql = f"SELECT {_COLUMNS} {_FROM} WHERE {' AND '.join(conditions)} ORDER BY e.seq {turn} LIMIT ?"
     return sql, tuple(values)
 
 
 def read_after(connection: apsw.Connection, position: int, limit: int) -> tuple[int, list[Record]]:
     """The next records of all sessions, in the order of recording."""
     rows = connection.execute(
-        f"SELECT e.id, s.id, {_COLUMNS} {_FROM} JOIN session s ON s.key = e.session WHERE e.id > ? ORDER BY e.id LIMIT ?",
+        f"SELECT e.id, s.id, {_COLUMNS} FROM event e JOIN session s ON s.key = e.session LEFT JOIN payload p ON p.event = e.id "
+        "WHERE e.id > ? ORDER BY e.id LIMIT ?",
         (position, limit),
     ).fetchall()
     return (rows[-1][0] if rows else position), [Record(*row[1:]) for row in rows]

@@ -201,8 +201,8 @@ class SqliteLog:
         limit: int | None = None,
         newest_first: bool = False,
     ) -> Iterator[Record]:
-        bounds = reads.Slice(from_seq, to_seq, since, until, kinds, run, author, newest_first)
-        return reads.read_slice(self._reader(), session, bounds, limit)
+        wanted = reads.Slice(from_seq, to_seq, kinds, run, author, newest_first)
+        return reads.read_slice(self._reader(), session, wanted, since, until, limit)
 
     def head(self, session: str) -> Head:
         row = self._reader().execute(

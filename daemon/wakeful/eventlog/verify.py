@@ -70,7 +70,8 @@ def _guarded(where: str, findings: Iterator[Finding]) -> Iterator[Finding]:
 def _check_session(connection: apsw.Connection, key: int, name: str, counts: _Counts) -> Iterator[Finding]:
     """Seqs without a gap, payloads as hashed, the chain as recorded. After a break the chain goes on from the recorded
     hash, so that one damaged record is one finding."""
-    seq, previous = 0, chain.NOTHING
+    seq, latest, previous = 0, None, chain.NOTHING
+    steps = {step for (step,) in connection.execute("SELECT seq FROM clock_step WHERE session = ?", (key,))}
     rows = connection.execute(
         "SELECT e.seq, e.at, e.kind, e.author, e.run, e.parent, e.rationale, e.payload_hash, e.hash, p.event, p.body "
         "FROM event e INDEXED BY event_by_seq LEFT JOIN payload p ON p.event = e.id WHERE e.session = ? ORDER BY e.seq",
@@ -89,7 +90,9 @@ def _check_session(connection: apsw.Connection, key: int, name: str, counts: _Co
             yield Finding(where, "its payload is not the one that was recorded")
         if chain.link_record(previous, name, found, at, kind, author, run, parent, rationale, digest) != link:
             yield Finding(where, "its hash does not follow from its content and the record before it")
-        seq, previous = found, link
+        if (latest is not None and at < latest) != (found in steps):
+            yield Finding(where, "whether the clock was set back before it is noted wrongly")
+        seq, latest, previous = found, at, link
     if seq == 0:
         yield Finding(f"session {name}", "has no records")
 

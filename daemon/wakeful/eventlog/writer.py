@@ -22,7 +22,6 @@ from wakeful.eventlog import chain
 from wakeful.eventlog.anchor import AnchorFile, Mark
 from wakeful.eventlog.contract import Append, Appended, BadAppend, Conflict, StoreFailed, StoreFull
 from wakeful.eventlog.group import Group, Tip
-from wakeful.eventlog.rows import insert_rows
 from wakeful.eventlog.snapshots import choose_dropped
 from wakeful.eventlog.store import read_mark
 
@@ -89,7 +88,7 @@ class Writer:
         if tip is not None:
             return tip
         row = self._connection.execute(
-            "SELECT s.key, e.seq, e.hash FROM session s JOIN event e ON e.session = s.key WHERE s.id = ? ORDER BY e.seq DESC LIMIT 1",
+            "SELECT s.key, e.seq, e.at, e.hash FROM session s JOIN event e ON e.session = s.key WHERE s.id = ? ORDER BY e.seq DESC LIMIT 1",
             (session,),
         ).fetchone()
         if row is None:
@@ -181,10 +180,15 @@ class Writer:
         execute = self._connection.execute
         mark, rows = self._mark, group.rows
         execute("BEGIN IMMEDIATE")
-        insert_rows(self._connection, "session", 2, rows.sessions)
-        insert_rows(self._connection, "event", 11, rows.events)
-        insert_rows(self._connection, "payload", 2, rows.payloads)
-        insert_rows(self._connection, "idempotency", 4, rows.keys)
+        for insert, some in (
+            ("INSERT INTO session VALUES (?, ?)", rows.sessions),
+            ("INSERT INTO event VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows.events),
+            ("INSERT INTO payload VALUES (?, ?)", rows.payloads),
+            ("INSERT INTO idempotency VALUES (?, ?, ?, ?)", rows.keys),
+            ("INSERT INTO clock_step VALUES (?, ?)", rows.clock_steps),
+        ):
+            if some:
+                self._connection.executemany(insert, some)
         if rows.events:
             mark = Mark(mark.store, mark.flush + 1, group.position, chain.roll_forward(mark.roll, group.hashes))
             execute("INSERT INTO flush VALUES (?, ?, ?)", (mark.flush, mark.position, mark.roll))

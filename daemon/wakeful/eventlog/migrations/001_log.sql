@@ -24,7 +24,14 @@ CREATE TABLE event (
     hash         BLOB NOT NULL
 ) STRICT;
 CREATE UNIQUE INDEX event_by_seq ON event (session, seq);
-CREATE INDEX event_by_time ON event (session, at);
+
+-- Where a session's time went backwards: each row's record is earlier than the one before it. Between two of them time rises
+-- with seq, so a moment is found by bisection; an index on (session, at) would cost 60 % more pages in every group commit.
+CREATE TABLE clock_step (
+    session INTEGER NOT NULL REFERENCES session (key),
+    seq     INTEGER NOT NULL,
+    PRIMARY KEY (session, seq)
+) STRICT, WITHOUT ROWID;
 
 CREATE TABLE payload (
     event INTEGER PRIMARY KEY REFERENCES event (id),
