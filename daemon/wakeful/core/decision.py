@@ -1,0 +1,49 @@
+"""One decision in the making: the events of one observation, folded as they are emitted.
+
+Take and dispatch write here; the reactor appends the entries as one transaction (rule 39) and
+carries out looks at once, everything else after the entries are durable.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from wakeful.core.action import Look
+from wakeful.core.events import Event
+from wakeful.core.observation import Moment
+from wakeful.core.target import Target
+
+DAEMON = "wakeful"
+
+
+@dataclass(slots=True, frozen=True)
+class Entry:
+    """One event bound for the log, with the seq it will have."""
+
+    session: str
+    seq: int
+    event: Event
+    author: str
+    run: int | None = None
+    parent: str | None = None
+    key: str | None = None
+
+
+@dataclass(slots=True)
+class Decision:
+    moment: Moment
+    entries: list[Entry] = field(default_factory=list)
+    looks: list[Look] = field(default_factory=list)
+    follow: list[Target] = field(default_factory=list)
+    forget: list[str] = field(default_factory=list)
+    # Sessions still to be dispatched, in the order they were touched.
+    affected: dict[str, None] = field(default_factory=dict)
+    # Sessions whose plan may have changed.
+    planned: dict[str, None] = field(default_factory=dict)
+    finished: list[str] = field(default_factory=list)
+    # What a call answers in words.
+    reply: str | None = None
+    causal_parent: str | None = None
+
+    def touch(self, session_id: str) -> None:
+        self.affected[session_id] = None

@@ -1,0 +1,193 @@
+"""The recompute graph: who writes what others read, kept per session and changed only around it.
+
+An edge stands where a write pattern meets a read pattern, or a `session` binding names the other
+(rule 30). Cycles and double writers are refused with the path spelled out, files admitted in name
+order, last good specs first (rule 26). Keyed by name, since specs speak of names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from wakeful.core.match import PathTrie, Pattern, intersects
+from wakeful.core.spec import SessionBinding, SessionSpec
+
+
+@dataclass(slots=True, frozen=True)
+class _Placed:
+    spec: SessionSpec
+    reads: tuple[tuple[Pattern, bool], ...]
+    writes: tuple[Pattern, ...]
+
+
+class Graph:
+    def __init__(self) -> None:
+        self._placed: dict[str, _Placed] = {}
+        self._reads: PathTrie[tuple[Pattern, str]] = PathTrie()
+        self._writes: PathTrie[tuple[Pattern, str]] = PathTrie()
+        # reader -> {upstream: is stale allowed}, and the way back.
+        self.upstreams: dict[str, dict[str, bool]] = {}
+        self.readers: dict[str, set[str]] = {}
+
+    def admit(self, declared: Iterable[SessionSpec], removed: Iterable[str]) -> dict[str, str]:
+        """Take a batch in; returns the names refused, in words. A refused one keeps its last good spec."""
+        for name in removed:
+            self.remove(name)
+        batch = sorted(declared, key=lambda spec: spec.name)
+        before = {spec.name: self._placed[spec.name].spec for spec in batch if spec.name in self._placed}
+        for name in before:
+            self.remove(name)
+        for spec in batch:
+            self.place(spec)
+        if not any(self.find_conflict(spec.name) for spec in batch):
+            return {}
+        return self._admit_in_order(batch, before)
+
+    def _admit_in_order(self, batch: list[SessionSpec], before: dict[str, SessionSpec]) -> dict[str, str]:
+        for spec in batch:
+            self.remove(spec.name)
+        for spec in before.values():
+            self.place(spec)
+        refused = {}
+        for spec in batch:
+            self.place(spec)
+            conflict = self.find_conflict(spec.name)
+            if conflict is None:
+                continue
+            refused[spec.name] = conflict
+            self.remove(spec.name)
+            if spec.name in before:
+                self.place(before[spec.name])
+        return refused
+
+    def place(self, spec: SessionSpec) -> None:
+        self.remove(spec.name)
+        placed = _Placed(
+            spec,
+            tuple((Pattern.parse(b.pattern).under(spec.root), b.stale_allowed) for b in spec.files if b.access != "write"),
+            tuple(Pattern.parse(b.pattern).under(spec.root) for b in spec.files if b.access != "read"),
+        )
+        self._placed[spec.name] = placed
+        for pattern, stale_allowed in placed.reads:
+            for _, writer in self._writes.meeting(pattern):
+                self._link(writer, spec.name, stale_allowed)
+            self._reads.insert(pattern, (pattern, spec.name))
+        for pattern in placed.writes:
+            for _, reader in self._reads.meeting(pattern):
+                if reader != spec.name:
+                    self._link(spec.name, reader, self._is_stale_allowed(reader, pattern))
+            self._writes.insert(pattern, (pattern, spec.name))
+        for binding in spec.bindings:
+            if isinstance(binding, SessionBinding):
+                self._link(binding.session, spec.name, binding.stale_allowed)
+
+    def remove(self, name: str) -> None:
+        placed = self._placed.pop(name, None)
+        if placed is None:
+            return
+        for pattern, _ in placed.reads:
+            self._reads.remove(pattern, (pattern, name))
+        for pattern in placed.writes:
+            self._writes.remove(pattern, (pattern, name))
+        for upstream in self.upstreams.pop(name, {}):
+            self.readers[upstream].discard(name)
+        for reader in list(self.readers.get(name, ())):
+            if not self._names_session(reader, name):
+                self.readers[name].discard(reader)
+                self.upstreams[reader].pop(name, None)
+
+    def find_conflict(self, name: str) -> str | None:
+        placed = self._placed[name]
+        for pattern in placed.writes:
+            for other_pattern, other in self._writes.meeting(pattern):
+                if other != name:
+                    return (
+                        f"{name} and {other} both write {_shared(pattern, other_pattern)}; one path has one writer: "
+                        f"let one of them write elsewhere and the other read it"
+                    )
+        cycle = self._find_cycle(name)
+        if cycle is None:
+            return None
+        links = "; ".join(f"{reader} reads {self._via(writer, reader)} of {writer}" for writer, reader in zip(cycle, cycle[1:], strict=False))
+        return f"a cycle: {' -> '.join(cycle)} ({links}); break it by reading another path or splitting a session"
+
+    def all_upstreams(self, name: str) -> set[str]:
+        return _reach(name, lambda one: self.upstreams.get(one, ()))
+
+    def all_readers(self, name: str) -> set[str]:
+        return _reach(name, lambda one: self.readers.get(one, ()))
+
+    def is_fed(self, name: str, pattern: str) -> bool:
+        """Does another session write what this read pattern of `name` covers?"""
+        placed = self._placed.get(name)
+        if placed is None:
+            return False
+        meeting = self._writes.meeting(Pattern.parse(pattern).under(placed.spec.root))
+        return any(writer != name for _, writer in meeting)
+
+    def fed_by(self, name: str) -> list[tuple[str, Pattern]]:
+        """Readers of what `name` writes, with the read pattern that meets it."""
+        placed = self._placed.get(name)
+        writes = placed.writes if placed is not None else ()
+        return [(reader, pattern) for written in writes for pattern, reader in self._reads.meeting(written) if reader != name]
+
+    def _link(self, writer: str, reader: str, stale_allowed: bool) -> None:
+        if writer == reader:
+            return
+        edges = self.upstreams.setdefault(reader, {})
+        # Two bindings on one upstream: only if both tolerate stale input does the edge.
+        edges[writer] = stale_allowed and edges.get(writer, True)
+        self.readers.setdefault(writer, set()).add(reader)
+
+    def _is_stale_allowed(self, reader: str, written: Pattern) -> bool:
+        return all(stale for pattern, stale in self._placed[reader].reads if intersects(pattern, written))
+
+    def _names_session(self, reader: str, name: str) -> bool:
+        placed = self._placed.get(reader)
+        return placed is not None and any(isinstance(b, SessionBinding) and b.session == name for b in placed.spec.bindings)
+
+    def _find_cycle(self, start: str) -> list[str] | None:
+        """A way from `start` along readers back to itself."""
+        came: dict[str, str] = {}
+        stack = [start]
+        while stack:
+            here = stack.pop()
+            for reader in sorted(self.readers.get(here, ())):
+                if reader == start:
+                    return _walk_back(came, here, start)
+                if reader not in came:
+                    came[reader] = here
+                    stack.append(reader)
+        return None
+
+    def _via(self, writer: str, reader: str) -> str:
+        writes = self._placed[writer].writes if writer in self._placed else ()
+        for pattern, _ in self._placed[reader].reads:
+            for written in writes:
+                if intersects(pattern, written):
+                    return written.text
+        return "the runs"
+
+
+def _walk_back(came: dict[str, str], last: str, start: str) -> list[str]:
+    way = [start]
+    while last != start:
+        way.append(last)
+        last = came[last]
+    return [start, *reversed(way)]
+
+
+def _reach(start: str, neighbours: Callable[[str], Iterable[str]]) -> set[str]:
+    found: set[str] = set()
+    stack = [start]
+    while stack:
+        for other in neighbours(stack.pop()):
+            if other not in found:
+                found.add(other)
+                stack.append(other)
+    return found
+
+
+def _shared(one: Pattern, other: Pattern) -> str:
+    return one.text if one.text == other.text else f"{one.text} and {other.text}, which meet"

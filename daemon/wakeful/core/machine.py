@@ -1,0 +1,134 @@
+"""State and looked together, with what take and dispatch share: emitting, slots, deadlines, looks.
+
+`decide` is its only mover. It does no I/O and reads no clock: the moment comes in with each
+observation, so a seed replays years in minutes.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+
+from wakeful.core.action import Action, Look
+from wakeful.core.decision import DAEMON, Decision, Entry
+from wakeful.core.events import Event
+from wakeful.core.graph import Graph
+from wakeful.core.looked import Looked, TargetLook
+from wakeful.core.observation import Moment
+from wakeful.core.plan import plan
+from wakeful.core.reducer import fold
+from wakeful.core.spec import CommitsBinding, Settings
+from wakeful.core.state import GENERAL_POOL, Session, State
+
+class Deadlines:
+    """Due times in one heap per clock; entries are hints to look again, so stale ones are harmless."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, str, str]] = []
+        self._known: dict[tuple[str, str], float] = {}
+
+    def add(self, due: float, kind: str, key: str) -> None:
+        known = self._known.get((kind, key))
+        if known is not None and known <= due:
+            return
+        self._known[(kind, key)] = due
+        heapq.heappush(self._heap, (due, kind, key))
+
+    def pop_due(self, now: float) -> Iterable[tuple[str, str]]:
+        while self._heap and self._heap[0][0] <= now:
+            due, kind, key = heapq.heappop(self._heap)
+            if self._known.get((kind, key)) == due:
+                del self._known[(kind, key)]
+                yield kind, key
+
+    @property
+    def next(self) -> float | None:
+        while self._heap and self._known.get(self._heap[0][1:]) != self._heap[0][0]:
+            heapq.heappop(self._heap)
+        return self._heap[0][0] if self._heap else None
+
+
+class Core:
+    def __init__(self, sessions: Iterable[Session] = ()) -> None:
+        self.state = State()
+        self.looked = Looked()
+        self.graph = Graph()
+        self.settings = Settings()
+        self.incarnation = ""
+        self.is_first_reading = True
+        # No new runs once the daemon is stopping.
+        self.is_stopping = False
+        self.last_wall = 0
+        self.busy: dict[str, str] = {}
+        self.mono = Deadlines()
+        self.wall = Deadlines()
+        # Sessions that wait for nothing but a slot: rank and id; `ranks` says which entry counts.
+        self.ready: list[tuple[float, str]] = []
+        self.ranks: dict[str, float] = {}
+        # When a durable deadline runs out on this incarnation's monotonic clock (rule 37).
+        self.patience: dict[tuple[str, int], float] = {}
+        for session in sessions:
+            self.state.put(session)
+
+    def emit(
+        self, decision: Decision, session_id: str, event: Event, *, author: str = DAEMON, run: int | None = None, key: str | None = None
+    ) -> Session:
+        before = self.state.sessions.get(session_id)
+        seq = (before.seq if before is not None else 0) + 1
+        if run is None and before is not None and before.run is not None:
+            run = before.run.run
+        session = fold(before, event, seq=seq, at=decision.moment.wall, author=author)
+        if run is None and session.run is not None:
+            run = session.run.run
+        self.state.put(session)
+        decision.entries.append(Entry(session_id, seq, event, author, run, decision.causal_parent, key))
+        decision.touch(session_id)
+        decision.planned[session_id] = None
+        return session
+
+    def has_slot(self, pool: str | None) -> bool:
+        used = self.state.used
+        if used.get(GENERAL_POOL, 0) >= self.settings.concurrency:
+            return False
+        return pool is None or used.get(pool, 0) < self.settings.pools.get(pool, 1)
+
+    def want_look(self, decision: Decision, look: TargetLook) -> None:
+        """Begin the look if it is due, else remember when it will be."""
+        if not look.is_dirty or look.looking is not None or look.held is not None:
+            return
+        due = look.due
+        if due > decision.moment.mono:
+            self.mono.add(due, "target", look.target.key)
+            return
+        look.looking = look.generation
+        decision.looks.append(Look(target=look.target.key, generation=look.generation, base=self._base_of(look)))
+
+    def _base_of(self, look: TargetLook) -> str | None:
+        """Where a commits look should start from; other kinds remember by themselves."""
+        if not look.target.key.startswith("commits"):
+            return None
+        for session_id in sorted(look.subscribers):
+            session = self.state.get(session_id)
+            for bound in self.looked.bounds.get(session_id, ()):
+                if bound.target == look.target.key and isinstance(bound.binding, CommitsBinding):
+                    marks = session.seen if bound.binding.each_commit else session.good
+                    return marks.get(bound.key)
+        return None
+
+    def has_run_out(self, session_id: str, until: int, length_seconds: float | None, moment: Moment) -> bool:
+        """Is a durable deadline over? min(stored, now + its length), so a clock set back cannot stretch it."""
+        if moment.wall >= until:
+            self.patience.pop((session_id, until), None)
+            return True
+        remaining = (until - moment.wall) / 1e6
+        if length_seconds is not None:
+            remaining = min(remaining, length_seconds)
+        due = self.patience.setdefault((session_id, until), moment.mono + remaining)
+        if moment.mono >= due:
+            return True
+        self.mono.add(due, "session", session_id)
+        self.wall.add(until, "session", session_id)
+        return False
+
+    def plan(self, session_id: str, attached: frozenset[str] | set[str]) -> list[Action]:
+        return plan(self.state.get(session_id), self.incarnation, attached)

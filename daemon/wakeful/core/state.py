@@ -1,0 +1,161 @@
+"""A session's state: the fold of its log, frozen, replaced whole at each event.
+
+`State` is a dict of these plus counters that follow from them. Nothing in it was looked up
+outside: versions the daemon sees now live in `looked.py`, are never logged and are rebuilt by looking.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from wakeful.core.events import Cause, Hold, Outcome, StopWord, Usage
+from wakeful.core.spec import SessionSpec
+from wakeful.errors import UnknownSession
+
+GENERAL_POOL = ""
+
+
+class OpenWake(Struct, frozen=True, kw_only=True):
+    """The one open wake of a session (rule 20)."""
+
+    wake: int
+    requested_at: int
+    causes: tuple[Cause, ...]
+    chain: tuple[str, ...] = ()
+    # Failed starts under this wake: `attempt` counts those on `tried` versions (rule 21).
+    attempt: int = 0
+    failures: int = 0
+    lost: int = 0
+    tried: dict[str, str] | None = None
+    retry_at: int | None = None
+    backoff_seconds: float | None = None
+
+
+class Stop(Struct, frozen=True):
+    why: StopWord
+    by: str
+
+
+class OpenRun(Struct, frozen=True, kw_only=True):
+    """A run under way, with the spec it started under (rule 26)."""
+
+    run: int
+    run_id: str
+    wake: int
+    attempt: int
+    incarnation: str
+    started_at: int
+    versions: dict[str, str]
+    causes: tuple[Cause, ...]
+    spec: SessionSpec
+    chain: tuple[str, ...] = ()
+    mixed: bool = False
+    resumed_from: int | None = None
+    stop: Stop | None = None
+
+
+class LastRun(Struct, frozen=True, kw_only=True):
+    run: int
+    outcome: Outcome
+    reason: str | None
+    started_at: int
+    finished_at: int
+    causes: tuple[Cause, ...]
+    chain: tuple[str, ...]
+    exit_code: int | None = None
+    written: dict[str, str] = {}
+    usage: Usage = Usage()
+
+
+class Fact(Struct, frozen=True, kw_only=True):
+    key: str
+    value: str
+    author: str
+    seq: int
+    rationale: str | None = None
+
+
+class Session(Struct, frozen=True, kw_only=True):
+    id: str
+    name: str
+    opened_at: int
+    seq: int = 0
+    spec: SessionSpec | None = None
+    is_declared: bool = False
+    spec_version: str = ""
+    text_digest: str = ""
+    seen: dict[str, str] = {}
+    good: dict[str, str] = {}
+    touched: tuple[str, ...] = ()
+    is_first_taken: bool = False
+    # The last run left its outputs half done: readers are held (rules 28, 31).
+    is_suspect: bool = False
+    hold: Hold | None = None
+    wake: OpenWake | None = None
+    wakes: int = 0
+    run: OpenRun | None = None
+    runs: int = 0
+    successes: int = 0
+    last_run: LastRun | None = None
+    # Wall times of the latest starts that were no retries: the loop guard's memory (rule 34).
+    starts: tuple[int, ...] = ()
+    activations: int = 0
+    note: str | None = None
+    mailbox: int = 0
+    # Position of the newest message that wakes, and the chain it came by.
+    mailbox_waking: int = 0
+    mailbox_chain: tuple[str, ...] = ()
+    facts: dict[str, Fact] = {}
+    handoff: str | None = None
+    last_active_at: int = 0
+    is_terminated: bool = False
+
+    @property
+    def is_armed(self) -> bool:
+        """May wakes be requested at all?"""
+        return self.is_declared and not self.is_terminated and self.spec is not None and self.spec.enabled and self.spec.run is not None
+
+    @property
+    def pool(self) -> str | None:
+        spec = self.run.spec if self.run else self.spec
+        return spec.pool if spec else None
+
+
+class State:
+    """All sessions by id, their names, and the slots in use. Changed only by `put`."""
+
+    def __init__(self) -> None:
+        self.sessions: dict[str, Session] = {}
+        self.ids: dict[str, str] = {}
+        self.running: set[str] = set()
+        self.used: dict[str, int] = {}
+
+    def put(self, session: Session) -> None:
+        before = self.sessions.get(session.id)
+        if before is not None and before.name != session.name and self.ids.get(before.name) == session.id:
+            del self.ids[before.name]
+        self.sessions[session.id] = session
+        self.ids[session.name] = session.id
+        if (before is not None and before.run is not None) != (session.run is not None):
+            self._count_slot(session if session.run else before, 1 if session.run else -1)
+
+    def _count_slot(self, session: Session | None, step: int) -> None:
+        assert session is not None and session.run is not None
+        (self.running.add if step > 0 else self.running.discard)(session.id)
+        pools = {GENERAL_POOL, session.run.spec.pool or GENERAL_POOL}
+        for pool in pools:
+            self.used[pool] = self.used.get(pool, 0) + step
+
+    def by_name(self, name: str) -> Session:
+        try:
+            return self.sessions[self.ids[name]]
+        except KeyError:
+            raise UnknownSession(f"no session is called {name!r}; `wakeful list` shows those there are") from None
+
+    def get(self, session_id: str) -> Session:
+        return self.sessions[session_id]
+
+    def __iter__(self) -> Iterator[Session]:
+        return iter(self.sessions.values())
