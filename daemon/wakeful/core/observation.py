@@ -61,6 +61,8 @@ class LookResult(Struct, frozen=True, kw_only=True):
     # each_commit only: the base it was asked from, and the commits after it, oldest first.
     base: str | None = None
     pending: tuple[str, ...] = ()
+    # each_commit only: the base is no ancestor of the branch any more (rule 38), `pending` is its new head alone.
+    is_rewritten: bool = False
     # commits only: what git knows of the new version, for causes and `why`.
     commits: tuple[str, ...] = ()
     # Other targets whose paths this look found changed (rule 10).
