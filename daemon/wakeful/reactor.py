@@ -1,0 +1,251 @@
+"""The one loop: observations in, events to the log, actions out. The only writer of the log.
+
+Everything runs on the event loop and never blocks it. An observation is decided at once; its
+events go to the log as one transaction; looks begin at once, since they change nothing outside;
+processes are started and callers answered only after their events are durable. If the log
+fails, nothing is acknowledged any more and the process ends: the next one starts from the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from wakeful.core.action import Look, RecoverRun, StartProcess, StopProcess
+from wakeful.core.calls import Call, Called
+from wakeful.core.decide import Observation, decide
+from wakeful.core.decision import Decision, Entry
+from wakeful.core.events import RunFinished
+from wakeful.core.machine import Core
+from wakeful.core.observation import ClockTicked, Moment
+from wakeful.core.state import OpenRun, Session
+from wakeful.core.target import Target
+from wakeful.eventlog.codec import encode
+from wakeful.eventlog.contract import Append, Appended, Draft, EventLog
+from wakeful.runners.contract import Runner
+
+# Opening a session costs its tail, not its history: 1,000 events fold in about 3 ms.
+EVENTS_BETWEEN_SNAPSHOTS = 500
+
+
+def read_moment() -> Moment:
+    return Moment(time.time_ns() // 1000, time.monotonic())
+
+
+@dataclass(slots=True)
+class Outside:
+    """What the reactor acts through; wiring fills it in."""
+
+    follow: Callable[[Iterable[Target]], None]
+    forget: Callable[[Iterable[str]], None]
+    look: Callable[[Look], None]
+    start: Callable[[Session, OpenRun], None]
+    wake_at: Callable[[int | None], None]
+    runner: Runner
+    finished: Callable[[Entry], None] = lambda entry: None
+    recorded: Callable[[], None] = lambda: None
+    fatal: Callable[[BaseException], None] = field(default=lambda error: None)
+
+
+class Reactor:
+    def __init__(self, core: Core, log: EventLog, *, snapshots: Mapping[str, int], now: Callable[[], Moment] = read_moment) -> None:
+        self.core = core
+        self.log = log
+        self.now = now
+        self.outside: Outside
+        self._loop = asyncio.get_running_loop()
+        self._inbox: deque[Observation] = deque()
+        self._is_draining = False
+        # Appends on their way to disk, per session: a plan is made only from what is durable.
+        self._pending: dict[str, int] = {}
+        self._all_durable = asyncio.Event()
+        self._started: set[str] = set()
+        self._recovering: set[str] = set()
+        self._snapshots = dict(snapshots)
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_due: float | None = None
+        self._answers: dict[tuple[str, str], asyncio.Future[str]] = {}
+        self._recoveries: set[asyncio.Task[None]] = set()
+        self.progress = 0
+
+    # -- observations -------------------------------------------------------------------------
+
+    def observe(self, observation: Observation) -> None:
+        """Take an observation. Sources may report from inside a look, so they queue up here."""
+        self._inbox.append(observation)
+        if not self._is_draining:
+            self._drain()
+
+    def _drain(self) -> None:
+        self._is_draining = True
+        try:
+            while self._inbox:
+                self._carry_out(decide(self.core, self._inbox.popleft(), self.now()))
+        except Exception as error:  # A defect: state and log may no longer agree, so nothing may go on.
+            self.outside.fatal(error)
+            raise
+        finally:
+            self._is_draining = False
+        self._set_timers()
+
+    async def call(self, call: Call, *, author: str, key: str | None = None, run: int | None = None) -> str:
+        """A system call: judged now, answered when durable. The same key again gets the first answer."""
+        session_id = self.core.state.ids.get(call.name, call.name)
+        if key is not None:
+            known = self._answers.get((session_id, key))
+            if known is not None:
+                return await asyncio.shield(known)
+            if self.log.find_key(session_id, key) is not None:
+                return "done already"
+        decision = decide(self.core, Called(call=call, author=author, key=key, run=run), self.now())
+        durable = self._carry_out(decision)
+        self._drain()
+        reply = decision.reply or "done"
+        if durable is None:
+            await self.settled()
+            return reply
+        answer = asyncio.ensure_future(_answer(durable, reply))
+        if key is not None:
+            self._answers[(session_id, key)] = answer
+            answer.add_done_callback(lambda _: self._answers.pop((session_id, key), None))
+        return await asyncio.shield(answer)
+
+    async def settled(self) -> None:
+        """Wait until everything decided so far is durable: readers must not see what may be lost."""
+        while self._pending:
+            self._all_durable.clear()
+            await self._all_durable.wait()
+
+    # -- carrying out -------------------------------------------------------------------------
+
+    def _carry_out(self, decision: Decision) -> asyncio.Future[tuple[Appended, ...]] | None:
+        self.progress += 1
+        if decision.forget:
+            self.outside.forget(decision.forget)
+        if decision.follow:
+            self.outside.follow(decision.follow)
+        durable = self._record(decision) if decision.entries else None
+        for look in decision.looks:
+            self.outside.look(look)
+        if durable is None:
+            for session_id in decision.planned:
+                self._act(session_id)
+        return durable
+
+    def _record(self, decision: Decision) -> asyncio.Future[tuple[Appended, ...]]:
+        appends = _group(decision.entries)
+        durable = self.log.append(appends, decision.moment.wall)
+        touched = [append.session for append in appends]
+        for session_id in touched:
+            self._pending[session_id] = self._pending.get(session_id, 0) + 1
+        durable.add_done_callback(lambda done: self._after_commit(done, touched, decision.entries))
+        return durable
+
+    def _after_commit(self, done: asyncio.Future[tuple[Appended, ...]], touched: list[str], entries: list[Entry]) -> None:
+        error = done.exception() if not done.cancelled() else asyncio.CancelledError()
+        if error is not None:
+            self.outside.fatal(error)
+            return
+        for session_id in touched:
+            left = self._pending[session_id] - 1
+            if left:
+                self._pending[session_id] = left
+            else:
+                del self._pending[session_id]
+                self._act(session_id)
+        for entry in entries:
+            if isinstance(entry.event, RunFinished):
+                self.outside.finished(entry)
+        if not self._pending:
+            self._all_durable.set()
+        self.outside.recorded()
+
+    def _act(self, session_id: str) -> None:
+        """Carry out the plan of one session, unless newer events of it are still on their way to disk."""
+        if session_id in self._pending or session_id not in self.core.state.sessions:
+            return
+        session = self.core.state.get(session_id)
+        for action in self.core.plan(session_id, self._started):
+            match action:
+                case StartProcess(run=run):
+                    self._started.add(run.run_id)
+                    self.outside.start(session, run)
+                case StopProcess(run=run, how=how):
+                    grace = run.spec.run.grace_seconds if run.spec.run is not None else 0.0
+                    self.outside.runner.stop(run.run_id, how, grace)
+                case RecoverRun(run=run):
+                    self._recover(session_id, run)
+        if session.run is None:
+            self._forget_runs(session_id)
+        self._save_snapshot(session)
+
+    def _forget_runs(self, session_id: str) -> None:
+        prefix = f"{session_id}."
+        if any(run_id.startswith(prefix) for run_id in self._started):
+            self._started = {run_id for run_id in self._started if not run_id.startswith(prefix)}
+
+    def _recover(self, session_id: str, run: OpenRun) -> None:
+        """All runs of the dead incarnation are found in one scan, so they are gathered for one turn of the loop."""
+        if run.run_id in self._recovering:
+            return
+        if not self._recovering:
+            self._loop.call_soon(self._recover_gathered)
+        self._recovering.add(run.run_id)
+
+    def _recover_gathered(self) -> None:
+        lost = {run_id: run_id.rsplit(".", 1)[0] for run_id in self._recovering}
+        recovery = self._loop.create_task(self.outside.runner.recover(lost), name="recover runs")
+        self._recoveries.add(recovery)
+        recovery.add_done_callback(self._recoveries.discard)
+
+    def _save_snapshot(self, session: Session) -> None:
+        if session.seq - self._snapshots.get(session.id, 0) < EVENTS_BETWEEN_SNAPSHOTS:
+            return
+        self._snapshots[session.id] = session.seq
+        self.log.save_snapshot(session.id, session.seq, msgspec.json.encode(session))
+
+    # -- timers -------------------------------------------------------------------------------
+
+    def _set_timers(self) -> None:
+        due = self.core.mono.next
+        if due != self._timer_due:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer_due = due
+            self._timer = self._loop.call_at(due, self._ring) if due is not None else None
+        self.outside.wake_at(int(wall) if (wall := self.core.wall.next) is not None else None)
+
+    def _ring(self) -> None:
+        self._timer, self._timer_due = None, None
+        self.observe(ClockTicked())
+
+
+async def _answer(durable: asyncio.Future[tuple[Appended, ...]], reply: str) -> str:
+    await durable
+    return reply
+
+
+def _group(entries: list[Entry]) -> list[Append]:
+    """One append per session, in order: the whole decision is one transaction (rule 39)."""
+    by_session: dict[str, list[Entry]] = {}
+    for entry in entries:
+        by_session.setdefault(entry.session, []).append(entry)
+    return [
+        Append(
+            session=session_id,
+            expected_seq=own[0].seq - 1,
+            drafts=tuple(_draft(entry) for entry in own),
+            key=next((entry.key for entry in own if entry.key is not None), None),
+        )
+        for session_id, own in by_session.items()
+    ]
+
+
+def _draft(entry: Entry) -> Draft:
+    kind, payload = encode(entry.event)
+    return Draft(kind=kind, payload=payload, author=entry.author, run=entry.run, parent=entry.parent)

@@ -1,0 +1,97 @@
+"""From a session's open run to the order a runner carries out: what specs.md says a run finds.
+
+Pure: values in, a value out. Paths in causes are relative to the session's root, as the spec wrote them.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from datetime import UTC, datetime
+
+import msgspec
+
+from wakeful.core.events import Cause
+from wakeful.core.spec import CommandRun, CommitsBinding, FileBinding, ScriptRun, SessionSpec
+from wakeful.core.state import OpenRun, Session
+from wakeful.errors import InternalError
+from wakeful.runners.contract import RunOrder
+
+
+class Premises(msgspec.Struct, frozen=True, kw_only=True):
+    """Where runs live in the state folder, and how they reach the daemon."""
+
+    state: str
+    socket: str
+    output_limit_bytes: int
+
+
+def make_order(session: Session, run: OpenRun, premises: Premises, token: str, exports: dict[str, str]) -> RunOrder:
+    spec = run.spec
+    match spec.run:
+        case CommandRun(argv=argv):
+            argv, script = argv, None
+        case ScriptRun(text=text):
+            argv, script = (), text
+        case None:
+            raise InternalError(f"{session.name} has an open run {run.run} but its spec has no `run`")
+    return RunOrder(
+        session=session.id,
+        name=session.name,
+        run=run.run,
+        run_id=run.run_id,
+        attempt=run.attempt,
+        argv=argv,
+        script=script,
+        root=spec.root,
+        cwd=posixpath.join(spec.root, spec.run.cwd) if spec.run.cwd else spec.root,
+        env=spec.run.env,
+        timeout_seconds=spec.run.timeout_seconds,
+        grace_seconds=spec.run.grace_seconds,
+        check=spec.run.check,
+        scratch=posixpath.join(premises.state, "scratch", session.id),
+        folder=posixpath.join(premises.state, "runs", run.run_id),
+        causes=msgspec.json.encode(describe_run(session, run)),
+        changed=tuple(dict.fromkeys(path.path for cause in run.causes for path in cause.paths)),
+        bindings=binding_paths(spec) | exports,
+        socket=premises.socket,
+        token=token,
+        output_limit_bytes=premises.output_limit_bytes,
+    )
+
+
+def describe_run(session: Session, run: OpenRun) -> dict[str, object]:
+    """The document WAKEFUL_CAUSES names."""
+    return {
+        "session": session.name,
+        "run": run.run,
+        "objective": run.spec.objective,
+        "causes": [describe_cause(cause) for cause in run.causes],
+        "depth": len(run.chain),
+        "resumed_from": run.resumed_from,
+    }
+
+
+def describe_cause(cause: Cause) -> dict[str, object]:
+    return {
+        "binding": cause.binding,
+        "kind": cause.kind,
+        "old": cause.old,
+        "new": cause.new,
+        "reason": cause.reason,
+        "paths": [{"path": path.path, "change": path.change} for path in cause.paths],
+        "delta": cause.delta,
+        "commits": list(cause.commits),
+        "at": datetime.fromtimestamp(cause.at / 1e6, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+    }
+
+
+def binding_paths(spec: SessionSpec) -> dict[str, str]:
+    """NAME -> path for what a binding means on disk; a glob is handed over as the absolute pattern it is."""
+    paths = {}
+    for binding in spec.bindings:
+        match binding:
+            case FileBinding(pattern=pattern):
+                paths[binding.name] = posixpath.join(spec.root, pattern)
+            case CommitsBinding(path=path, repo=repo):
+                paths[binding.name] = posixpath.normpath(posixpath.join(spec.root, repo or "", path))
+    return paths
