@@ -12,6 +12,7 @@ from wakeful.core.machine import Core
 from wakeful.core.observation import (
     ClockTicked,
     DaemonStarted,
+    DaemonStopping,
     Moment,
     ProcessEnded,
     RunRecovered,
@@ -24,6 +25,7 @@ from wakeful.core.take import take
 
 Observation = (
     DaemonStarted
+    | DaemonStopping
     | SpecsRead
     | SettingsRead
     | TargetsHinted

@@ -74,6 +74,12 @@ class DaemonStarted(Struct, frozen=True, kw_only=True):
     settings: Settings
 
 
+class DaemonStopping(Struct, frozen=True):
+    """No new runs from now on; `is_forced`: those under way are interrupted and owed again."""
+
+    is_forced: bool = False
+
+
 class Declaration(Struct, frozen=True):
     spec: SessionSpec
     text_digest: str

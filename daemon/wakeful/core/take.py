@@ -19,6 +19,7 @@ from wakeful.core.machine import Core
 from wakeful.core.observation import (
     ClockTicked,
     DaemonStarted,
+    DaemonStopping,
     Declaration,
     ProcessEnded,
     RunRecovered,
@@ -42,6 +43,17 @@ def _(observation: DaemonStarted, core: Core, decision: Decision) -> None:
     core.settings = observation.settings
     for session_id in core.state.running:
         decision.planned[session_id] = None
+
+
+@take.register
+def _(observation: DaemonStopping, core: Core, decision: Decision) -> None:
+    core.is_stopping = True
+    if not observation.is_forced:
+        return
+    for session_id in sorted(core.state.running):
+        run = core.state.get(session_id).run
+        if run is not None and run.stop is None:
+            core.emit(decision, session_id, ev.RunStopRequested(run=run.run, why="shutdown"))
 
 
 @take.register
