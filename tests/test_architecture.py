@@ -21,26 +21,31 @@ PACKAGE = SOURCE / "wakeful"
 LAYERS: dict[str, set[str]] = {
     # Pure values and functions: no I/O, no clock, nothing of ours.
     "core": set(),
+    # Two tools that know nothing of ours: content-addressed files, and the words systemd understands.
+    "blobs": set(),
+    "supervision": set(),
     # Text to values.
     "specs": {"core"},
     "settings": {"core", "specs"},
     # The edges know the core and themselves, never each other.
     "eventlog": {"core"},
     "sources": {"core"},
-    "runners": {"core"},
+    "runners": {"core", "blobs"},
     # State to what people see.
     "views": {"core"},
     # The loop speaks to the edges through their contracts, which it is handed.
-    "reactor": {"core", "eventlog", "sources", "runners"},
-    "api": {"core", "views", "reactor", "specs", "settings", "eventlog"},
+    "reactor": {"core", "eventlog", "sources", "runners", "supervision"},
+    "api": {"core", "views", "reactor", "specs", "settings", "eventlog", "blobs"},
     # The only place that constructs edges.
-    "wiring": {"core", "specs", "settings", "eventlog", "sources", "runners", "views", "reactor", "api"},
+    "wiring": {
+        "core", "specs", "settings", "eventlog", "sources", "runners", "views", "reactor", "api", "blobs", "supervision",
+    },
     "cli": {"core", "specs", "settings", "views", "wiring"},
     "__main__": {"cli"},
-}
+}  # fmt: skip
 EDGES = ("eventlog", "sources", "runners")
-# What an edge shows to those who do not construct it: the port, as values and protocols.
-CONTRACT = "contract"
+# What an edge shows to those who do not construct it: the port, as values and protocols, and the log's pure codec.
+SHOWN_BY_EDGES = {("contract",), ("codec",)}
 CONSTRUCTS_EDGES = {"wiring"}
 
 # The core reads no clock, draws no lots and touches no file: all of that arrives in observations.
@@ -172,13 +177,13 @@ def test_the_errors_lean_on_nothing() -> None:
 
 
 def test_only_wiring_constructs_edges() -> None:
-    """Outside an edge and the wiring, only the edge's contract is known, so that each edge can be exchanged."""
+    """Outside an edge and the wiring, only what the edge shows is known, so that each edge can be exchanged."""
     reaching = [
         f"{found.where}: {found.layer} reaches into {'.'.join(found.target)}"
         for found in our_imports()
         if layer_of(found.target) in EDGES
         and found.layer not in CONSTRUCTS_EDGES | {layer_of(found.target)}
-        and found.target[2:] != (CONTRACT,)
+        and found.target[2:] not in SHOWN_BY_EDGES
     ]
     assert reaching == []
 
