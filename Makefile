@@ -15,6 +15,7 @@ help: ## say what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(READY) ## fetch what is needed; leaves .venv/bin/wakeful
+	@echo "$(BIN)/wakeful is in place"
 
 run: $(READY) ## start the daemon here, on sessions.d/, in the foreground
 	@exec $(BIN)/wakeful daemon --specs sessions.d --state .wakeful
