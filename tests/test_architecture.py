@@ -31,16 +31,18 @@ LAYERS: dict[str, set[str]] = {
     "eventlog": {"core"},
     "sources": {"core"},
     "runners": {"core", "blobs"},
-    # State to what people see.
+    # State, and events, to what people see.
     "views": {"core"},
+    "narration": {"core"},
     # The loop speaks to the edges through their contracts, which it is handed.
     "reactor": {"core", "eventlog", "sources", "runners", "supervision"},
-    "api": {"core", "views", "reactor", "specs", "settings", "eventlog", "blobs"},
+    "api": {"core", "views", "reactor", "specs", "settings", "eventlog", "blobs", "narration"},
     # The only place that constructs edges.
     "wiring": {
-        "core", "specs", "settings", "eventlog", "sources", "runners", "views", "reactor", "api", "blobs", "supervision",
+        "core", "specs", "settings", "eventlog", "sources", "runners", "views", "narration", "reactor", "api", "blobs",
+        "supervision",
     },
-    "cli": {"core", "specs", "settings", "views", "wiring"},
+    "cli": {"core", "specs", "settings", "views", "narration", "wiring"},
     "__main__": {"cli"},
 }  # fmt: skip
 EDGES = ("eventlog", "sources", "runners")
