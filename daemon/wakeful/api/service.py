@@ -1,0 +1,107 @@
+"""What the API asks of the daemon: the one facade between the socket and the loop.
+
+`wiring` implements it, the tests have a small one of their own, and the routes know nothing else. Everything is called on
+the loop. Reading never changes anything; `call` is the only way in, and it returns when the call is on disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from wakeful.core.calls import Call
+from wakeful.core.machine import Core
+from wakeful.core.observation import Moment
+from wakeful.eventlog.contract import EventLog, Record
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where this daemon reads specs, keeps its state and listens."""
+
+    specs: Path
+    state: Path
+    socket: Path
+
+
+@dataclass(frozen=True, slots=True)
+class PathVerdict:
+    """One binding's answer to "what about this path?": `words` say that it matches, nearly matches, or what excludes it."""
+
+    session: str
+    binding: str
+    words: str
+    # Wall time of the binding's last look in microseconds; 0 when it was not looked at yet.
+    looked_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class FollowLine:
+    """A record as it became durable, with the name its session had then."""
+
+    session: str
+    record: Record
+
+
+@dataclass(frozen=True, slots=True)
+class RunIdentity:
+    """Whose token it is: the run that may speak for its own session, and for no other."""
+
+    session_id: str
+    name: str
+    run: int
+
+
+class Service(Protocol):
+    """The daemon as the API knows it."""
+
+    # For reading alone.
+    core: Core
+    log: EventLog
+    version: str
+    pid: int
+    # Microseconds UTC.
+    started_at: int
+    places: Places
+
+    async def call(self, call: Call, *, author: str, key: str | None, run: int | None) -> str:
+        """Carry a call out and return its words once it is durable; raises CallerError."""
+        ...
+
+    def moment(self) -> Moment: ...
+
+    def read_specs(self) -> None:
+        """Read sessions.d again now."""
+
+    def problems(self) -> dict[str, str]:
+        """Specs that were not taken, by file or name, in words."""
+        ...
+
+    def explain_path(self, path: str) -> list[PathVerdict]: ...
+
+    def describe_target(self, key: str) -> str | None:
+        """How a target is watched and what was found there, in words; None when nobody follows it."""
+        ...
+
+    def output(self, session_id: str, run: int) -> tuple[bytes, bytes, int]:
+        """Head, tail and true length of a run's output; raises CallerError when none was kept."""
+        ...
+
+    def follow_output(self, session_id: str) -> AsyncIterator[bytes]:
+        """The present run's output so far, then what comes, until the run ends."""
+        ...
+
+    def follow(self, names: set[str] | None) -> AsyncIterator[FollowLine]:
+        """Records of these sessions (None: of all) as they become durable."""
+        ...
+
+    def run_identity(self, token: str) -> RunIdentity | None:
+        """The open run this token was given to; None when there is none."""
+        ...
+
+    def rename_spec(self, old: str, new: str) -> None:
+        """Give a session's file its new name; raises CallerError where that cannot be done."""
+
+    def stop(self) -> None: ...
