@@ -1,7 +1,8 @@
 """Which snapshots of a session are worth their space. Pure.
 
-Opening needs the newest; looking at the past needs one not far before any seq. Kept are the newest few and, further back,
-fewer the older they are: about 8 for each doubling of age, so a session of a million events keeps some hundred, not thousands.
+Opening needs the newest; looking at the past needs one not far before any seq. Kept are the oldest, the newest few
+and, between them, fewer the older they are: the gap around a moment is about an eighth of its age. A session of a million
+events keeps some dozens, not thousands.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ SPACING = 8
 
 
 def choose_dropped(seqs: Sequence[int]) -> list[int]:
-    """The seqs to drop, of ascending seqs: each that lies closer behind the next kept one than an eighth of its age."""
-    if len(seqs) <= NEWEST_KEPT:
-        return []
-    newest, later = seqs[-1], seqs[-NEWEST_KEPT]
-    dropped = []
-    for seq in reversed(seqs[:-NEWEST_KEPT]):
-        if (later - seq) * SPACING < newest - seq:
+    """The seqs to drop, of ascending seqs: each without which the gap it leaves is still small for its age."""
+    dropped: list[int] = []
+    if not seqs:
+        return dropped
+    newest, before = seqs[-1], seqs[0]
+    for seq, after in zip(seqs[1:-NEWEST_KEPT], seqs[2:], strict=False):
+        if (after - before) * SPACING <= newest - after:
             dropped.append(seq)
         else:
-            later = seq
+            before = seq
     return dropped

@@ -1,0 +1,29 @@
+"""A log of each engine in a folder of its own, closed at the end whatever the test did."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from eventlog.engines import ENGINES
+from wakeful.eventlog.contract import EventLog
+
+
+@pytest.fixture(params=ENGINES)
+def open_again(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], EventLog]]:
+    """Opens the test's one log; opened again, it is closed first, as a restart would."""
+    opened: list[EventLog] = []
+
+    def open_log() -> EventLog:
+        for log in opened:
+            log.close()
+        opened.append(ENGINES[request.param](tmp_path / "state"))
+        return opened[-1]
+
+    yield open_log
+    for log in opened:
+        log.close()
+
+
+@pytest.fixture
+def log(open_again: Callable[[], EventLog]) -> EventLog:
+    return open_again()
