@@ -1,0 +1,306 @@
+"""A valid model -> the core's SessionSpec, with every default resolved and the rules between keys checked.
+
+Called by load for each file. Returns findings instead of raising, so that an author sees all of them at once.
+Reads nothing but whether the program a command names exists.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from wakeful.core.cron import find_cron_problem
+from wakeful.core.spec import (
+    DEFAULT_SETTLE_SECONDS,
+    RESERVED_BINDINGS,
+    AnyBinding,
+    CommandRun,
+    CommitsBinding,
+    CronBinding,
+    EveryBinding,
+    FileBinding,
+    MessageBinding,
+    ProbeBinding,
+    ScriptRun,
+    ServiceBinding,
+    SessionBinding,
+    SessionSpec,
+    Window,
+)
+from wakeful.specs.models import (
+    BindingKeys,
+    ClockKeys,
+    CommitsKeys,
+    CronKeys,
+    EveryKeys,
+    FileKeys,
+    MessageKeys,
+    ProbeKeys,
+    RunKeys,
+    ServiceKeys,
+    SessionBindingKeys,
+    SessionKeys,
+)
+from wakeful.specs.program import find_program
+from wakeful.specs.scalars import find_binding_name_problem
+from wakeful.specs.timezones import is_zone
+from wakeful.specs.translate import Finding
+from wakeful.specs.yaml_text import Path, shorten
+
+MESSAGE = "message"
+LEAST_SETTLE_MAX_SECONDS = 2.0
+SETTLE_MAX_FACTOR = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a spec stands in: the folder that holds sessions.d/, the machine's zone, the pools of wakeful.yaml."""
+
+    base: str
+    local_zone: str | None = "UTC"
+    pools: frozenset[str] = frozenset()
+
+
+@dataclass(slots=True)
+class Built:
+    """`spec` is there exactly when `findings` is empty."""
+
+    spec: SessionSpec | None = None
+    findings: list[Finding] = field(default_factory=list)
+    warnings: list[Finding] = field(default_factory=list)
+
+    def refuse(self, path: Path, text: str, *, is_key: bool = False) -> None:
+        self.findings.append((path, is_key, text))
+
+    def warn(self, path: Path, text: str, *, is_key: bool = False) -> None:
+        self.warnings.append((path, is_key, text))
+
+
+def build_spec(name: str, keys: SessionKeys, around: Surroundings) -> Built:
+    built = Built()
+    root = os.path.normpath(os.path.join(around.base, keys.root)) if keys.root else around.base
+    zone = keys.timezone or around.local_zone
+    _check_binding_names(keys, built)
+    if keys.timezone is not None and not is_zone(keys.timezone):
+        built.refuse(("timezone",), f"time zone '{shorten(keys.timezone)}' is not known; write a name such as Asia/Shanghai or UTC")
+    bindings = [_build_binding(bound, binding, zone, keys, built) for bound, binding in keys.bindings.items()]
+    run = _build_run(keys.run, built) if keys.run is not None else None
+    window = _build_window(keys, zone, built)
+    _check_whole(name, keys, built)
+    if built.findings:
+        return built
+    if run is not None and not any(isinstance(binding, MessageBinding) for binding in bindings):
+        bindings.append(MessageBinding(name=MESSAGE))
+    built.spec = SessionSpec(
+        name=name,
+        root=root,
+        agent=keys.agent,
+        objective=keys.objective.strip() if keys.objective else None,
+        priority=keys.priority,
+        tags=keys.tags,
+        enabled=keys.enabled,
+        bindings=tuple(bindings),
+        when=keys.when,
+        pace_seconds=keys.pace,
+        window=window,
+        first=keys.first,
+        run=run,
+        conversation=keys.conversation,
+        pool=keys.concurrency.pool if keys.concurrency else None,
+        program=find_program(run.argv, root, run.cwd) if isinstance(run, CommandRun) else None,
+    )
+    _warn_about(built.spec, keys, around, built)
+    return built
+
+
+# -- bindings -------------------------------------------------------------------------------------
+
+
+def _build_binding(name: str, keys: BindingKeys, zone: str | None, session: SessionKeys, built: Built) -> AnyBinding | None:
+    common = _build_common(name, keys, built)
+    match keys:
+        case FileKeys():
+            return FileBinding(
+                pattern=keys.file, access=keys.access, exclude=keys.exclude, compare=keys.compare, missing=keys.missing, **common
+            )
+        case CommitsKeys():
+            return CommitsBinding(
+                path=keys.commits, repo=keys.repo, branch=keys.branch, each_commit=keys.each_commit, export=keys.export, **common
+            )
+        case CronKeys():
+            return _build_cron(name, keys, zone, session, common, built)
+        case EveryKeys():
+            _check_clock(name, keys, keys.every, session, built)
+            return EveryBinding(period_seconds=keys.every, **_clock_options(keys), **common)
+        case MessageKeys():
+            return MessageBinding(**common)
+        case SessionBindingKeys():
+            return SessionBinding(session=keys.session, **common)
+        case ProbeKeys():
+            return ProbeBinding(
+                argv=keys.probe, check_every_seconds=keys.check_every, timeout_seconds=keys.timeout, **common
+            )
+        case ServiceKeys():
+            if keys.wake:
+                built.refuse(("bindings", name, "wake"), "a service is a condition and wakes nothing; remove wake, or use a probe")
+            return ServiceBinding(url=keys.service, check_every_seconds=keys.check_every, **common)
+    return None
+
+
+def _build_common(name: str, keys: BindingKeys, built: Built) -> dict[str, Any]:
+    is_waking = not isinstance(keys, ServiceKeys) and not (isinstance(keys, FileKeys) and keys.access == "write")
+    settle = DEFAULT_SETTLE_SECONDS if keys.settle is None else keys.settle
+    longest = max(LEAST_SETTLE_MAX_SECONDS, SETTLE_MAX_FACTOR * settle) if keys.settle_max is None else keys.settle_max
+    if longest < settle:
+        built.refuse(("bindings", name, "settle_max"), f"settle_max ({longest:g}s) is shorter than settle ({settle:g}s); make it longer")
+    return {
+        "name": name,
+        "wake": is_waking if keys.wake is None else keys.wake,
+        "stale_allowed": keys.stale == "allow",
+        "settle_seconds": settle,
+        "settle_max_seconds": longest,
+    }
+
+
+def _build_cron(
+    name: str, keys: CronKeys, zone: str | None, session: SessionKeys, common: dict[str, Any], built: Built
+) -> CronBinding | None:
+    chosen = keys.timezone or zone
+    path = ("bindings", name, "timezone" if keys.timezone else "cron")
+    if chosen is None:
+        built.refuse(path, "this machine's time zone has no name; add a timezone such as Asia/Shanghai or UTC")
+        return None
+    if not is_zone(chosen):
+        # The session's own zone was already found wanting.
+        if keys.timezone:
+            built.refuse(path, f"time zone '{shorten(chosen)}' is not known; write a name such as Asia/Shanghai or UTC")
+        return None
+    if problem := _cron_problem(keys.cron, chosen):
+        built.refuse(("bindings", name, "cron"), problem)
+        return None
+    _check_clock(name, keys, None, session, built)
+    return CronBinding(expression=" ".join(keys.cron.split()), timezone=chosen, **_clock_options(keys), **common)
+
+
+_cron_problem = lru_cache(maxsize=1024)(find_cron_problem)
+
+
+def _clock_options(keys: ClockKeys) -> dict[str, Any]:
+    return {
+        "catch_up": keys.catch_up,
+        "catch_up_window_seconds": keys.catch_up_window,
+        "overlap": keys.overlap,
+        "jitter_seconds": keys.jitter,
+    }
+
+
+def _check_clock(name: str, keys: ClockKeys, period_seconds: float | None, session: SessionKeys, built: Built) -> None:
+    # Rule 36: every slot has its run, or a newer one may take its place; not both.
+    if keys.catch_up == "all" and keys.overlap != "queue_one":
+        built.refuse(
+            ("bindings", name, "catch_up"),
+            f"catch_up: all gives every slot its run, and overlap: {keys.overlap} takes it away again; choose one of them",
+        )
+    timeout = session.run.timeout if session.run is not None else 0.0
+    period = period_seconds if period_seconds is not None else _shortest_step(keys)
+    if keys.overlap == "replace" and period is not None and timeout > period:
+        built.warn(
+            ("bindings", name, "overlap"),
+            f"overlap: replace with a timeout ({timeout:g}s) longer than the period ({period:g}s) may stop every run"
+            " before it ends; shorten the timeout",
+        )
+
+
+def _shortest_step(keys: ClockKeys) -> float | None:
+    """A lower bound of a cron's period, told from the fields that move: enough for a warning."""
+    fields = keys.cron.split() if isinstance(keys, CronKeys) else []
+    if len(fields) != 5:
+        return None
+    for text, unit in ((fields[0], 60.0), (fields[1], 3600.0)):
+        if step := re.fullmatch(r"\*(?:/(\d{1,2}))?", text):
+            return unit * int(step[1] or 1)
+        if "," in text or "-" in text:
+            return unit
+    return 86400.0
+
+
+# -- the rest -------------------------------------------------------------------------------------
+
+
+def _check_binding_names(keys: SessionKeys, built: Built) -> None:
+    variables: dict[str, str] = {}
+    has_mailbox = any(isinstance(binding, MessageKeys) for binding in keys.bindings.values())
+    for name, binding in keys.bindings.items():
+        path = ("bindings", name)
+        if problem := find_binding_name_problem(name):
+            built.refuse(path, problem, is_key=True)
+        elif name in RESERVED_BINDINGS:
+            built.refuse(path, f"'{name}' is a name that wakeful gives itself; choose another", is_key=True)
+        elif name == MESSAGE and keys.run is not None and not has_mailbox and not isinstance(binding, MessageKeys):
+            built.refuse(path, "'message' names the mailbox that every session with a run has; choose another", is_key=True)
+        variable = name.upper().replace("-", "_")
+        if (other := variables.setdefault(variable, name)) != name:
+            built.refuse(path, f"bindings '{other}' and '{name}' would both be $WAKEFUL_BINDING_{variable}; rename one", is_key=True)
+
+
+def _build_run(keys: RunKeys, built: Built) -> CommandRun | ScriptRun | None:
+    common = {
+        "cwd": keys.cwd,
+        "env": dict(keys.env),
+        "timeout_seconds": keys.timeout,
+        "grace_seconds": keys.grace,
+        "retries": keys.retries,
+        "check": keys.check,
+    }
+    if keys.command is not None and keys.script is not None:
+        built.refuse(("run", "script"), "run has a command and a script; keep one of them", is_key=True)
+    elif keys.command is not None:
+        return CommandRun(argv=keys.command, **common)
+    elif keys.script is not None:
+        return ScriptRun(text=keys.script, **common)
+    else:
+        built.refuse(("run",), "run has neither a command nor a script; add one", is_key=True)
+    return None
+
+
+def _build_window(keys: SessionKeys, zone: str | None, built: Built) -> Window | None:
+    if keys.window is None:
+        return None
+    if zone is None:
+        built.refuse(("window",), "this machine's time zone has no name; add a timezone such as Asia/Shanghai or UTC")
+        return None
+    return Window(start_minute=keys.window[0], end_minute=keys.window[1], timezone=zone)
+
+
+def _check_whole(name: str, keys: SessionKeys, built: Built) -> None:
+    for bound, binding in keys.bindings.items():
+        if isinstance(binding, SessionBindingKeys) and binding.session == name:
+            built.refuse(("bindings", bound, "session"), "a session cannot wait for itself; name another, or remove the binding")
+
+
+def _warn_about(spec: SessionSpec, keys: SessionKeys, around: Surroundings, built: Built) -> None:
+    if spec.objective is None:
+        built.warn((), "no objective; say in one sentence what this session is for")
+    if spec.run is None and any(binding.wake for binding in spec.bindings):
+        built.warn(("bindings",), "bindings may wake this session, but it has no run; add one", is_key=True)
+    if spec.when == "changed" and not any(isinstance(binding, CronBinding | EveryBinding) for binding in spec.bindings):
+        built.warn(("when",), "when: changed is about the clock, and no binding is one; add cron or every")
+    if keys.concurrency is not None and spec.pool not in around.pools:
+        built.warn(("concurrency",), f"pool '{shorten(spec.pool or '')}' is not in wakeful.yaml, so it holds one run at a time")
+    if keys.root is not None and not os.path.isdir(spec.root):
+        built.warn(("root",), f"the folder '{shorten(spec.root, 80)}' does not exist")
+    _warn_about_twins(spec, built)
+
+
+def _warn_about_twins(spec: SessionSpec, built: Built) -> None:
+    first: dict[str, AnyBinding] = {}
+    for binding in spec.bindings:
+        other = first.setdefault(binding.identity, binding)
+        if other is binding:
+            continue
+        is_own_output = {getattr(other, "access", "read"), getattr(binding, "access", "read")} == {"read", "write"}
+        words = "; what a session writes never wakes it" if is_own_output else "; one is enough"
+        built.warn(("bindings", binding.name), f"bindings '{other.name}' and '{binding.name}' are the same{words}", is_key=True)

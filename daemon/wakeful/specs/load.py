@@ -1,0 +1,305 @@
+"""A folder of specs -> sessions, problems and warnings, re-reading only the files that changed.
+
+Called by `check`, by settings' ProjectReader for the daemon, and by tests. One bad file never disturbs the others.
+Never judges the folder as a whole: cycles and double writers are the core's (graph.py), which has the same Problem
+to say so. A file is skipped when its stat key is the one read before and was old enough then to be trusted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path as FilePath
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+from pydantic import ValidationError
+
+from wakeful.core.spec import SessionSpec
+from wakeful.specs.build import Surroundings, build_spec
+from wakeful.specs.models import AgentKeys, SessionKeys
+from wakeful.specs.problem import Problem, RefusedSpec, refuse
+from wakeful.specs.scalars import find_name_problem
+from wakeful.specs.translate import FileKind, Finding, find_nearest, translate
+from wakeful.specs.yaml_text import MAX_BYTES, Marks, Value, read_mapping, read_marks, shorten
+
+AGENTS = "agents"
+SUFFIX = ".yaml"
+DEEPEST_FOLDER = 16
+# A file written in the last moments may be written again within the same tick of the file system's clock.
+RACY_NANOSECONDS = 2_000_000_000
+
+StatKey = tuple[int, int, int, int]
+
+
+class Defaults(Struct, frozen=True):
+    """`defaults` of wakeful.yaml: merged under every spec, its mistakes shown where they stand."""
+
+    value: dict[str, Any] = {}
+    file: str = "wakeful.yaml"
+    marks: Marks | None = None
+
+
+NO_DEFAULTS = Defaults()
+
+
+class FileReading(Struct, frozen=True, kw_only=True):
+    """What one file said. `spec` is there exactly when it is a session without problems."""
+
+    name: str
+    file: str
+    key: StatKey
+    is_racy: bool
+    digest: str = ""
+    spec: SessionSpec | None = None
+    problems: tuple[Problem, ...] = ()
+    warnings: tuple[Problem, ...] = ()
+
+
+class FolderReading(Struct, frozen=True, kw_only=True):
+    """The folder at one look. `files` is what the next reading starts from."""
+
+    sessions: dict[str, SessionSpec]
+    text_digests: dict[str, str]
+    # By file as a person names it (`sessions.d/nightly.yaml`).
+    problems: dict[str, list[Problem]]
+    warnings: list[Problem]
+    # By session name, or `agents/<name>`: the same problems for those who know names and not files.
+    refused: dict[str, str]
+    agents: frozenset[str]
+    folders: tuple[str, ...]
+    files: dict[str, FileReading]
+    basis: tuple[Defaults, Surroundings]
+
+
+def read_folder(
+    specs_dir: FilePath,
+    surroundings: Surroundings | None = None,
+    defaults: Defaults = NO_DEFAULTS,
+    previous: FolderReading | None = None,
+) -> FolderReading:
+    """Read every spec under `specs_dir`; with `previous`, only those that changed since."""
+    top = os.path.abspath(specs_dir)
+    around = surroundings or Surroundings(os.path.dirname(top))
+    known = previous.files if previous is not None and previous.basis == (defaults, around) else {}
+    shown = os.path.basename(top)
+    folders: list[str] = []
+    unlisted: list[tuple[str, Problem]] = []
+    files: dict[str, FileReading] = {}
+    warnings: list[Problem] = []
+    now = time.time_ns()
+    for path, relative in _walk(top, folders, unlisted):
+        file = _display(f"{shown}/{relative}")
+        if not relative.endswith(SUFFIX):
+            warnings.append(Problem(file, 1, 1, f"ignored, because its name does not end in {SUFFIX}; rename it"))
+            continue
+        if (reading := _read_file(path, relative, file, known.get(relative), defaults, around, now)) is not None:
+            files[relative] = reading
+    for prefix, problem in unlisted:
+        # Cannot be seen is not gone: what was read there before stands.
+        files |= {r: kept for r, kept in (previous.files if previous else {}).items() if r.startswith(prefix)}
+        name = prefix.rstrip("/") or shown
+        files[prefix or "/"] = FileReading(name=name, file=problem.file, key=(0, 0, 0, 0), is_racy=True, problems=(problem,))
+    return _assemble(files, warnings, tuple(folders), (defaults, around), top)
+
+
+def read_text(
+    data: bytes, name: str, file: str, surroundings: Surroundings, defaults: Defaults = NO_DEFAULTS
+) -> tuple[SessionSpec, tuple[Problem, ...]]:
+    """One session from its text, with its warnings; RefusedSpec where it cannot be taken."""
+    value = read_mapping(data, file)
+    merged = merge_defaults(defaults.value, value) if defaults.value else value
+    try:
+        keys = SessionKeys.model_validate(merged)
+    except ValidationError as error:
+        raise RefusedSpec(_place(translate(error, merged, "session"), data, file, defaults, value)) from None
+    built = build_spec(name, keys, surroundings)
+    if built.spec is None:
+        raise RefusedSpec(_place(built.findings, data, file, defaults, value))
+    return built.spec, _place(built.warnings, data, file, defaults, value) if built.warnings else ()
+
+
+def check_agent(data: bytes, file: str) -> None:
+    """Refuse an agent's file with unknown keys or impossible values."""
+    validate(AgentKeys, read_mapping(data, file), data, file, "agent")
+
+
+def validate(model: Any, value: dict[str, Any], data: bytes, file: str, kind: FileKind) -> Any:
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        raise RefusedSpec(_place(translate(error, value, kind), data, file, NO_DEFAULTS, value)) from None
+
+
+def merge_defaults(under: dict[str, Any], over: dict[str, Value]) -> dict[str, Any]:
+    """A spec's own keys win; bindings merge by name, run by key, everything else as a whole."""
+    merged: dict[str, Any] = {**under, **over}
+    for key in ("bindings", "run"):
+        low, high = under.get(key), over.get(key)
+        if key == "run" and high is None:
+            # A default timeout must not turn a session without a run into one that has half of one.
+            merged.pop("run", None)
+        elif isinstance(low, dict) and isinstance(high, dict):
+            is_said = key == "run" and ("command" in high or "script" in high)
+            merged[key] = {**{k: v for k, v in low.items() if not (is_said and k in ("command", "script"))}, **high}
+    return merged
+
+
+# -- one file -------------------------------------------------------------------------------------
+
+
+def _read_file(
+    path: str, relative: str, file: str, known: FileReading | None, defaults: Defaults, around: Surroundings, now: int
+) -> FileReading | None:
+    name = _display(relative.removesuffix(SUFFIX))
+    try:
+        found = os.stat(path)
+        key = (found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino)
+        if known is not None and known.key == key and not known.is_racy:
+            return known
+        is_racy = now - max(found.st_mtime_ns, found.st_ctime_ns) < RACY_NANOSECONDS
+        data = _read_bytes(path, found, file)
+    except FileNotFoundError:
+        # Gone since the folder was listed, or a link to nothing.
+        return None
+    except OSError as error:
+        problem = Problem(file, 1, 1, f"cannot be read: {error.strerror or error}; check its permissions")
+        return FileReading(name=name, file=file, key=(0, 0, 0, 0), is_racy=True, problems=(problem,))
+    except RefusedSpec as refusal:
+        return FileReading(name=name, file=file, key=key, is_racy=is_racy, problems=refusal.problems)
+    digest = hashlib.blake2b(data, digest_size=16).hexdigest()
+    if known is not None and known.digest == digest:
+        return replace(known, key=key, is_racy=is_racy)
+    blank = FileReading(name=name, file=file, key=key, is_racy=is_racy, digest=digest)
+    return _parse_file(data, blank, defaults, around)
+
+
+def _parse_file(data: bytes, blank: FileReading, defaults: Defaults, around: Surroundings) -> FileReading:
+    name, file = blank.name, blank.file
+    try:
+        if name.startswith(f"{AGENTS}/"):
+            check_agent(data, file)
+            return blank
+        _check_name(name, file)
+        spec, warnings = read_text(data, name, file, around, defaults)
+    except RefusedSpec as refusal:
+        return replace(blank, problems=refusal.problems)
+    return replace(blank, spec=spec, warnings=warnings)
+
+
+def _check_name(name: str, file: str) -> None:
+    if problem := find_name_problem(name):
+        raise refuse(file, 1, 1, f"{problem}; rename the file")
+    if name.endswith("@"):
+        raise refuse(file, 1, 1, "not yet: a name that ends in @ is a template, which this version does not have; rename the file")
+
+
+def _read_bytes(path: str, found: os.stat_result, file: str) -> bytes:
+    # Opening a FIFO would wait for a writer for ever.
+    if not stat.S_ISREG(found.st_mode):
+        raise refuse(file, 1, 1, "this is no regular file; replace it by one, or remove it")
+    with open(path, "rb") as stream:
+        return stream.read(MAX_BYTES + 1)
+
+
+def _place(findings: list[Finding], data: bytes, file: str, defaults: Defaults, own: dict[str, Any]) -> tuple[Problem, ...]:
+    """Findings with their lines: in the file itself, or in wakeful.yaml where a default is at fault."""
+    marks = read_marks(data, file)
+    problems = []
+    for path, is_key, text in findings:
+        is_default = defaults.marks is not None and path and path not in marks.values
+        source, at = (defaults.marks, ("defaults", *path)) if is_default else (marks, path)
+        line, column = source.of_key(at) if is_key else source.of_value(at)
+        problems.append(Problem(defaults.file if is_default else file, line, column, text))
+    return tuple(problems)
+
+
+# -- the folder -----------------------------------------------------------------------------------
+
+
+def _walk(top: str, folders: list[str], unlisted: list[tuple[str, Problem]]) -> Iterator[tuple[str, str]]:
+    """Files that may be meant as specs, sorted; hidden ones and what editors drop are not."""
+    waiting = [(top, "", 0)]
+    entered: set[tuple[int, int]] = set()
+    while waiting:
+        folder, prefix, depth = waiting.pop()
+        try:
+            entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+            own = os.stat(folder)
+        except (FileNotFoundError, NotADirectoryError):
+            # Gone between the listing and now, or not there at all: an empty folder either way.
+            continue
+        except OSError as error:
+            file = _display(f"{os.path.basename(top)}/{prefix}")
+            unlisted.append((prefix, Problem(file, 1, 1, f"cannot be listed: {error.strerror}; check its permissions")))
+            continue
+        # A link back up would never end.
+        if (own.st_dev, own.st_ino) in entered:
+            continue
+        entered.add((own.st_dev, own.st_ino))
+        folders.append(folder)
+        for entry in entries:
+            if entry.name.startswith(".") or entry.name.endswith("~"):
+                continue
+            if entry.name.endswith((SUFFIX, ".yml")) and not entry.is_dir():
+                yield entry.path, prefix + entry.name
+            elif depth < DEEPEST_FOLDER and entry.is_dir():
+                waiting.append((entry.path, f"{prefix}{entry.name}/", depth + 1))
+
+
+def _assemble(
+    files: dict[str, FileReading],
+    warnings: list[Problem],
+    folders: tuple[str, ...],
+    basis: tuple[Defaults, Surroundings],
+    top: str,
+) -> FolderReading:
+    agents = frozenset(r.name.removeprefix(f"{AGENTS}/") for r in files.values() if r.name.startswith(f"{AGENTS}/"))
+    sessions: dict[str, SessionSpec] = {}
+    digests: dict[str, str] = {}
+    problems: dict[str, list[Problem]] = {}
+    refused: dict[str, str] = {}
+    for relative, reading in sorted(files.items()):
+        found = list(reading.problems)
+        spec = reading.spec
+        if spec is not None and spec.agent is not None and spec.agent not in agents:
+            found.append(_missing_agent(reading, spec.agent, agents, os.path.join(top, relative)))
+        if found:
+            problems[reading.file] = found
+            refused[reading.name] = "\n".join(map(str, found))
+            continue
+        warnings += reading.warnings
+        if spec is not None:
+            sessions[reading.name] = spec
+            digests[reading.name] = reading.digest
+    return FolderReading(
+        sessions=sessions,
+        text_digests=digests,
+        problems=problems,
+        warnings=warnings,
+        refused=refused,
+        agents=agents,
+        folders=folders,
+        files=files,
+        basis=basis,
+    )
+
+
+def _missing_agent(reading: FileReading, agent: str, agents: frozenset[str], path: str) -> Problem:
+    nearest = find_nearest(agent, sorted(agents))
+    advice = f"did you mean '{nearest}'?" if nearest else f"write {AGENTS}/{agent}{SUFFIX}, or remove the key"
+    try:
+        line, column = read_marks(FilePath(path).read_bytes(), reading.file).of_value(("agent",))
+    except (OSError, RefusedSpec):
+        # The file changed since: the next reading will say where.
+        line, column = 1, 1
+    return Problem(reading.file, line, column, f"agent '{shorten(agent)}' does not exist; {advice}")
+
+
+def _display(name: str) -> str:
+    """A file name that can be printed, whatever bytes it is made of."""
+    return os.fsencode(name).decode("utf-8", "replace")

@@ -1,0 +1,241 @@
+"""Every key of a session, an agent and wakeful.yaml, as pydantic models at the YAML edge.
+
+They type the text of yaml_text and carry the descriptions that the JSON Schema shows in editors; `build`
+turns a valid SessionModel into the core's SessionSpec. What a key may be is said here and nowhere else; rules
+between keys are in `build`, the words of a refusal in `translate`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, WithJsonSchema
+
+from wakeful.core.spec import CatchUp, Compare, First, Missing, Overlap, When
+from wakeful.specs.scalars import (
+    Argv,
+    Boolean,
+    Branch,
+    Duration,
+    Environment,
+    FilledText,
+    Hours,
+    PathPattern,
+    PathPatterns,
+    Period,
+    PositiveDuration,
+    RepositoryPath,
+    ServiceAddress,
+    SessionName,
+    Size,
+    Text,
+    WholeNumber,
+    Words,
+)
+
+
+def _describe(default: Any, text: str, **bounds: Any) -> Any:
+    return Field(default, description=text, **bounds)
+
+
+class Keys(BaseModel):
+    """A mapping of which every key is known."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+# -- bindings -------------------------------------------------------------------------------------
+
+
+class BindingKeys(Keys):
+    wake: Boolean | None = _describe(
+        None, "Whether a new version wakes the session. Default: true for what is read, false for access: write and service."
+    )
+    settle: Duration | None = _describe(None, "How long it must be quiet before it is looked at. Default: 100ms.")
+    settle_max: Duration | None = _describe(
+        None, "Look after this long although it is not quiet. Default: 20 times settle, at least 2s."
+    )
+    stale: Literal["allow"] | None = _describe(None, "allow: run although the upstream session failed.")
+
+
+def _refuse_both(access: str) -> str:
+    if access == "both":
+        raise ValueError("not yet: access 'both' needs a private write area; bind it once to read and once to write, under two paths")
+    return access
+
+
+class FileKeys(BindingKeys):
+    file: PathPattern = _describe(..., "A path or pattern: ** crosses folders, * and ? do not. Version: digest of matched paths and contents.")
+    access: Annotated[Literal["read", "write", "both"], AfterValidator(_refuse_both)] = _describe(
+        "read", "read, or write: what the session produces."
+    )
+    exclude: PathPatterns = _describe((), "Patterns to leave out, besides the default excludes.")
+    compare: Compare = _describe("content", "What makes a version: content, stat (for huge data) or names.")
+    missing: Missing = _describe("run", "A literal path that is not there: run all the same, or wait for it.")
+
+
+class CommitsKeys(BindingKeys):
+    commits: RepositoryPath = _describe(..., "A path inside the repository. Version: tree id of branch:path.")
+    repo: PathPattern | None = _describe(None, "The repository. Default: the one around root.")
+    branch: Branch | None = _describe(None, "A branch such as main or origin/main. Default: HEAD, the one checked out.")
+    each_commit: Boolean = _describe(False, "true: every commit is one occurrence.")
+    export: Boolean = _describe(False, "true: a clean copy of the new tree at $WAKEFUL_BINDING_<NAME>.")
+
+
+class ClockKeys(BindingKeys):
+    catch_up: CatchUp = _describe("once", "Slots missed while the daemon was down: run once, none, or all of them.")
+    catch_up_window: PositiveDuration = _describe(7 * 86400.0, "How far back missed slots count. Default: 7d.")
+    overlap: Overlap = _describe("queue_one", "A slot that comes due during a run: queue_one, skip, or replace the run.")
+    jitter: Duration = _describe(0.0, "Spread slots by up to this much, stable per session.")
+
+
+class CronKeys(ClockKeys):
+    cron: FilledText = _describe(..., 'Five fields, such as "0 6 1 * *". Version: latest slot due.')
+    timezone: FilledText | None = _describe(None, "A zone such as Asia/Shanghai. Default: the session's, then the machine's.")
+
+
+class EveryKeys(ClockKeys):
+    every: Period = _describe(..., "A period such as 30m. Version: latest slot due.")
+
+
+class MessageKeys(BindingKeys):
+    message: Literal["any"] = _describe(..., "The session's mailbox; implied for every session that has a run.")
+
+
+class SessionBindingKeys(BindingKeys):
+    session: SessionName = _describe(..., "Another session. Version: its last successful run.")
+
+
+class ProbeKeys(BindingKeys):
+    probe: Argv = _describe(..., "A command. Version: digest of its standard output.")
+    check_every: Period = _describe(300.0, "How often the command is run. Default: 5m.")
+    timeout: PositiveDuration = _describe(30.0, "How long it may take. Default: 30s.")
+
+
+class ServiceKeys(BindingKeys):
+    service: ServiceAddress = _describe(..., "tcp://HOST:PORT or http://…: while it is down the session sleeps.")
+    check_every: Period = _describe(30.0, "How often it is looked at. Default: 30s.")
+
+
+BINDING_MODELS: dict[str, type[BindingKeys]] = {
+    "file": FileKeys,
+    "commits": CommitsKeys,
+    "cron": CronKeys,
+    "every": EveryKeys,
+    "message": MessageKeys,
+    "session": SessionBindingKeys,
+    "probe": ProbeKeys,
+    "service": ServiceKeys,
+}
+
+
+def find_kind(value: Any) -> str | None:
+    """The one kind a binding names; None where it names none or several (`translate` says which)."""
+    if not isinstance(value, dict):
+        return None
+    kinds = [kind for kind in BINDING_MODELS if kind in value]
+    return kinds[0] if len(kinds) == 1 else None
+
+
+AnyBindingKeys = Annotated[
+    Annotated[FileKeys, Tag("file")]
+    | Annotated[CommitsKeys, Tag("commits")]
+    | Annotated[CronKeys, Tag("cron")]
+    | Annotated[EveryKeys, Tag("every")]
+    | Annotated[MessageKeys, Tag("message")]
+    | Annotated[SessionBindingKeys, Tag("session")]
+    | Annotated[ProbeKeys, Tag("probe")]
+    | Annotated[ServiceKeys, Tag("service")],
+    Discriminator(find_kind),
+]
+
+
+# -- sessions -------------------------------------------------------------------------------------
+
+
+class RunKeys(Keys):
+    command: Argv | None = _describe(None, "The program and its words; never a shell string.")
+    script: FilledText | None = _describe(None, "Several lines for sh -eu; values reach it only through the environment.")
+    cwd: PathPattern | None = _describe(None, "The folder it runs in. Default: root.")
+    env: Environment = _describe({}, "Extra variables, never secrets.")
+    timeout: PositiveDuration = _describe(3600.0, "Then SIGTERM, and after grace the whole tree is killed. Default: 1h.")
+    grace: Duration = _describe(10.0, "Time between SIGTERM and the kill. Default: 10s.")
+    retries: WholeNumber = _describe(2, "Tries again on the same versions. Default: 2.", ge=0, le=100)
+    check: Argv | None = _describe(None, "A command that must exit 0 for the run to count as succeeded.")
+
+
+class PoolKeys(Keys):
+    pool: FilledText = _describe(..., "A pool of wakeful.yaml.")
+
+
+def _short_for(key: str, model: type[Keys], schema: dict[str, Any]) -> Any:
+    """A mapping that may be written as its one usual value: `concurrency: gpu` for `concurrency: {pool: gpu}`."""
+    spelled_out = BeforeValidator(lambda value: value if isinstance(value, dict) else {key: value})
+    return Annotated[model, spelled_out, WithJsonSchema({"anyOf": [schema, model.model_json_schema()]})]
+
+
+class SessionKeys(Keys):
+    """A session: who works in it, what it reads and writes, what may wake it."""
+
+    agent: SessionName | None = _describe(None, "The owner: agents/<name>.yaml.")
+    objective: FilledText | None = _describe(None, "What the session is for, in one sentence.")
+    priority: WholeNumber = _describe(50, "0 to 100, higher first; waiting raises it slowly. Default: 50.", ge=0, le=100)
+    tags: Words = _describe((), "Words to filter by.")
+    enabled: Boolean = _describe(True, "false: declared, held as `sleeping: disabled`.")
+    root: PathPattern | None = _describe(None, "What relative paths resolve against. Default: the folder that holds sessions.d/.")
+    bindings: dict[str, AnyBindingKeys] = _describe({}, "What is read, written, used or waited for: name -> binding.")
+    when: When = _describe("any", "any waking binding is new, all of them are, or changed: the clock wakes only if another is new.")
+    pace: Duration = _describe(0.0, "At most one run per this long; changes collect meanwhile.")
+    window: Hours | None = _describe(None, 'Hours such as "08:00-20:00"; outside them changes collect.')
+    timezone: FilledText | None = _describe(None, "The zone of window and of cron bindings. Default: the machine's.")
+    first: First | None = _describe(None, "At first sight: run, or adopt what is there as seen.")
+    run: RunKeys | None = _describe(None, "What happens on a wake. Absent: a place where people and sessions talk.")
+    conversation: Literal["fresh", "continue"] = _describe("fresh", "Each run starts fresh, or continues.")
+    concurrency: _short_for("pool", PoolKeys, {"type": "string"}) | None = _describe(None, "A lock or pool shared with other sessions: a name, or {pool: gpu}.")
+
+
+# -- agents and the daemon ------------------------------------------------------------------------
+
+
+class PromptKeys(Keys):
+    text: FilledText | None = None
+    file: PathPattern | None = _describe(None, "The file that holds the prompt.")
+
+
+class AgentKeys(Keys):
+    """An agent: a role that owns sessions."""
+
+    prompt: _short_for("text", PromptKeys, {"type": "string"}) | None = _describe(None, "What the agent is told: text, or {file: …}.")
+    model: Any = _describe(None, "anthropic:…, openai:…, google:…, or openai-compatible with base_url.")
+    fallback: Any = _describe(None, "The model to turn to when the first one fails.")
+    key: Text | None = _describe(None, "The name of the secret that opens the model.")
+    settings: dict[str, Any] = _describe({}, "temperature, effort, max_output.")
+    tools: dict[str, Literal["allow", "ask", "deny"]] = _describe({}, "Name -> allow, ask or deny.")
+    mcp: dict[str, Any] = _describe({}, "Name -> command or url.")
+    budget: dict[str, Any] = _describe({}, "What it may spend.")
+    context: Any = _describe(None, "Tokens, and compress_at.")
+    acp: Argv | None = _describe(None, "An external agent over the Agent Client Protocol: program and arguments.")
+
+
+class ConcurrencyKeys(Keys):
+    commands: WholeNumber | None = _describe(None, "Runs of commands at a time. Default: number of cores.", ge=1, le=10_000)
+    agents: WholeNumber = _describe(2, "Runs of agents at a time. Default: 2.", ge=1, le=10_000)
+
+
+class LimitKeys(Keys):
+    output: Size | None = _describe(None, "Bytes kept of a run's output: head and tail. Default: 2MiB.", ge=1024)
+    message: Size | None = _describe(None, "Longest message. Default: 256KiB.", ge=1024)
+
+
+class DaemonKeys(Keys):
+    """wakeful.yaml: the daemon's own settings."""
+
+    concurrency: _short_for("commands", ConcurrencyKeys, {"type": "integer", "minimum": 1}) | None = _describe(
+        None, "Runs at a time: a number, or {commands: 4, agents: 2}."
+    )
+    defaults: dict[str, Any] = _describe({}, "Merged under every spec.")
+    pools: dict[str, Annotated[WholeNumber, Field(ge=1, le=10_000)]] = _describe({}, "Name -> runs at a time.")
+    limits: LimitKeys | None = _describe(None, "What is kept and what is taken at most.")
+    loop_depth: WholeNumber = _describe(8, "Longest chain of sessions waking each other. Default: 8.", ge=1, le=1000)
+    stop_grace: Duration = _describe(30.0, "How long runs may go on when the daemon stops. Default: 30s.")
+    hints: Literal["auto", "inotify", "watchfiles", "poll"] = _describe("auto", "How changes are noticed sooner.")

@@ -1,0 +1,35 @@
+"""What is wrong in a file, and where: the one shape of every refusal and warning about a spec.
+
+Made by everything in specs/ and by settings; shown by `check`, `show` and the daemon's refusals.
+Folder-level judgements of the core (a cycle, two writers) use the same value.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from wakeful.errors import SpecError
+
+
+class Problem(Struct, frozen=True):
+    """One sentence about one place. Lines and columns count from 1, as editors do."""
+
+    file: str
+    line: int
+    column: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}: {self.text}"
+
+
+class RefusedSpec(SpecError):
+    """A file that cannot be taken; its message is every problem, one a line."""
+
+    def __init__(self, problems: tuple[Problem, ...]) -> None:
+        super().__init__("\n".join(map(str, problems)))
+        self.problems = problems
+
+
+def refuse(file: str, line: int, column: int, text: str) -> RefusedSpec:
+    return RefusedSpec((Problem(file, line, column, text),))

@@ -1,0 +1,49 @@
+"""Which script of the project a command runs: the implied `program` binding (specs.md).
+
+Called by build with a command's words. Names a script inside root or nothing: an interpreter, a program
+from PATH and a file outside root are the machine's, and no reason to wake.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+_INTERPRETER = re.compile(
+    r"(python|pypy|node|deno|bun|ruby|perl|php|lua|Rscript|julia|bash|dash|zsh|ksh|sh|fish|tclsh|awk|gawk)[\d.]*"
+)
+# After these the program is in the words themselves, or is a module.
+_NO_SCRIPT = ("-c", "-m", "-e", "-", "--eval", "-p", "-E", "-r")
+_SCRIPT_SUFFIXES = (
+    ".py", ".sh", ".bash", ".zsh", ".js", ".mjs", ".cjs", ".ts", ".rb", ".pl", ".php", ".lua", ".r", ".jl", ".awk", ".tcl",
+)  # fmt: skip
+_WILDCARD = re.compile(r"[*?\[]")
+
+
+def find_program(argv: tuple[str, ...], root: str, cwd: str | None) -> str | None:
+    """The script relative to root, or None."""
+    words = list(argv)
+    while words and (os.path.basename(words[0]) == "env" or re.match(r"[A-Za-z_]\w*=", words[0])):
+        del words[0]
+    if not words:
+        return None
+    if not _INTERPRETER.fullmatch(os.path.basename(words[0])):
+        return _inside(words[0], root, cwd) if "/" in words[0] else None
+    for word in words[1:]:
+        if word in _NO_SCRIPT:
+            return None
+        if word.startswith("-"):
+            continue
+        # `-W error` and the like: a word that neither is a file nor looks like one is an option's value.
+        if (found := _inside(word, root, cwd)) is not None:
+            return found
+    return None
+
+
+def _inside(word: str, root: str, cwd: str | None) -> str | None:
+    path = os.path.normpath(os.path.join(root, cwd or "", word))
+    relative = os.path.relpath(path, root)
+    if relative == "." or relative.startswith("..") or _WILDCARD.search(relative):
+        return None
+    is_plausible = word.lower().endswith(_SCRIPT_SUFFIXES) or os.path.isfile(path)
+    return relative if is_plausible else None

@@ -1,0 +1,263 @@
+"""The small languages inside values: durations, sizes, booleans, windows, patterns, names; and their JSON Schema.
+
+Each function takes the text of a scalar and returns it typed, or raises ValueError with words that pydantic
+carries to `translate`. Used by the models only; nothing here knows which key a value belongs to.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, WithJsonSchema
+
+from wakeful.core.match import Pattern, PatternError
+from wakeful.specs.yaml_text import shorten
+
+_DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(ms|s|m|h|d)")
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_SIZE = re.compile(r"(\d{1,12}(?:\.\d{1,6})?) ?(B|KB|MB|GB|TB|KiB|MiB|GiB|TiB)", re.IGNORECASE)
+_BYTES = {
+    "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40,
+}  # fmt: skip
+_BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+_WINDOW = re.compile(r"(\d{1,2}):(\d{2})\s*-\s*(\d{1,2}):(\d{2})")
+_SERVICE = re.compile(r"(tcp://(\[[0-9a-fA-F:.]+\]|[^/:\s]+):\d{1,5}/?|https?://[^/\s]+\S*)")
+_BINDING_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_WORD = re.compile(r"[\w][\w.@:+/-]{0,99}")
+# A part of a session's name: what a file may be called so that it can be typed, shown and put in a URL.
+_NAME_PART = re.compile(r"[\w@][\w.@-]*")
+LONGEST_NAME = 200
+
+
+def parse_duration(value: Any) -> float:
+    text = _text(value, "a duration such as 500ms, 30s, 5m, 2h or 7d")
+    if text == "0":
+        return 0.0
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        raise ValueError(f"'{shorten(text)}' is not a duration; write one number and its unit, such as 500ms, 30s, 5m, 2h or 7d")
+    # Rounded, so that 500ms is 0.5 and not what binary fractions make of 500 * 0.001.
+    return round(float(found[1]) * _SECONDS[found[2]], 6)
+
+
+def parse_positive_duration(value: Any) -> float:
+    seconds = parse_duration(value)
+    if seconds <= 0:
+        raise ValueError("0 is too short here; write a duration such as 30s or 5m")
+    return seconds
+
+
+def parse_period(value: Any) -> float:
+    seconds = parse_duration(value)
+    if seconds < 0.1:
+        raise ValueError("a period shorter than 100ms is refused; write one such as 30s or 5m")
+    return seconds
+
+
+def parse_size(value: Any) -> int:
+    text = _text(value, "a size such as 64KB or 10MB")
+    found = _SIZE.fullmatch(text)
+    if found is None:
+        raise ValueError(f"'{shorten(text)}' is not a size; write one number and its unit, such as 64KB, 10MB or 1GB")
+    return int(float(found[1]) * _BYTES[found[2].lower()])
+
+
+def parse_boolean(value: Any) -> bool:
+    text = _text(value, "true or false")
+    if text.lower() not in _BOOLEANS:
+        raise ValueError(f"'{shorten(text)}' is neither true nor false")
+    return _BOOLEANS[text.lower()]
+
+
+def parse_whole_number(value: Any) -> int:
+    text = _text(value, "a whole number")
+    if re.fullmatch(r"-?[0-9]{1,9}", text) is None:
+        raise ValueError(f"'{shorten(text)}' is not a whole number")
+    return int(text)
+
+
+def parse_text(value: Any) -> str:
+    return _text(value, "text")
+
+
+def parse_filled_text(value: Any) -> str:
+    text = _text(value, "text")
+    if not text.strip():
+        raise ValueError("empty text; write something, or delete the line")
+    return text
+
+
+def parse_pattern(value: Any) -> str:
+    """A path pattern, `~` already the home folder; its meaning is the core's (match.py)."""
+    text = _text(value, "a path such as data/*.csv")
+    if text == "~" or text.startswith("~/"):
+        text = os.path.expanduser(text)
+    try:
+        Pattern.parse(text)
+    except PatternError as error:
+        raise ValueError(str(error)) from None
+    return text
+
+
+def parse_branch(value: Any) -> str:
+    text = _text(value, "a branch such as main or origin/main")
+    if text.startswith("-"):
+        raise ValueError(f"branch '{shorten(text)}' begins with '-', which git takes for an option; name the branch itself")
+    if not text or re.search(r"[\s~^:?*\[\\\x00-\x1f\x7f]|\.\.|@\{|//|^/|/$|\.lock$|\.$", text):
+        raise ValueError(f"'{shorten(text)}' cannot be a branch; write a name such as main or origin/main")
+    return text
+
+
+def parse_repository_path(value: Any) -> str:
+    """A path inside a repository, as git writes it; `.` is the whole tree."""
+    text = _text(value, "a path inside the repository such as src/")
+    parts = [part for part in text.split("/") if part not in ("", ".")]
+    if not text or text.startswith(("/", "~")) or ".." in parts:
+        raise ValueError(f"'{shorten(text)}' does not lie inside the repository; write a path such as src/, or . for all of it")
+    return "/".join(parts) or "."
+
+
+def parse_argv(value: Any) -> tuple[str, ...]:
+    if isinstance(value, str):
+        raise ValueError(f"a command is a list of words, never a shell string; write {_as_list(value)}, or use script")
+    if not isinstance(value, list) or not value:
+        raise ValueError("expected a list of words such as [python3, report.py]")
+    for word in value:
+        if not isinstance(word, str):
+            raise ValueError("every word of a command is text; put quotes around one that holds : or {")
+    if not value[0].strip():
+        raise ValueError("the first word of a command names the program; it is empty here")
+    return tuple(value)
+
+
+def parse_words(value: Any) -> tuple[str, ...]:
+    words = [value] if isinstance(value, str) else value
+    if not isinstance(words, list) or not all(isinstance(word, str) and _WORD.fullmatch(word) for word in words):
+        raise ValueError("expected a list of words such as [hr, monthly]: letters, digits and . _ - / : + @")
+    return tuple(dict.fromkeys(words))
+
+
+def parse_patterns(value: Any) -> tuple[str, ...]:
+    texts = [value] if isinstance(value, str) else value
+    if not isinstance(texts, list):
+        raise ValueError('expected a list of patterns such as ["*.bak", build/]')
+    return tuple(parse_pattern(text) for text in texts)
+
+
+def parse_environment(value: Any) -> dict[str, str]:
+    if not isinstance(value, dict):
+        raise ValueError("expected names and values such as {LANG: C.UTF-8}")
+    for name, text in value.items():
+        if _ENV_NAME.fullmatch(name) is None:
+            raise ValueError(f"'{shorten(name)}' cannot be a variable; use letters, digits and _, no digit first")
+        if name.startswith("WAKEFUL_"):
+            raise ValueError(f"'{shorten(name)}' belongs to wakeful; choose another name")
+        if not isinstance(text, str):
+            raise ValueError(f"variable '{shorten(name)}' is text; put quotes around a value that holds : or {{")
+    return value
+
+
+def parse_window(value: Any) -> tuple[int, int]:
+    """Minutes of the day from and to; 24:00 may end a window."""
+    text = _text(value, 'hours such as "08:00-20:00"')
+    found = _WINDOW.fullmatch(text)
+    if found is None:
+        raise ValueError(f"'{shorten(text)}' is not a window; write hours such as \"08:00-20:00\"")
+    start, end = int(found[1]) * 60 + int(found[2]), int(found[3]) * 60 + int(found[4])
+    if start >= 1440 or end > 1440 or int(found[2]) > 59 or int(found[4]) > 59:
+        raise ValueError(f"'{shorten(text)}' holds an hour that no day has; write hours such as \"08:00-20:00\"")
+    if start == end:
+        raise ValueError(f"'{shorten(text)}' is empty; delete it if the session may always run")
+    return start, end
+
+
+def parse_service(value: Any) -> str:
+    text = _text(value, "an address such as tcp://localhost:5432")
+    if text.startswith("mcp:"):
+        raise ValueError(f"not yet: service '{shorten(text)}' needs MCP servers, which this version does not start; remove it for now")
+    if _SERVICE.fullmatch(text) is None:
+        raise ValueError(f"'{shorten(text)}' is not a service; write tcp://HOST:PORT or http://…")
+    return text
+
+
+def find_name_problem(name: str) -> str | None:
+    """Why a session cannot be called this, or None."""
+    if not name or len(name) > LONGEST_NAME:
+        return f"a name has 1 to {LONGEST_NAME} characters"
+    for part in name.split("/"):
+        if _NAME_PART.fullmatch(part) is None:
+            return f"'{shorten(name)}' cannot be a name; use letters, digits and - _ . @, with / between folders, no - or . first"
+    if name.split("/")[0] == "agents":
+        return "'agents/' holds agents; put the session elsewhere"
+    return None
+
+
+def find_binding_name_problem(name: str) -> str | None:
+    if _BINDING_NAME.fullmatch(name):
+        return None
+    return (
+        f"'{shorten(name)}' cannot name a binding, because a run finds it as $WAKEFUL_BINDING_<NAME>;"
+        " use letters, digits, - and _, a letter first"
+    )
+
+
+def parse_session_name(value: Any) -> str:
+    text = _text(value, "a session's name")
+    if problem := find_name_problem(text):
+        raise ValueError(problem)
+    return text
+
+
+def _text(value: Any, expected: str) -> str:
+    if isinstance(value, str):
+        return value
+    found = "a list" if isinstance(value, list | tuple) else "keys and values"
+    raise ValueError(f"expected {expected}, found {found}")
+
+
+def _as_list(text: str) -> str:
+    try:
+        words = shlex.split(text)
+    except ValueError:
+        words = text.split()
+    plain = re.compile(r"[\w./@=+-][\w./@=+:-]*")
+    shown = (word if plain.fullmatch(word) else '"' + word.replace("\\", "\\\\").replace('"', '\\"') + '"' for word in words[:12])
+    return "[" + ", ".join(shown) + "]"
+
+
+def _typed(parse: Any, schema: dict[str, Any]) -> Any:
+    return BeforeValidator(parse), WithJsonSchema(schema)
+
+
+# An editor reads `3.10` as a number before we read it as text, so the schema of text allows what YAML may make of it.
+_TEXT_SCHEMA: dict[str, Any] = {"type": ["string", "number", "boolean"]}
+_DURATION_SCHEMA: dict[str, Any] = {"anyOf": [{"type": "string", "pattern": r"^(0|\d+(\.\d+)?(ms|s|m|h|d))$"}, {"const": 0}]}
+_ARGV_SCHEMA: dict[str, Any] = {"type": "array", "items": _TEXT_SCHEMA, "minItems": 1}
+_WORDS_SCHEMA: dict[str, Any] = {"anyOf": [_TEXT_SCHEMA, {"type": "array", "items": _TEXT_SCHEMA}]}
+
+Text = Annotated[str, *_typed(parse_text, _TEXT_SCHEMA)]
+FilledText = Annotated[str, *_typed(parse_filled_text, _TEXT_SCHEMA)]
+Duration = Annotated[float, *_typed(parse_duration, _DURATION_SCHEMA)]
+PositiveDuration = Annotated[float, *_typed(parse_positive_duration, _DURATION_SCHEMA)]
+Period = Annotated[float, *_typed(parse_period, _DURATION_SCHEMA)]
+Size = Annotated[int, *_typed(parse_size, {"type": "string", "pattern": r"^\d+(\.\d+)? ?([kKmMgGtT]?[iI]?[bB])$"})]
+Boolean = Annotated[bool, *_typed(parse_boolean, {"anyOf": [{"type": "boolean"}, {"enum": sorted(_BOOLEANS)}]})]
+WholeNumber = Annotated[int, BeforeValidator(parse_whole_number)]
+PathPattern = Annotated[str, *_typed(parse_pattern, {"type": ["string", "number"], "minLength": 1})]
+PathPatterns = Annotated[tuple[str, ...], *_typed(parse_patterns, _WORDS_SCHEMA)]
+Branch = Annotated[str, *_typed(parse_branch, {"type": ["string", "number"], "pattern": "^[^-]"})]
+RepositoryPath = Annotated[str, *_typed(parse_repository_path, {"type": ["string", "number"]})]
+Argv = Annotated[tuple[str, ...], *_typed(parse_argv, _ARGV_SCHEMA)]
+Words = Annotated[tuple[str, ...], *_typed(parse_words, _WORDS_SCHEMA)]
+Environment = Annotated[
+    dict[str, str], *_typed(parse_environment, {"type": "object", "additionalProperties": _TEXT_SCHEMA})
+]
+Hours = Annotated[
+    tuple[int, int], *_typed(parse_window, {"type": "string", "pattern": r"^\d{1,2}:\d{2}\s*-\s*\d{1,2}:\d{2}$"})
+]
+ServiceAddress = Annotated[str, *_typed(parse_service, {"type": "string", "pattern": "^(tcp|https?)://"})]
+SessionName = Annotated[str, *_typed(parse_session_name, {"type": ["string", "number"]})]

@@ -1,0 +1,202 @@
+"""Errors of the models, in words for the author of a file: where, what was found, what was expected, what to do.
+
+Called by load and settings with pydantic's error and the marks of the file. Knows the keys that later versions
+bring and answers them with "not yet", and finds the nearest right key for a wrong one. Accepts nothing: every
+error that comes in leaves as a Problem.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from wakeful.specs.models import BINDING_MODELS, AgentKeys, BindingKeys, DaemonKeys, Keys, RunKeys, SessionKeys
+from wakeful.specs.yaml_text import Path, shorten
+
+FileKind = Literal["session", "agent", "daemon"]
+
+MODELS: dict[FileKind, type[Keys]] = {"session": SessionKeys, "agent": AgentKeys, "daemon": DaemonKeys}
+
+# Keys of the format whose part of the program does not exist yet: known, and never accepted silently.
+NOT_YET_SESSION = (
+    "budget", "secrets", "network", "isolation", "allow", "approve", "tools", "people", "retention", "notify", "hosts", "for_each",
+)  # fmt: skip
+NOT_YET_RUN = ("prompt", "workspace")
+NOT_YET_KINDS = ("webhook",)
+NOT_YET_OPTIONS = ("trust", "secret")
+NOT_YET_DAEMON = ("allow_unisolated", "store", "http", "retention", "notify", "prices")
+
+# A file with hundreds of mistakes is one mistake: the wrong file.
+MOST_PROBLEMS = 20
+
+Finding = tuple[Path, bool, str]
+"""A path in the file, whether its key (rather than its value) is at fault, and the words."""
+
+
+def translate(error: ValidationError, data: dict[str, Any], kind: FileKind) -> list[Finding]:
+    """What is wrong with `data`, most of it at once, in the order of the model."""
+    details = error.errors(include_url=False, include_input=False)[:MOST_PROBLEMS]
+    return [_translate_one(detail, data, kind) for detail in details]
+
+
+def _translate_one(detail: ErrorDetails, data: dict[str, Any], kind: FileKind) -> Finding:
+    path = _real_path(detail["loc"], data)
+    match detail["type"]:
+        case "extra_forbidden":
+            return path, True, _explain_unknown_key(path, data, kind)
+        case "union_tag_not_found" | "union_tag_invalid" | "union_tag":
+            return path, False, _explain_kind(str(path[-1]), _find(data, path))
+        case "value_error":
+            return path, False, _words_of_ours(detail, path)
+        case "literal_error":
+            return path, False, _explain_choice(path, _find(data, path), detail)
+        case "greater_than_equal" | "less_than_equal":
+            bound = "at least" if detail["type"].startswith("greater") else "at most"
+            limit = next(iter(detail.get("ctx", {}).values()))
+            return path, False, f"{path[-1]} is {_find(data, path)}; expected {bound} {limit}"
+        case "missing":
+            return path[:-1], False, f"key '{path[-1]}' is missing; add it"
+        case "model_type" | "model_attributes_type" | "dict_type":
+            return path, False, f"{_name(path)} needs keys and values, found {_describe(_find(data, path))}; write {{key: value}}"
+        case other:
+            return path, False, f"{_name(path)}: {detail['msg']} ({other})"
+
+
+def _real_path(loc: Iterable[str | int], data: Any) -> Path:
+    """pydantic names the chosen kind of a binding inside the path; the file knows no such step."""
+    steps = list(loc)
+    if len(steps) > 2 and steps[0] == "bindings" and steps[2] in BINDING_MODELS:
+        del steps[2]
+    return tuple(steps)
+
+
+def _find(data: Any, path: Path) -> Any:
+    for step in path:
+        if isinstance(data, dict):
+            data = data.get(step)
+        elif isinstance(data, list) and isinstance(step, int) and step < len(data):
+            data = data[step]
+        else:
+            return None
+    return data
+
+
+def _words_of_ours(detail: ErrorDetails, path: Path) -> str:
+    return str(detail["ctx"]["error"]) if "error" in detail.get("ctx", {}) else f"{_name(path)}: {detail['msg']}"
+
+
+def _explain_choice(path: Path, found: Any, detail: ErrorDetails) -> str:
+    choices = [word.strip("'") for word in detail["ctx"]["expected"].replace(" or ", ", ").split(", ")]
+    if not isinstance(found, str):
+        return f"{_name(path)} needs {_list_words(choices)}, found {_describe(found)}"
+    nearest = find_nearest(found, choices)
+    hint = f"; did you mean '{nearest}'?" if nearest else ""
+    return f"{path[-1]} is '{shorten(found)}'; expected {_list_words(choices)}{hint}"
+
+
+def _explain_kind(name: str, found: Any) -> str:
+    if not isinstance(found, dict):
+        return f'binding \'{shorten(name)}\' is {_describe(found)}; expected a kind and its value, such as {{file: "data/*.csv"}}'
+    kinds = [key for key in found if key in BINDING_MODELS or key in NOT_YET_KINDS]
+    if len(kinds) > 1:
+        return f"binding '{shorten(name)}' has {len(kinds)} kinds ({', '.join(kinds)}); split it into one binding each"
+    if kinds:
+        return f"not yet: binding '{shorten(name)}' is of kind '{kinds[0]}', which this version does not have; remove it for now"
+    for key in found:
+        if nearest := find_nearest(key, BINDING_MODELS):
+            return f"unknown key '{shorten(key)}' in binding '{shorten(name)}'; did you mean '{nearest}'?"
+    return f"binding '{shorten(name)}' has no kind; add one of {_list_words(list(BINDING_MODELS))}"
+
+
+def _explain_unknown_key(path: Path, data: dict[str, Any], kind: FileKind) -> str:
+    key, where = str(path[-1]), path[:-1]
+    place, keys, not_yet = _keys_at(where, data, kind)
+    shown = shorten(key)
+    if key in not_yet:
+        return f"not yet: '{shown}' {place} is known, but this version cannot do it; remove it for now"
+    if where[:1] == ("bindings",) and len(where) == 2 and (owners := _owners_of(key)):
+        own = next(known for known in BINDING_MODELS if known in _find(data, where))
+        return f"'{shown}' belongs to {' and '.join(owners)} bindings, and binding '{where[1]}' is a {own} binding; remove it"
+    if nearest := find_nearest(key, keys):
+        return f"unknown key '{shown}' {place}; did you mean '{nearest}'?"
+    if len(path) == 1 and kind == "session" and key in RunKeys.model_fields:
+        return f"unknown key '{shown}' {place}; it belongs under run"
+    if len(path) == 1 and kind == "session" and key in BINDING_MODELS:
+        return f"unknown key '{shown}' {place}; it belongs in a binding, such as bindings: {{source: {{{key}: …}}}}"
+    return f"unknown key '{shown}' {place}; expected one of {', '.join(keys)}"
+
+
+def _keys_at(where: Path, data: dict[str, Any], kind: FileKind) -> tuple[str, list[str], tuple[str, ...]]:
+    """The place in words, the keys it has, and those it will have."""
+    if not where:
+        not_yet = {"session": NOT_YET_SESSION, "agent": (), "daemon": NOT_YET_DAEMON}[kind]
+        place = {"session": "in this session", "agent": "in this agent", "daemon": "in wakeful.yaml"}[kind]
+        return place, list(MODELS[kind].model_fields), not_yet
+    if where[0] == "bindings" and len(where) == 2:
+        found = _find(data, where)
+        model: type[BindingKeys] = next(BINDING_MODELS[known] for known in BINDING_MODELS if known in found)
+        return f"in binding '{shorten(str(where[1]))}'", list(model.model_fields), NOT_YET_OPTIONS
+    if where == ("run",):
+        return "in run", list(RunKeys.model_fields), NOT_YET_RUN
+    field = MODELS[kind].model_fields.get(str(where[0]))
+    inner = _models_within(field.annotation) if field is not None else []
+    return f"in {where[-1]}", [key for model in inner for key in model.model_fields], ()
+
+
+def _models_within(annotation: Any) -> list[type[Keys]]:
+    if isinstance(annotation, type) and issubclass(annotation, Keys):
+        return [annotation]
+    return [model for part in getattr(annotation, "__args__", ()) for model in _models_within(part)]
+
+
+def _owners_of(option: str) -> list[str]:
+    """The kinds that have this option, where not every kind has it."""
+    owners = [kind for kind, model in BINDING_MODELS.items() if option in model.model_fields and option != kind]
+    return owners if len(owners) < len(BINDING_MODELS) else []
+
+
+def find_nearest(word: str, choices: Iterable[str]) -> str | None:
+    """The choice a person most likely meant, or None where none is close."""
+    if len(word) > 40:
+        return None
+    allowed = max(1, min(3, len(word) // 3))
+    scored = [(_distance(word.lower().replace("-", "_"), choice), choice) for choice in choices]
+    best = min(scored, default=(99, ""), key=lambda pair: pair[0])
+    return best[1] if best[0] <= allowed else None
+
+
+def _distance(one: str, other: str) -> int:
+    """Edits between two words, a swap of neighbours counting once (`brnach`)."""
+    before: list[int] = []
+    row = list(range(len(other) + 1))
+    for i, left in enumerate(one, 1):
+        older, before, row = before, row, [i]
+        for j, right in enumerate(other, 1):
+            cost = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (left != right))
+            if i > 1 and j > 1 and left == other[j - 2] and one[i - 2] == right:
+                cost = min(cost, older[j - 2] + 1)
+            row.append(cost)
+    return row[-1]
+
+
+def _list_words(words: list[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
+
+
+def _name(path: Path) -> str:
+    return f"'{shorten(str(path[-1]))}'" if path else "the file"
+
+
+def _describe(found: Any) -> str:
+    match found:
+        case str():
+            return f"'{shorten(found)}'"
+        case list() | tuple():
+            return "a list"
+        case dict():
+            return "keys and values"
+        case _:
+            return "nothing"
