@@ -65,7 +65,7 @@ class LogMachine(RuleBasedStateMachine):
     def save_snapshot(self, session: str, back: int, state: bytes) -> None:
         seq = len(self.records.get(session, [])) - back
         if seq >= 1:
-            self.log.save_snapshot_blocking(session, seq, state)  # type: ignore[attr-defined]
+            self.log.save_snapshot_blocking(session, seq, state)
             self.snapshots.setdefault(session, {})[seq] = state
 
     @rule()

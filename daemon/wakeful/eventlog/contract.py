@@ -166,6 +166,9 @@ class EventLog(Protocol):
     def save_snapshot(self, session: str, seq: int, state: bytes) -> asyncio.Future[None]:
         """Keep `state` as the fold up to `seq`; older snapshots are thinned out, the newest is always kept."""
 
+    def save_snapshot_blocking(self, session: str, seq: int, state: bytes) -> None:
+        """The same for callers without an event loop."""
+
     def read(
         self,
         session: str,
