@@ -202,8 +202,10 @@ def _read_bytes(path: str, found: os.stat_result, file: str) -> bytes:
     # Opening a FIFO would wait for a writer for ever.
     if not stat.S_ISREG(found.st_mode):
         raise refuse(file, 1, 1, "this is no regular file; replace it by one, or remove it")
-    with open(path, "rb") as stream:
-        return stream.read(MAX_BYTES + 1)
+    with open(path, "rb", buffering=0) as stream:
+        # Asking for no more than is there: a buffer for the largest file allowed costs 20 us, a tenth of a spec.
+        data = stream.read(min(found.st_size, MAX_BYTES) + 1) or b""
+        return data if len(data) <= found.st_size else data + (stream.read(MAX_BYTES) or b"")
 
 
 def _place(findings: list[Finding], data: bytes, file: str, defaults: Defaults, own: dict[str, Any]) -> tuple[Problem, ...]:

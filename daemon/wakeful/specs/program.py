@@ -41,9 +41,12 @@ def find_program(argv: tuple[str, ...], root: str, cwd: str | None) -> str | Non
 
 
 def _inside(word: str, root: str, cwd: str | None) -> str | None:
-    path = os.path.normpath(os.path.join(root, cwd or "", word))
-    relative = os.path.relpath(path, root)
-    if relative == "." or relative.startswith("..") or _WILDCARD.search(relative):
+    is_script = word.lower().endswith(_SCRIPT_SUFFIXES)
+    path = os.path.join(root, cwd or "", word)
+    if not is_script and not os.path.isfile(path):
         return None
-    is_plausible = word.lower().endswith(_SCRIPT_SUFFIXES) or os.path.isfile(path)
-    return relative if is_plausible else None
+    path = os.path.normpath(path)
+    prefix = root if root.endswith("/") else f"{root}/"
+    if not path.startswith(prefix) or _WILDCARD.search(path, len(prefix)):
+        return None
+    return path[len(prefix) :]

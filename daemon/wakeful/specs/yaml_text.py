@@ -31,8 +31,8 @@ from wakeful.specs.yaml_traps import explain, quote_found
 
 MAX_BYTES = 256 * 1024
 MAX_LEVELS = 32
-# A value costs about 2 us: 256 KB of `[1,1,…` would take a quarter of a second without this.
-MAX_VALUES = 10_000
+# An event costs about 2 us: 256 KB of `[1,1,…` would take a quarter of a second without this.
+MAX_EVENTS = 20_000
 
 Value = str | list["Value"] | dict[str, "Value"]
 Path = tuple[str | int, ...]
@@ -76,14 +76,24 @@ def _read(data: bytes, file: str, marks: Marks | None) -> dict[str, Value]:
     builder = _Builder(file, text, marks)
     parser = CParser(text)
     try:
-        while not builder.is_done:
-            builder.take(parser.get_event())
+        for _ in range(MAX_EVENTS):
+            event = parser.get_event()
+            kind = type(event)
+            # Nearly half of all events; the rest are few.
+            if kind is ScalarEvent:
+                builder.take_scalar(event)
+            elif kind is StreamEndEvent:
+                break
+            else:
+                builder.take(event, kind)
+        else:
+            raise builder.refusal(event, f"more than {MAX_EVENTS // 2:,} values; split the file into several")
     except YAMLError as error:
         line, column, words = explain(error, text)
         raise refuse(file, line, column, words) from None
     finally:
         parser.dispose()
-    if not isinstance(builder.root, dict):
+    if builder.root is None:
         raise refuse(file, 1, 1, "the file is empty; write at least `objective: …`, or delete it")
     return builder.root
 
@@ -112,125 +122,114 @@ def _place(text: str, index: int) -> Place:
 
 
 class _Builder:
-    """Takes the events of one document and grows the value they describe."""
+    """Takes the events of one document and grows the mapping they describe."""
 
-    __slots__ = ("count", "file", "is_done", "key", "key_event", "marks", "open", "root", "text", "top", "within")
+    __slots__ = ("file", "key", "key_event", "marks", "open", "root", "text", "top", "within")
 
     def __init__(self, file: str, text: str, marks: Marks | None) -> None:
         self.file = file
         self.text = text
         self.marks = marks
-        self.is_done = False
-        self.root: Value | None = None
-        self.count = 0
-        # The container being filled, the key that waits for its value, and the same of those around it.
+        self.root: dict[str, Value] | None = None
+        # The container being filled, those around it, and the key that waits for its value.
         self.top: dict[str, Value] | list[Value] | None = None
+        self.open: list[dict[str, Value] | list[Value] | None] = []
         self.key: str | None = None
         self.key_event: Event | None = None
-        self.open: list[tuple[dict[str, Value] | list[Value] | None, str | None]] = []
         self.within: Path = ()
 
-    def take(self, event: Event) -> None:
-        kind = type(event)
-        if kind is ScalarEvent:
-            self._take_scalar(event)
-        elif kind is MappingStartEvent:
+    def take_scalar(self, event: ScalarEvent) -> None:
+        text, top, key = event.value, self.top, self.key
+        if event.anchor is not None or event.tag is not None:
+            raise self._adorned(event)
+        if not text and not event.style:
+            raise self._empty(event)
+        if "\x00" in text:
+            raise self.refusal(event, r'the escape "\0" stands for no character a path or word can hold; delete it')
+        if key is not None:
+            top[key] = text  # type: ignore[index]
+            self.key = None
+        elif type(top) is dict:
+            self._take_key(event, text, top)
+            return
+        elif top is None:
+            raise self.refusal(event, "expected `key: value` lines, found only text; begin with `objective: …`")
+        else:
+            top.append(text)
+        if self.marks is not None:
+            self._mark(event, key)
+
+    def take(self, event: Event, kind: type[Event]) -> None:
+        if kind is MappingStartEvent:
             self._enter(event, {})
         elif kind is SequenceStartEvent:
             self._enter(event, [])
         elif kind is MappingEndEvent or kind is SequenceEndEvent:
-            self._leave()
+            self.top = self.open.pop()
+            self.within = self.within[:-1]
         elif kind is AliasEvent:
             found = quote_found(self.text, event.start_mark)
-            raise self._refusal(event, f"a value that begins with * needs quotes: {found} (aliases are refused)")
+            raise self.refusal(event, f"a value that begins with * needs quotes: {found} (aliases are refused)")
         elif kind is DocumentStartEvent and self.root is not None:
-            raise self._refusal(event, "a second document begins here; one file holds one, so delete the `---`")
-        elif kind is StreamEndEvent:
-            self.is_done = True
-
-    def _take_scalar(self, event: ScalarEvent) -> None:
-        self._check(event)
-        top, text = self.top, event.value
-        if "\x00" in text:
-            raise self._refusal(event, r'the escape "\0" stands for no character a path or word can hold; delete it')
-        if type(top) is dict and self.key is None:
-            self._take_key(event, text, top)
-            return
-        if not text and not event.style:
-            raise self._empty(event)
-        if top is None:
-            raise self._refusal(event, "expected `key: value` lines, found only text; begin with `objective: …`")
-        self._place_value(event, text)
+            raise self.refusal(event, "a second document begins here; one file holds one, so delete the `---`")
 
     def _take_key(self, event: ScalarEvent, text: str, top: dict[str, Value]) -> None:
         if text in top:
-            raise self._refusal(event, f"key '{shorten(text)}' is here twice; keep one of them")
-        if not text:
-            raise self._refusal(event, "a key is missing before the colon; write `key: value`")
+            raise self.refusal(event, f"key '{shorten(text)}' is here twice; keep one of them")
         self.key = text
         self.key_event = event
         if self.marks is not None:
             self.marks.keys[(*self.within, text)] = _start(event)
 
-    def _place_value(self, event: Event, value: Value) -> None:
-        top = self.top
-        if type(top) is dict:
-            place: str | int = self.key  # type: ignore[assignment]
-            top[self.key] = value  # type: ignore[index]
-            self.key = None
-        else:
-            place = len(top)  # type: ignore[arg-type]
-            top.append(value)  # type: ignore[union-attr]
-        if self.marks is not None:
-            self.marks.values[(*self.within, place)] = _start(event)
-
     def _enter(self, event: Event, value: dict[str, Value] | list[Value]) -> None:
-        self._check(event)
+        top, key = self.top, self.key
+        if event.anchor is not None or event.tag is not None:
+            raise self._adorned(event)
         if len(self.open) >= MAX_LEVELS:
-            raise self._refusal(event, f"more than {MAX_LEVELS} levels deep; a spec needs no more than five")
-        if type(self.top) is dict and self.key is None:
-            raise self._refusal(event, "a list or mapping cannot be a key; quote it if it is text")
-        key = self.key
-        if self.top is None:
-            if type(value) is list:
-                raise self._refusal(event, "expected `key: value` lines, found a list; begin with `objective: …`")
-            self.root = value
-            if self.marks is not None:
-                self.marks.values[()] = _start(event)
+            raise self.refusal(event, f"more than {MAX_LEVELS} levels deep; a spec needs no more than five")
+        if key is not None:
+            top[key] = value  # type: ignore[index]
+        elif type(top) is dict:
+            raise self.refusal(event, "a list or mapping cannot be a key; quote it if it is text")
+        elif top is not None:
+            top.append(value)
+        elif type(value) is list:
+            raise self.refusal(event, "expected `key: value` lines, found a list; begin with `objective: …`")
         else:
-            place = key if key is not None else len(self.top)
-            self._place_value(event, value)
-            self.within = (*self.within, place)
-        self.open.append((self.top, key))
+            self.root = value
+        if self.marks is not None:
+            self.within = self._mark(event, key)
+        self.open.append(top)
         self.top, self.key = value, None
 
-    def _leave(self) -> None:
-        self.top, _ = self.open.pop()
-        self.key = None
-        self.within = self.within[:-1]
+    def _mark(self, event: Event, key: str | None) -> Path:
+        """Note where the value that was just placed begins; returns its path."""
+        match self.top:
+            case None:
+                path: Path = ()
+            case dict():
+                path = (*self.within, key or "")
+            case items:
+                path = (*self.within, len(items) - 1)
+        self.marks.values[path] = _start(event)  # type: ignore[union-attr]
+        return path
 
-    def _check(self, event: Event) -> None:
-        self.count += 1
-        if self.count > MAX_VALUES:
-            raise self._refusal(event, f"more than {MAX_VALUES:,} values; split the file into several")
+    def _adorned(self, event: Event) -> RefusedSpec:
         if event.anchor is not None:
-            raise self._refusal(
-                event,
-                f"anchors are refused (&{shorten(event.anchor)}); write the value out,"
-                " or put it in quotes if & belongs to it",
-            )
-        if event.tag is not None:
-            raise self._refusal(
-                event, f"a value that begins with ! needs quotes: {quote_found(self.text, event.start_mark)} (tags are refused)"
-            )
+            words = f"anchors are refused (&{shorten(event.anchor)}); write the value out, or put it in quotes if & belongs to it"
+            return self.refusal(event, words)
+        found = quote_found(self.text, event.start_mark)
+        return self.refusal(event, f"a value that begins with ! needs quotes: {found} (tags are refused)")
 
     def _empty(self, event: Event) -> RefusedSpec:
-        if self.key is None:
-            return self._refusal(event, "an empty entry; write a value, or delete it")
-        at = self.key_event or event
-        return self._refusal(at, f"key '{shorten(self.key)}' has no value; write one, or delete the line")
+        if self.key is not None:
+            words = f"key '{shorten(self.key)}' has no value; write one, or delete the line"
+            return self.refusal(self.key_event or event, words)
+        if type(self.top) is dict:
+            return self.refusal(event, "a key is missing before the colon; write `key: value`")
+        return self.refusal(event, "an empty entry; write a value, or delete it")
 
-    def _refusal(self, event: Event, text: str) -> RefusedSpec:
+    def refusal(self, event: Event, text: str) -> RefusedSpec:
         return refuse(self.file, *_start(event), text)
 
 

@@ -1,0 +1,231 @@
+"""wakeful.yaml and the places of the daemon: from flags, environment and files to resolved values.
+
+Called by wiring and the CLI. `ProjectReader` is what sources/declarations reads through: settings, agents and
+specs at one look. Never writes, and never makes a folder: it only says where things are.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from wakeful.core.observation import Declaration
+from wakeful.core.spec import Settings
+from wakeful.errors import OperatorError
+from wakeful.specs.build import Surroundings
+from wakeful.specs.load import NO_DEFAULTS, Defaults, FolderReading, read_folder, read_text, validate
+from wakeful.specs.models import DaemonKeys
+from wakeful.specs.problem import Problem, RefusedSpec, refuse
+from wakeful.specs.timezones import find_local_zone
+from wakeful.specs.yaml_text import MAX_BYTES, read_mapping, read_marks
+
+SETTINGS_FILE = "wakeful.yaml"
+SPECS_FOLDER = "sessions.d"
+SOCKET_FILE = "wakeful.sock"
+# sun_path holds 108 bytes, the last of them a NUL.
+LONGEST_SOCKET_BYTES = 107
+
+
+# -- places ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where a daemon finds its specs, keeps its state and listens; `http` None is off."""
+
+    specs: Path
+    state: Path
+    socket: Path
+    http: tuple[str, int] | None = None
+
+
+def resolve_places(flags: Mapping[str, str | None], environ: Mapping[str, str], cwd: Path) -> Places:
+    """Flag, then WAKEFUL_ variable, then what systemd gave, then the XDG folders (design.md, section 8).
+
+    `flags` has any of `specs`, `state`, `socket` and `http`.
+    """
+
+    def said(name: str) -> str | None:
+        return flags.get(name) or environ.get(f"WAKEFUL_{name.upper()}") or None
+
+    specs = _absolute(said("specs"), environ, cwd) or _default_specs(environ, cwd)
+    state = _absolute(said("state"), environ, cwd) or _default_state(environ)
+    socket = _absolute(said("socket"), environ, cwd) or _default_socket(environ, state)
+    size = len(os.fsencode(socket))
+    if size > LONGEST_SOCKET_BYTES:
+        raise OperatorError(
+            f"the socket's path has {size} bytes, and the system allows {LONGEST_SOCKET_BYTES}: {socket};"
+            " choose a shorter one with --socket or WAKEFUL_SOCKET"
+        )
+    return Places(specs, state, socket, _parse_http(said("http")))
+
+
+def _absolute(text: str | None, environ: Mapping[str, str], cwd: Path) -> Path | None:
+    if text is None:
+        return None
+    if text == "~" or text.startswith("~/"):
+        text = str(_home(environ)) + text[1:]
+    return Path(os.path.normpath(cwd / text))
+
+
+def _home(environ: Mapping[str, str]) -> Path:
+    return Path(environ.get("HOME") or os.path.expanduser("~"))
+
+
+def _xdg(environ: Mapping[str, str], name: str, otherwise: str) -> Path:
+    # The XDG specification: a relative path is invalid and counts as unset.
+    found = environ.get(name, "")
+    return Path(found) if found.startswith("/") else _home(environ) / otherwise
+
+
+def _default_specs(environ: Mapping[str, str], cwd: Path) -> Path:
+    here = cwd / SPECS_FOLDER
+    return here if here.is_dir() else _xdg(environ, "XDG_CONFIG_HOME", ".config") / "wakeful" / SPECS_FOLDER
+
+
+def _default_state(environ: Mapping[str, str]) -> Path:
+    # systemd lists several folders with colons; ours is the first.
+    if given := environ.get("STATE_DIRECTORY", "").split(":")[0]:
+        return Path(given)
+    return _xdg(environ, "XDG_STATE_HOME", ".local/state") / "wakeful"
+
+
+def _default_socket(environ: Mapping[str, str], state: Path) -> Path:
+    if given := environ.get("RUNTIME_DIRECTORY", "").split(":")[0]:
+        return Path(given) / SOCKET_FILE
+    runtime = environ.get("XDG_RUNTIME_DIR", "")
+    # A login that ended takes the folder away while the variable lives on in a detached terminal.
+    return (Path(runtime) if runtime and os.path.isdir(runtime) else state) / SOCKET_FILE
+
+
+def _parse_http(text: str | None) -> tuple[str, int] | None:
+    if text is None or text.lower() == "off":
+        return None
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+        raise OperatorError(f"--http is '{text}'; expected HOST:PORT such as 127.0.0.1:8420, or off")
+    return host.strip("[]"), int(port)
+
+
+# -- wakeful.yaml ---------------------------------------------------------------------------------
+
+
+def find_settings_file(specs_dir: Path, environ: Mapping[str, str] = os.environ) -> Path:
+    """Beside sessions.d/, else the person's own; the first where neither exists yet."""
+    beside = Path(os.path.abspath(specs_dir)).parent / SETTINGS_FILE
+    own = _xdg(environ, "XDG_CONFIG_HOME", ".config") / "wakeful" / SETTINGS_FILE
+    return own if not beside.exists() and own.exists() else beside
+
+
+def read_settings(specs_dir: Path, environ: Mapping[str, str] = os.environ) -> tuple[Settings, Defaults, tuple[Problem, ...]]:
+    """The settings with every default resolved; with problems, the settings are those of no file at all."""
+    path = find_settings_file(specs_dir, environ)
+    try:
+        data = _read_bytes(path)
+        return (*_parse_settings(data, path.name), ())
+    except FileNotFoundError:
+        return default_settings(), NO_DEFAULTS, ()
+    except OSError as error:
+        problem = Problem(path.name, 1, 1, f"cannot be read: {error.strerror or error}; check its permissions")
+        return default_settings(), NO_DEFAULTS, (problem,)
+    except RefusedSpec as refusal:
+        return default_settings(), NO_DEFAULTS, refusal.problems
+
+
+def default_settings() -> Settings:
+    return Settings(concurrency=_count_cores())
+
+
+def _read_bytes(path: Path) -> bytes:
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise refuse(path.name, 1, 1, "this is no regular file; replace it by one, or remove it")
+    with path.open("rb") as stream:
+        return stream.read(MAX_BYTES + 1)
+
+
+def _parse_settings(data: bytes, file: str) -> tuple[Settings, Defaults]:
+    # A file of comments alone, the usual first one, sets nothing.
+    if not any(line.strip() and not line.lstrip().startswith(b"#") for line in data.splitlines()):
+        return default_settings(), NO_DEFAULTS
+    value = read_mapping(data, file)
+    keys: DaemonKeys = validate(DaemonKeys, value, data, file, "daemon")
+    defaults = Defaults(keys.defaults, file, read_marks(data, file)) if keys.defaults else NO_DEFAULTS
+    _check_defaults(defaults)
+    concurrency, limits, unset = keys.concurrency, keys.limits, Settings()
+    return (
+        Settings(
+            concurrency=(concurrency and concurrency.commands) or _count_cores(),
+            agent_concurrency=concurrency.agents if concurrency else unset.agent_concurrency,
+            pools=dict(keys.pools),
+            loop_depth=keys.loop_depth,
+            stop_grace_seconds=keys.stop_grace,
+            hints=keys.hints,
+            output_limit_bytes=(limits and limits.output) or unset.output_limit_bytes,
+            message_limit_bytes=(limits and limits.message) or unset.message_limit_bytes,
+        ),
+        defaults,
+    )
+
+
+def _check_defaults(defaults: Defaults) -> None:
+    """Judge the defaults once, under the smallest session, so that a mistake in them is not shown in every file."""
+    if defaults.value:
+        read_text(b"objective: defaults\nrun: {command: ['true']}\n", "defaults", defaults.file, Surroundings("/"), defaults)
+
+
+def _count_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+# -- everything at one look -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectReading:
+    """What is declared now. `refused` is keyed as SpecsRead is: a session's name, `agents/<name>` or `wakeful.yaml`."""
+
+    settings: Settings
+    declared: dict[str, Declaration]
+    refused: dict[str, str]
+    folders: tuple[str, ...]
+    warnings: tuple[Problem, ...] = ()
+
+
+class ProjectReader:
+    """Reads wakeful.yaml, agents and specs, skipping what did not change; keeps the last good settings."""
+
+    def __init__(self, specs_dir: Path, environ: Mapping[str, str] = os.environ) -> None:
+        self._specs_dir = Path(os.path.abspath(specs_dir))
+        self._environ = environ
+        self._settings = default_settings()
+        self._defaults = NO_DEFAULTS
+        self._folder: FolderReading | None = None
+
+    def read(self) -> ProjectReading:
+        settings, defaults, problems = read_settings(self._specs_dir, self._environ)
+        if not problems:
+            self._settings = settings
+            # The same text read again is the same basis, and keeps every file's reading valid.
+            self._defaults = self._defaults if defaults == self._defaults else defaults
+        around = Surroundings(
+            str(self._specs_dir.parent), find_local_zone(self._environ), frozenset(self._settings.pools)
+        )
+        folder = self._folder = read_folder(self._specs_dir, around, self._defaults, self._folder)
+        refused = dict(folder.refused)
+        if problems:
+            refused[SETTINGS_FILE] = "\n".join(map(str, problems))
+        return ProjectReading(
+            settings=self._settings,
+            declared={name: Declaration(spec, folder.text_digests[name]) for name, spec in folder.sessions.items()},
+            refused=refused,
+            folders=self._watched_folders(folder),
+            warnings=tuple(folder.warnings),
+        )
+
+    def _watched_folders(self, folder: FolderReading) -> tuple[str, ...]:
+        """Where a change shows: every folder of specs, the one beside them, and the one wakeful.yaml may lie in."""
+        around = (str(self._specs_dir.parent), str(find_settings_file(self._specs_dir, self._environ).parent))
+        return tuple(dict.fromkeys((*folder.folders, *around)))
