@@ -1,0 +1,351 @@
+"""The files of the SQLite store: who may open and read them, how they grow, how they are migrated, copied and put back."""
+
+import asyncio
+import os
+import stat
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import apsw
+import pytest
+from eventlog.engines import append, draft, texts
+from waiting import eventually
+from wakeful.eventlog import writer
+from wakeful.eventlog.anchor import AnchorFile, Mark
+from wakeful.eventlog.backup import finish_restore, restore
+from wakeful.eventlog.contract import (
+    Append,
+    NewerSchema,
+    RestoreRefused,
+    StateInUse,
+    StoreDamaged,
+    StoreFailed,
+    StoreUnsafe,
+)
+from wakeful.eventlog.migrate import Migration, load_migrations, migrate, read_version
+from wakeful.eventlog.sqlite import SqliteLog, open_log, open_reader
+from wakeful.eventlog.statelock import lock_state
+from wakeful.eventlog.store import StoreFiles, connect_writer
+
+APPENDER = Path(__file__).with_name("appender.py")
+
+
+def modes(folder: Path) -> dict[str, int]:
+    return {str(path.relative_to(folder)): stat.S_IMODE(path.stat().st_mode) for path in sorted(folder.rglob("*"))}
+
+
+# Who may open it
+
+
+def test_two_daemons_on_one_state_folder_the_second_names_the_first(tmp_path: Path) -> None:
+    process = subprocess.Popen([sys.executable, str(APPENDER), str(tmp_path), "1000000"], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        process.stdout.readline()
+        with pytest.raises(StateInUse, match=f"in use by pid {process.pid}"):
+            open_log(tmp_path)
+    finally:
+        process.kill()
+        process.communicate()
+    open_log(tmp_path).close()
+
+
+def test_the_lock_of_one_process_excludes_itself_too_and_says_since_when(tmp_path: Path) -> None:
+    lock = lock_state(tmp_path, "2026-01-01T00:00:00Z")
+    with pytest.raises(StateInUse, match=f"pid {os.getpid()} since 2026-01-01T00:00:00Z"):
+        lock_state(tmp_path)
+    lock.release()
+    lock.release()
+    lock_state(tmp_path).release()
+
+
+def test_a_stale_text_in_the_lock_keeps_nobody_out(tmp_path: Path) -> None:
+    (tmp_path / "lock").write_text("pid 1 since for ever")
+    lock_state(tmp_path).release()
+
+
+def test_a_given_lock_stays_with_its_owner(tmp_path: Path) -> None:
+    lock = lock_state(tmp_path)
+    open_log(tmp_path, lock=lock).close()
+    with pytest.raises(StateInUse):
+        lock_state(tmp_path)
+    lock.release()
+
+
+def test_a_failed_open_lets_go_of_the_lock(tmp_path: Path) -> None:
+    files = StoreFiles(tmp_path)
+    files.folder.mkdir(parents=True)
+    files.database.write_bytes(b"junk" * 1_000)
+    for _ in range(2):
+        with pytest.raises(StoreDamaged):
+            open_log(tmp_path)
+
+
+def test_only_we_can_read_the_store_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        log = open_log(tmp_path / "state")
+        append(log, "a", "one")
+        log.backup(tmp_path / "copy")
+        found = modes(tmp_path)
+        log.close()
+    finally:
+        os.umask(before)
+    assert "state/log/events.db-wal" in found
+    assert {name for name, mode in found.items() if mode not in (0o600, 0o700)} == set()
+
+
+def test_a_state_folder_open_to_others_is_closed_to_them(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir(mode=0o755)
+    open_log(tmp_path / "state").close()
+    assert stat.S_IMODE((tmp_path / "state").stat().st_mode) == 0o700
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="not root: A FOLDER OF ANOTHER USER WAS NOT TRIED")
+def test_the_folder_of_another_user_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "state" / "log").mkdir(parents=True)
+    os.chown(tmp_path / "state" / "log", 12_345, 12_345)
+    with pytest.raises(StoreUnsafe, match="belongs to user 12345"):
+        open_log(tmp_path / "state")
+
+
+def test_exactly_one_connection_can_write(tmp_path: Path) -> None:
+    """Counted by the kernel: of all our descriptors of the database, one is open for writing."""
+    log = open_log(tmp_path)
+    append(log, "a", "one")
+    readers = [threading.Thread(target=lambda: list(log.read("a"))) for _ in range(4)]
+    for reader in readers:
+        reader.start()
+        reader.join()
+    list(log.tails())
+    log.verify()
+    writing = []
+    for descriptor in Path("/proc/self/fd").iterdir():
+        try:
+            is_ours = os.readlink(descriptor) == str(tmp_path / "log" / "events.db")
+        except FileNotFoundError:
+            continue
+        if is_ours:
+            flags = int((Path("/proc/self/fdinfo") / descriptor.name).read_text().split("flags:")[1].split()[0], 8)
+            writing.append(flags & os.O_ACCMODE)
+    assert writing.count(os.O_RDWR) == 1
+    assert len(writing) > 1
+    log.close()
+
+
+# How it fails and grows
+
+
+class BrokenAnchor(AnchorFile):
+    """A disk that dies after some flushes of the anchor."""
+
+    left = 3
+
+    def write(self, mark: Mark) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise OSError(5, "Input/output error")
+        super().write(mark)
+
+
+@pytest.mark.asyncio
+async def test_after_a_failed_anchor_every_append_fails_and_the_owner_is_told_once(tmp_path: Path) -> None:
+    open_log(tmp_path).close()
+    files = StoreFiles(tmp_path)
+    told: list[StoreFailed] = []
+    broken = BrokenAnchor(files.anchor, open_mark(files))
+    log = SqliteLog(files, writer.Writer(connect_writer(files.database), broken, told.append), None)
+    for number in range(3):
+        await log.append([Append("a", number, (draft(str(number)),))], at=1)
+    calls = [log.append([Append("a", number, (draft(str(number)),))], at=1) for number in range(3, 10)]
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+    assert all(isinstance(answer, StoreFailed) for answer in answers)
+    with pytest.raises(StoreFailed, match="start the daemon again"):
+        await log.append([Append("b", 0, (draft("late"),))], at=1)
+    assert len(told) == 1
+    log.close()
+
+
+def open_mark(files: StoreFiles) -> Mark:
+    return Mark(open_store_id(files), 0, 0, bytes(32))
+
+
+def open_store_id(files: StoreFiles) -> bytes:
+    connection = apsw.Connection(str(files.database), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        return connection.execute("SELECT id FROM store").get
+    finally:
+        connection.close()
+
+
+def test_the_write_ahead_log_stays_bounded_and_is_put_away_at_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "LOAD_PAGES", 200)
+    monkeypatch.setattr(writer, "REST_PAGES", 20)
+    monkeypatch.setattr(writer, "REST_SECONDS", 0.05)
+    log = open_log(tmp_path)
+    reading = log.read("a")
+    for number in range(400):
+        append(log, "a", "x" * 5_000)
+        if number == 10:
+            next(reading)
+    assert (tmp_path / "log" / "events.db-wal").stat().st_size < 3 * 200 * 4096
+    # At rest everything moves into the main file, where it can be seen to grow.
+    eventually(lambda: (tmp_path / "log" / "events.db").stat().st_size > 400 * 5_000)
+    assert log.verify().is_sound
+    log.close()
+
+
+# How it is migrated
+
+
+def test_migrations_are_numbered_without_a_gap() -> None:
+    assert [step.number for step in load_migrations()] == list(range(1, len(load_migrations()) + 1))
+
+
+def test_a_store_of_a_newer_release_is_refused_untouched(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    append(log, "a", "one")
+    log.close()
+    files = StoreFiles(tmp_path)
+    connection = apsw.Connection(str(files.database))
+    connection.execute("PRAGMA user_version = 999")
+    connection.close()
+    before = files.database.read_bytes()
+    for opens in (open_log, open_reader):
+        with pytest.raises(NewerSchema, match="schema 999, this release knows up to"):
+            opens(tmp_path)
+    assert files.database.read_bytes() == before
+
+
+def test_a_copy_is_kept_before_each_step_and_a_broken_step_changes_nothing(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    append(log, "a", "one")
+    log.close()
+    files = StoreFiles(tmp_path)
+    steps = load_migrations()
+    good = Migration(len(steps) + 1, "next", "CREATE TABLE extra (x INTEGER)")
+    broken = Migration(len(steps) + 2, "broken", "CREATE TABLE half (x INTEGER); INSERT INTO nowhere VALUES (1)")
+    connection = connect_writer(files.database)
+    with pytest.raises(apsw.SQLError, match="nowhere"):
+        migrate(connection, (*steps, good, broken), files.database)
+    connection.close()
+    connection = connect_writer(files.database)
+    assert read_version(connection) == good.number
+    assert connection.execute("SELECT count(*) FROM sqlite_schema WHERE name IN ('extra', 'half')").get == 1
+    migrate(connection, (*steps, good), files.database)
+    connection.close()
+    copies = sorted(path.name for path in files.folder.glob("before-migration-*.db"))
+    assert copies == [f"before-migration-{number:03}.db" for number in (good.number, broken.number)]
+    kept = apsw.Connection(str(files.folder / copies[0]), flags=apsw.SQLITE_OPEN_READONLY)
+    assert (read_version(kept), kept.execute("SELECT count(*) FROM event").get) == (len(steps), 1)
+    kept.close()
+
+
+# How it is copied and put back
+
+
+@pytest.fixture
+def backed_up(tmp_path: Path) -> Path:
+    """A backup of a store that holds one, two; the store has since gone on to three."""
+    log = open_log(tmp_path / "state")
+    append(log, "a", "one", "two", key="k")
+    log.save_snapshot_blocking("a", 1, b"state")
+    log.backup(tmp_path / "copy")
+    append(log, "a", "three")
+    log.close()
+    return tmp_path / "copy"
+
+
+def test_a_backup_is_one_file_that_restores_elsewhere(backed_up: Path, tmp_path: Path) -> None:
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name.startswith("copy")) == ["copy"]
+    assert restore(backed_up, tmp_path / "elsewhere") is None
+    log = open_log(tmp_path / "elsewhere")
+    assert log.read_only is None
+    assert texts(log, "a") == ["one", "two"]
+    assert log.find_key("a", "k") is not None
+    append(log, "a", "another three")
+    assert log.verify().is_sound
+    log.close()
+
+
+def test_a_restore_over_a_newer_store_is_refused_unless_told_and_keeps_the_old_one(backed_up: Path, tmp_path: Path) -> None:
+    with pytest.raises(RestoreRefused, match=r"holds 3 records .*holds 2; .*--even-if-newer"):
+        restore(backed_up, tmp_path / "state")
+    aside = restore(backed_up, tmp_path / "state", even_if_newer=True)
+    log = open_log(tmp_path / "state")
+    assert (log.read_only, texts(log, "a")) == (None, ["one", "two"])
+    log.close()
+    assert aside is not None
+    # Put back under its name, what was kept is a whole store with its own anchor.
+    (tmp_path / "again").mkdir()
+    aside.rename(tmp_path / "again" / "log")
+    log = open_log(tmp_path / "again")
+    assert (log.read_only, texts(log, "a")) == (None, ["one", "two", "three"])
+    log.close()
+
+
+def test_a_restore_heals_a_store_that_lost_its_database(backed_up: Path, tmp_path: Path) -> None:
+    for path in (tmp_path / "state" / "log").glob("events.db*"):
+        path.unlink()
+    restore(backed_up, tmp_path / "state")
+    log = open_log(tmp_path / "state")
+    assert (log.read_only, texts(log, "a")) == (None, ["one", "two"])
+    log.close()
+
+
+def test_a_restore_under_a_live_daemon_is_refused(backed_up: Path, tmp_path: Path) -> None:
+    log = open_log(tmp_path / "state")
+    with pytest.raises(StateInUse):
+        restore(backed_up, tmp_path / "state", even_if_newer=True)
+    assert len(texts(log, "a")) == 3
+    log.close()
+
+
+def test_a_damaged_or_missing_backup_is_refused_and_changes_nothing(backed_up: Path, tmp_path: Path) -> None:
+    with pytest.raises(RestoreRefused, match="is not a file"):
+        restore(tmp_path / "nowhere", tmp_path / "state")
+    content = bytearray(backed_up.read_bytes())
+    content[content.index(b'"two"') + 2] ^= 1
+    backed_up.write_bytes(content)
+    with pytest.raises(RestoreRefused, match="session a, seq 2: its payload"):
+        restore(backed_up, tmp_path / "state", even_if_newer=True)
+    backed_up.write_bytes(b"junk")
+    with pytest.raises(StoreDamaged):
+        restore(backed_up, tmp_path / "state", even_if_newer=True)
+    log = open_log(tmp_path / "state")
+    assert len(texts(log, "a")) == 3
+    log.close()
+
+
+def test_a_restore_killed_between_its_renames_is_finished_by_the_next_open(backed_up: Path, tmp_path: Path) -> None:
+    restore(backed_up, tmp_path / "other")
+    (tmp_path / "other" / "log").rename(tmp_path / "state" / "log.incoming")
+    # Killed before the old store was out of the way: the old one still counts.
+    finish_restore(StoreFiles(tmp_path / "state"))
+    log = open_log(tmp_path / "state")
+    assert len(texts(log, "a")) == 3
+    log.close()
+    # Killed after it.
+    (tmp_path / "state" / "log").rename(tmp_path / "state" / "log.before-restore-1")
+    log = open_log(tmp_path / "state")
+    assert (log.read_only, texts(log, "a")) == (None, ["one", "two"])
+    log.close()
+
+
+@pytest.mark.asyncio
+async def test_a_backup_under_load_is_a_whole_moment_of_the_store(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "state")
+    await log.append([Append("a", 0, (draft("first"),))], at=0)
+    backup = asyncio.create_task(asyncio.to_thread(log.backup, tmp_path / "copy"))
+    seq = 1
+    while not backup.done():
+        await log.append([Append("a", seq, (draft("x" * 1_000),)), Append("b", seq - 1, (draft("y"),))], at=seq)
+        seq += 1
+    assert (await backup).is_sound
+    log.close()
+    restore(tmp_path / "copy", tmp_path / "restored")
+    restored = open_log(tmp_path / "restored")
+    assert restored.head("a").seq == restored.head("b").seq + 1
+    restored.close()
