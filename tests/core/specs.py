@@ -1,0 +1,65 @@
+"""Short words for specs in tests of the core: what is read, written and waited for, in one line each."""
+
+from __future__ import annotations
+
+from wakeful.core.spec import (
+    AnyBinding,
+    CommandRun,
+    CommitsBinding,
+    CronBinding,
+    EveryBinding,
+    FileBinding,
+    MessageBinding,
+    ProbeBinding,
+    ServiceBinding,
+    SessionBinding,
+    SessionSpec,
+)
+
+ROOT = "/project"
+
+
+def session(name: str, *bindings: AnyBinding, run: CommandRun | None | str = "", **keys: object) -> SessionSpec:
+    """A session that runs a command, with the mailbox every such session has."""
+    retries = keys.pop("retries", 0)
+    objective = keys.pop("objective", None)
+    if run == "":
+        run = CommandRun(argv=("work", name), retries=retries)
+    mailbox = () if run is None else (MessageBinding(name="mailbox"),)
+    return SessionSpec(name=name, root=ROOT, bindings=(*bindings, *mailbox), run=run, objective=objective, **keys)
+
+
+def read(pattern: str, name: str | None = None, **options: object) -> FileBinding:
+    return FileBinding(name=name or plain(pattern), pattern=pattern, **options)
+
+
+def write(pattern: str, name: str | None = None, wake: bool = False) -> FileBinding:
+    return FileBinding(name=name or plain(pattern), pattern=pattern, access="write", wake=wake)
+
+
+def plain(pattern: str) -> str:
+    return "".join(letter if letter.isalnum() else "_" for letter in pattern)
+
+
+def commits(path: str, **options: object) -> CommitsBinding:
+    return CommitsBinding(name="commits", path=path, **options)
+
+
+def cron(expression: str, **options: object) -> CronBinding:
+    return CronBinding(name="clock", expression=expression, timezone="UTC", **options)
+
+
+def every(seconds: float, **options: object) -> EveryBinding:
+    return EveryBinding(name="clock", period_seconds=seconds, **options)
+
+
+def after(name: str, **options: object) -> SessionBinding:
+    return SessionBinding(name=f"after_{plain(name)}", session=name, **options)
+
+
+def probe(*argv: str, **options: object) -> ProbeBinding:
+    return ProbeBinding(name="probe", argv=argv, **options)
+
+
+def service(url: str) -> ServiceBinding:
+    return ServiceBinding(name="service", url=url, wake=False)

@@ -1,0 +1,521 @@
+"""A simulated world around the real core: files, commits, probes, services, processes, two clocks, a log, and crashes.
+
+It stands where the reactor and the edges stand. Nothing is mocked inside the core: observations go in, decisions come
+out and are carried out here, at once or as late and as out of order as a test wants. A crash throws away the core and
+whatever was not committed; the next incarnation is folded from the encoded log. `oracle.py` judges every step.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import msgspec
+from core.oracle import Oracle
+
+from wakeful.core.action import Look, RecoverRun, StartProcess, StopProcess
+from wakeful.core.calls import Call, Called
+from wakeful.core.decide import Observation, decide
+from wakeful.core.decision import Decision
+from wakeful.core.events import Event
+from wakeful.core.machine import Core
+from wakeful.core.match import Excludes, Pattern
+from wakeful.core.observation import (
+    ClockTicked,
+    DaemonStarted,
+    Declaration,
+    LookResult,
+    Moment,
+    PathChange,
+    ProcessEnded,
+    RunRecovered,
+    SettingsRead,
+    SpecsRead,
+    TargetLooked,
+    TargetsHinted,
+)
+from wakeful.core.reducer import fold
+from wakeful.core.spec import FileBinding, SessionSpec, Settings
+from wakeful.core.state import OpenRun, Session
+from wakeful.core.target import CommitsTarget, FileTarget, ProbeTarget, ServiceTarget, Target
+from wakeful.core.verdict import find_hold_words, find_queue_words
+from wakeful.eventlog.codec import decode, encode
+
+ROOT = "/project"
+# 2026-03-01T00:00:00Z, a Sunday.
+START_US = 1_772_323_200_000_000
+
+
+def digest(value: object) -> str:
+    return hashlib.blake2b(msgspec.json.encode(value), digest_size=8).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """One committed entry, as an engine would keep it."""
+
+    session: str
+    seq: int
+    at: int
+    author: str
+    kind: str
+    payload: bytes
+    # Entries of one number were committed together.
+    transaction: int
+
+    @property
+    def event(self) -> Event:
+        return decode(self.kind, self.payload)
+
+
+@dataclass(slots=True)
+class Process:
+    session: str
+    run: OpenRun
+    # What it read of its inputs, and when it does: at once, or only as it ends.
+    inputs: dict[str, dict[str, str]] | None
+    stops: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class PendingLook:
+    look: Look
+    # Read when it began; None: it will be read when it is answered.
+    result: LookResult | None = None
+
+
+Program = Callable[["World", Process], dict[str, str]]
+
+
+def recompute(world: World, process: Process) -> dict[str, str]:
+    """What every process of this world does: each output is a digest of all inputs."""
+    return world.outputs_of(process.run.spec, process.inputs or {})
+
+
+class World:
+    def __init__(self, *specs: SessionSpec, settings: Settings | None = None, files: dict[str, str] | None = None) -> None:
+        self.settings = settings or Settings(concurrency=4)
+        self.specs: dict[str, SessionSpec] = {spec.name: spec for spec in specs}
+        self.files: dict[str, str] = {}
+        self.stats: dict[str, int] = {}
+        self.unreadable: set[str] = set()
+        self.commits: dict[str, list[tuple[str, str]]] = {}
+        self.probes: dict[tuple[str, ...], str | None] = {}
+        self.services: dict[str, str] = {}
+        self.held: str | None = None
+        self.unstable: set[str] = set()
+        self.wall, self.mono = START_US, 1000.0
+        self.log: list[Recorded] = []
+        self.sessions: dict[str, Session] = {}
+        self.processes: dict[str, Process] = {}
+        self.orphans: dict[str, Process] = {}
+        self.looks: list[PendingLook] = []
+        self.hints: list[str] = []
+        self.recoveries: list[tuple[str, str]] = []
+        self.followed: dict[str, Target] = {}
+        self.reported: dict[str, tuple[str | None, dict[str, str]]] = {}
+        self.cache: dict[str, int] = {}
+        self.incarnations = 0
+        self.transactions = 0
+        self.ticks = 0
+        # "decided": before the commit; "committed": before the actions.
+        self.crash_when: str | None = None
+        self.crashes = 0
+        self.program: Program = recompute
+        self.reads_late = False
+        self.snapshot_early = True
+        self.oracle = Oracle(self)
+        for path, text in (files or {}).items():
+            self.write(path, text, hint=False)
+        self._boot()
+
+    # -- the daemon's life ------------------------------------------------------------------------
+
+    def _boot(self) -> None:
+        self.incarnations += 1
+        self.core = Core(self.sessions.values())
+        self.processes.clear()
+        self.looks.clear()
+        self.hints.clear()
+        self.recoveries.clear()
+        self.followed.clear()
+        self.reported.clear()
+        self.cache.clear()
+        self.oracle.reboot()
+        self.observe(DaemonStarted(incarnation=f"i{self.incarnations}", settings=self.settings))
+        self.observe(SpecsRead(declared=tuple(map(declare, self.specs.values()))))
+
+    def crash(self) -> None:
+        """kill -9: everything but the log and the world is gone; processes live on as orphans."""
+        self.crashes += 1
+        self.crash_when = None
+        self.orphans |= self.processes
+        self.sessions = self.fold_log()
+        # Monotonic clocks of two boots have nothing to do with each other.
+        self.mono = 7.0 * self.crashes
+        self._boot()
+
+    def fold_log(self, upto: int | None = None, snapshot_at: int | None = None) -> dict[str, Session]:
+        """The fold of the log, if wished through a snapshot of all sessions taken at some entry."""
+        sessions: dict[str, Session] = {}
+        for index, entry in enumerate(self.log[:upto]):
+            if index == snapshot_at:
+                sessions = {one: msgspec.json.decode(msgspec.json.encode(s), type=Session) for one, s in sessions.items()}
+            sessions[entry.session] = fold(sessions.get(entry.session), entry.event, seq=entry.seq, at=entry.at, author=entry.author)
+        return sessions
+
+    # -- observations -----------------------------------------------------------------------------
+
+    @property
+    def moment(self) -> Moment:
+        return Moment(self.wall, self.mono)
+
+    def observe(self, observation: Observation) -> Decision:
+        decision = decide(self.core, observation, self.moment)
+        if self.crash_when == "decided":
+            self.crash()
+            return decision
+        self._commit(decision)
+        if self.crash_when == "committed":
+            self.crash()
+            return decision
+        self._act(decision)
+        return decision
+
+    def _commit(self, decision: Decision) -> None:
+        if not decision.entries:
+            return
+        self.transactions += 1
+        for entry in decision.entries:
+            kind, payload = encode(entry.event)
+            recorded = Recorded(entry.session, entry.seq, self.wall, entry.author, kind, payload, self.transactions)
+            self.log.append(recorded)
+            self.oracle.take(recorded)
+
+    def _act(self, decision: Decision) -> None:
+        for target in decision.follow:
+            self.followed[target.key] = target
+        for key in decision.forget:
+            self.followed.pop(key, None)
+            self.looks = [pending for pending in self.looks if pending.look.target != key]
+        for look in decision.looks:
+            early = self.snapshot_early and look.target in self.followed
+            self.looks.append(PendingLook(look, self._read(look) if early else None))
+        for session_id in decision.planned:
+            for action in self.core.plan(session_id, self.processes.keys()):
+                self._carry_out(action)
+
+    def _carry_out(self, action: StartProcess | StopProcess | RecoverRun) -> None:
+        match action:
+            case StartProcess(session=session, run=run):
+                inputs = None if self.reads_late else self.inputs_of(run.spec)
+                self.processes[run.run_id] = Process(session, run, inputs)
+            case StopProcess(run=run, how=how):
+                self.processes[run.run_id].stops.append(how)
+            case RecoverRun(session=session, run=run):
+                if (session, run.run_id) not in self.recoveries:
+                    self.recoveries.append((session, run.run_id))
+
+    # -- what a test does to the world --------------------------------------------------------------
+
+    def write(self, path: str, text: str, *, hint: bool = True) -> None:
+        full = under_root(path)
+        self.files[full] = text
+        self._changed(full, hint)
+
+    def delete(self, path: str, *, hint: bool = True) -> None:
+        full = under_root(path)
+        del self.files[full]
+        self._changed(full, hint)
+
+    def touch(self, path: str, *, hint: bool = True) -> None:
+        self._changed(under_root(path), hint)
+
+    def hide(self, path: str) -> None:
+        self.unreadable.add(under_root(path))
+        self._changed(under_root(path), True)
+
+    def show(self, path: str) -> None:
+        self.unreadable.discard(under_root(path))
+        self._changed(under_root(path), True)
+
+    def _changed(self, full: str, hint: bool) -> None:
+        self.ticks += 1
+        self.stats[full] = self.ticks
+        if hint:
+            self.hints.append(full)
+
+    def commit(self, path: str, text: str, *, hint: bool = True) -> str:
+        """A commit that touches `path`; returns its id."""
+        history = self.commits.setdefault(path, [])
+        commit = f"c{len(history) + 1}-{digest([path, text, len(history)])}"
+        history.append((commit, text))
+        if hint:
+            self.hint(*(key for key, target in self.followed.items() if isinstance(target, CommitsTarget) and target.path == path))
+        return commit
+
+    def hint(self, *keys: str) -> None:
+        self.observe(TargetsHinted(tuple(sorted(keys))))
+
+    def hint_kind(self, kind: type) -> None:
+        self.hint(*(key for key, target in self.followed.items() if isinstance(target, kind)))
+
+    def deliver_hints(self) -> bool:
+        """All that changed since the last delivery, in one step: every binding that matches is dirty (rule 10)."""
+        paths, self.hints = self.hints, []
+        keys = self._matching(paths)
+        if keys:
+            self.hint(*keys)
+        return bool(keys)
+
+    def _matching(self, paths: Iterable[str]) -> list[str]:
+        return [key for key, target in self.followed.items() if isinstance(target, FileTarget) and any(means(target, p) for p in paths)]
+
+    def declare(self, *specs: SessionSpec) -> Decision:
+        self.specs |= {spec.name: spec for spec in specs}
+        return self.observe(SpecsRead(declared=tuple(map(declare, specs))))
+
+    def remove(self, *names: str) -> Decision:
+        for name in names:
+            del self.specs[name]
+        return self.observe(SpecsRead(removed=names))
+
+    def set(self, settings: Settings) -> None:
+        self.settings = settings
+        self.observe(SettingsRead(settings))
+
+    def call(self, call: Call, author: str = "alice", key: str | None = None) -> str | None:
+        decision = self.observe(Called(call=call, author=author, key=key))
+        return decision.reply
+
+    def advance(self, seconds: float) -> None:
+        """Both clocks go on, and the alarm rings."""
+        self.mono += seconds
+        self.wall += round(seconds * 1e6)
+        self.tick()
+
+    def jump(self, seconds: float) -> None:
+        """Somebody set the wall clock."""
+        self.wall += round(seconds * 1e6)
+        self.tick()
+
+    def tick(self) -> None:
+        self.observe(ClockTicked())
+
+    # -- looking ------------------------------------------------------------------------------------
+
+    def answer(self, index: int = 0) -> None:
+        """One pending look reports; a forgotten target reports nothing."""
+        pending = self.looks.pop(index)
+        result = pending.result or self._read(pending.look)
+        self.observe(TargetLooked(result))
+
+    def answer_all(self) -> None:
+        while self.looks:
+            self.answer()
+
+    def look(self) -> None:
+        """Hints, quiet, looks: what a change needs until it was seen."""
+        self.deliver_hints()
+        self.advance(3.0)
+        self.answer_all()
+
+    def _read(self, look: Look) -> LookResult:
+        target = self.followed[look.target]
+        match target:
+            case FileTarget():
+                return self._read_files(target, look)
+            case CommitsTarget():
+                return self._read_commits(target, look)
+            case ProbeTarget():
+                text = self.probes.get(target.argv)
+                version = None if text is None else digest(text)
+                return LookResult(target=target.key, generation=look.generation, version=version, problem=None if version else "exit code 1")
+            case ServiceTarget():
+                version = self.services.get(target.url, "up")
+                problem = None if version == "up" else "connection refused"
+                return LookResult(target=target.key, generation=look.generation, version=version, problem=problem)
+
+    def _read_files(self, target: FileTarget, look: Look) -> LookResult:
+        if self.held is not None:
+            return LookResult(target=target.key, generation=look.generation, version=None, held=self.held)
+        found = {path: text for path, text in self.files.items() if means(target, path)}
+        if any(path in self.unreadable for path in found):
+            return LookResult(target=target.key, generation=look.generation, version=None, problem="permission denied")
+        before_version, before = self.reported.get(target.key, (None, {}))
+        version = version_of(found)
+        self.reported[target.key] = (version, found)
+        changes = [
+            PathChange(path.removeprefix(f"{target.root}/"), before.get(path), found.get(path))
+            for path in sorted(before.keys() | found.keys())
+            if before.get(path) != found.get(path)
+        ]
+        return LookResult(
+            target=target.key,
+            generation=look.generation,
+            version=version,
+            previous=before_version,
+            changes=tuple(changes),
+            stamp=digest(sorted((path, self.stats[path]) for path in found)),
+            is_absent=not found,
+            is_unstable=target.pattern in self.unstable,
+            also_dirty=self._learn(target),
+        )
+
+    def _learn(self, target: FileTarget) -> tuple[str, ...]:
+        """One stat cache for the whole daemon: what this look found changed dirties all others (rule 10)."""
+        seen = [path for path in self.stats if means(target, path)]
+        changed = [path for path in seen if self.cache.get(path) != self.stats[path]]
+        is_known = {path for path in changed if path in self.cache}
+        self.cache |= {path: self.stats[path] for path in seen}
+        return tuple(key for key in self._matching(is_known) if key != target.key)
+
+    def _read_commits(self, target: CommitsTarget, look: Look) -> LookResult:
+        history = self.commits.get(target.path, [])
+        if not target.each_commit:
+            version = digest(history[-1][1]) if history else "absent"
+            return LookResult(target=target.key, generation=look.generation, version=version, previous=look.base, stamp=version)
+        ids = [commit for commit, _ in history]
+        version = ids[-1] if ids else "absent"
+        pending: tuple[str, ...] = ()
+        is_rewritten = False
+        if look.base == "absent":
+            pending = tuple(ids)
+        elif look.base is not None and look.base != version:
+            is_rewritten = look.base not in ids
+            pending = (version,) if is_rewritten else tuple(ids[ids.index(look.base) + 1 :])
+        return LookResult(
+            target=target.key,
+            generation=look.generation,
+            version=version,
+            base=look.base,
+            pending=pending,
+            is_rewritten=is_rewritten,
+            stamp=version,
+        )
+
+    # -- running --------------------------------------------------------------------------------------
+
+    def inputs_of(self, spec: SessionSpec) -> dict[str, dict[str, str]]:
+        return {binding.name: self.matched(spec, binding) for binding in spec.files if binding.access != "write"}
+
+    def matched(self, spec: SessionSpec, binding: FileBinding) -> dict[str, str]:
+        pattern = Pattern.parse(binding.pattern).under(spec.root)
+        excludes = Excludes.build(spec.root, (), binding.exclude, () if binding.access == "write" else spec.written_patterns)
+        return {path: text for path, text in sorted(self.files.items()) if pattern.matches(path) and excludes.covers(path) is None}
+
+    def outputs_of(self, spec: SessionSpec, inputs: dict[str, dict[str, str]]) -> dict[str, str]:
+        text = digest([spec.name, sorted(inputs.items())])
+        return {binding.pattern: text for binding in spec.files if binding.access == "write" and "*" not in binding.pattern}
+
+    def end(self, name: str, exit_code: int | None = 0, *, signal: int | None = None, problem: str | None = None) -> None:
+        """The session's process ends; with success its outputs are written first."""
+        process = self.process_of(name)
+        assert process is not None, f"{name} has no process"
+        if process.inputs is None:
+            process.inputs = self.inputs_of(process.run.spec)
+        if exit_code == 0 and problem is None:
+            self._write_outputs(process)
+        del self.processes[process.run.run_id]
+        self.observe(ProcessEnded(session=process.session, run_id=process.run.run_id, exit_code=exit_code, signal=signal, problem=problem))
+
+    def _write_outputs(self, process: Process) -> None:
+        for path, text in self.program(self, process).items():
+            if self.files.get(under_root(path)) != text:
+                self.write(path, text)
+
+    def recover(self, *, wrote: bool = False) -> None:
+        """The orphan of the oldest recovery is ended, perhaps after it wrote, and that is reported."""
+        session, run_id = self.recoveries.pop(0)
+        orphan = self.orphans.pop(run_id, None)
+        if orphan is not None and wrote:
+            orphan.inputs = orphan.inputs or self.inputs_of(orphan.run.spec)
+            self._write_outputs(orphan)
+        self.observe(RunRecovered(session=session, run_id=run_id))
+
+    def process_of(self, name: str) -> Process | None:
+        session_id = self.core.state.ids.get(name)
+        return next((process for process in self.processes.values() if process.session == session_id), None)
+
+    # -- to the end of the wave -------------------------------------------------------------------------
+
+    def rest(self, seconds: float = 30.0, exit_code: Callable[[Process], int] = lambda _: 0) -> None:
+        """Go on until nothing is under way and no alarm is set within `seconds`."""
+        until = self.mono + seconds
+        for _ in range(20_000):
+            if self._go_on(exit_code):
+                continue
+            due = self.next_alarm()
+            if due is None or due > until:
+                return
+            self.advance(max(due - self.mono, 1e-6))
+        raise AssertionError("the wave does not end")
+
+    def next_alarm(self) -> float | None:
+        """The next alarm of either clock, on the monotonic one."""
+        dues = [] if self.core.mono.next is None else [self.core.mono.next]
+        if self.core.wall.next is not None:
+            dues.append(self.mono + (self.core.wall.next - self.wall) / 1e6)
+        return min(dues, default=None)
+
+    def _go_on(self, exit_code: Callable[[Process], int]) -> bool:
+        if self.hints and self.deliver_hints():
+            return True
+        if self.looks:
+            self.answer()
+            return True
+        if self.recoveries:
+            self.recover()
+            return True
+        process = next(iter(self.processes.values()), None)
+        if process is not None:
+            code = None if process.stops else exit_code(process)
+            self.end(process.run.spec.name, code, signal=15 if process.stops else None)
+            return True
+        return False
+
+    # -- what there is ------------------------------------------------------------------------------------
+
+    def session(self, name: str) -> Session:
+        return self.core.state.by_name(name)
+
+    def events(self, name: str, *kinds: str) -> list[Event]:
+        session_id = self.session(name).id
+        return [entry.event for entry in self.log if entry.session == session_id and (not kinds or entry.kind in kinds)]
+
+    def kinds(self, name: str) -> list[str]:
+        session_id = self.session(name).id
+        return [entry.kind for entry in self.log if entry.session == session_id]
+
+    def starts(self, name: str) -> int:
+        return len(self.events(name, "run_started"))
+
+    def outcomes(self, name: str) -> list[str]:
+        return [event.outcome for event in self.events(name, "run_finished")]
+
+    def queued(self, name: str) -> str | None:
+        return find_queue_words(self.core, self.session(name), self.moment)
+
+    def hold(self, name: str) -> str | None:
+        return find_hold_words(self.core, self.session(name), self.moment)
+
+    def is_running(self, name: str) -> bool:
+        return self.session(name).run is not None
+
+
+def declare(spec: SessionSpec) -> Declaration:
+    return Declaration(spec, digest(spec))
+
+
+def under_root(path: str) -> str:
+    return path if path.startswith("/") else f"{ROOT}/{path}"
+
+
+def means(target: FileTarget, path: str) -> bool:
+    pattern = Pattern.parse(target.pattern).under(target.root)
+    return pattern.matches(path) and Excludes.build(target.root, (), target.exclude, target.hidden).covers(path) is None
+
+
+def version_of(found: dict[str, str]) -> str:
+    return digest(sorted(found.items()))
