@@ -1,17 +1,24 @@
 """Watches the declarations themselves: sessions.d/, its agents and wakeful.yaml.
 
 The wiring hands it a reader (settings.ProjectReader), arms hints on `folders()` and calls `read()` on a hint, on
-SIGHUP and every few seconds; a reading that finds nothing new costs one stat a file and reports nothing. Differences
+SIGHUP and every few seconds; a reading that finds nothing new costs one stat a file and reports nothing (`poll_seconds` says how often that is cheap). Differences
 leave as one batch (rule 26). Decides nothing about sessions, and forgets nothing a broken file once said.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from wakeful.core.observation import Declaration, SettingsRead, SpecsRead
 from wakeful.core.spec import Settings
+
+LEAST_POLL_SECONDS = 2.0
+# Polling is a safety net under the hints: it may take a thousandth of one core.
+POLL_SHARE = 0.001
+# The first reading parses everything; the second, a moment later, shows what a poll costs.
+LONGEST_COST_SECONDS = 0.2
 
 DeclarationsReport = Callable[[SpecsRead | SettingsRead], None]
 
@@ -48,6 +55,12 @@ class Declarations:
         self._declared: dict[str, Declaration] | None = None
         self._refused: dict[str, str] = {}
         self._folders: tuple[str, ...] = ()
+        self._cost_seconds = 0.0
+
+    @property
+    def poll_seconds(self) -> float:
+        """How long to wait before looking again unasked: often for few files, rarely for 10,000 (which cost 0.1 s to stat)."""
+        return max(LEAST_POLL_SECONDS, self._cost_seconds / POLL_SHARE)
 
     def folders(self) -> tuple[str, ...]:
         """The folders in which a change may show, as of the last reading; none of them needs to be watched below itself."""
@@ -55,7 +68,9 @@ class Declarations:
 
     def read(self) -> None:
         """Look, and report at most one SettingsRead and one SpecsRead. The first reading always reports both."""
+        began = time.monotonic()
         reading = self._reader.read()
+        self._cost_seconds = min(time.monotonic() - began, LONGEST_COST_SECONDS)
         self._folders = reading.folders
         if reading.settings != self._settings:
             self._settings = reading.settings
@@ -66,6 +81,12 @@ class Declarations:
         self._refused = dict(reading.refused)
         if is_first or batch != SpecsRead():
             self._report(batch)
+
+    def report_again(self, name: str) -> None:
+        """Declare this name once more although nothing changed: its session was closed and is open again."""
+        declaration = (self._declared or {}).get(name)
+        if declaration is not None:
+            self._report(SpecsRead(declared=(declaration,)))
 
     def _compare(self, reading: Reading) -> SpecsRead:
         before = self._declared or {}
