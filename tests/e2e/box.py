@@ -1,0 +1,170 @@
+"""A real daemon on a folder of its own: started, killed, restarted, and asked through the real command line.
+
+The box keeps no opinion about what the daemon should do; tests compare its answers with ledgers
+that the sessions' own commands write.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+from waiting import eventually
+
+WAKEFUL = str(Path(sys.executable).parent / "wakeful")
+# A run that writes down what it saw, by appending whole lines: the independent ledger.
+READY_SECONDS = 30.0
+
+
+class Box:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.specs = folder / "sessions.d"
+        self.state = folder / "state"
+        self.socket = folder / "w.sock"
+        self.output = folder / "daemon.out"
+        self.specs.mkdir(parents=True, exist_ok=True)
+        self.daemon: subprocess.Popen[bytes] | None = None
+
+    # -- files --------------------------------------------------------------------------------
+
+    def spec(self, name: str, text: str) -> Path:
+        path = self.specs / f"{name}.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(text))
+        return path
+
+    def write(self, path: str, text: str) -> Path:
+        target = self.folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text)
+        return target
+
+    def save(self, path: str, text: str) -> None:
+        """As an editor saves: a new file renamed over the old one."""
+        target = self.folder / path
+        fresh = target.with_name(f".{target.name}.new~")
+        fresh.write_text(text)
+        fresh.rename(target)
+
+    def read(self, path: str) -> str:
+        target = self.folder / path
+        return target.read_text() if target.exists() else ""
+
+    def lines(self, path: str) -> list[str]:
+        return self.read(path).splitlines()
+
+    # -- the daemon ---------------------------------------------------------------------------
+
+    def arguments(self, *extra: str) -> list[str]:
+        places = ["--specs", str(self.specs), "--state", str(self.state), "--socket", str(self.socket)]
+        return [WAKEFUL, "daemon", *places, *extra]
+
+    def start(self, *, is_ready: bool = True, env: dict[str, str] | None = None) -> None:
+        out = self.output.open("ab")
+        self.said = out.tell()
+        self.daemon = subprocess.Popen(
+            self.arguments(), stdout=out, stderr=subprocess.STDOUT, cwd=self.folder, env=self.environment() | (env or {})
+        )
+        out.close()
+        if is_ready:
+            self.wait_ready()
+
+    def wait_ready(self) -> None:
+        daemon = self.daemon
+        assert daemon is not None
+        eventually(lambda: self._is_ready() or daemon.poll() is not None, READY_SECONDS)
+        assert daemon.poll() is None, f"the daemon ended with {daemon.returncode}:\n{self.output.read_text()}"
+
+    def _is_ready(self) -> bool:
+        return any(line.startswith("ready") for line in self.output.read_text(errors="replace")[self.said :].splitlines())
+
+    def once(self) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self.arguments("--once"), capture_output=True, text=True, cwd=self.folder, env=self.environment(), timeout=60
+        )
+
+    def kill(self) -> None:
+        """kill -9, and nothing else: what was started by it is left to the next daemon."""
+        assert self.daemon is not None
+        self.daemon.send_signal(signal.SIGKILL)
+        self.daemon.wait(10)
+        self.daemon = None
+
+    def stop(self) -> int:
+        assert self.daemon is not None
+        self.daemon.terminate()
+        code = self.daemon.wait(60)
+        self.daemon = None
+        return code
+
+    def close(self) -> None:
+        if self.daemon is not None and self.daemon.poll() is None:
+            self.daemon.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.daemon.wait(10)
+            self.daemon.kill()
+            self.daemon.wait()
+
+    def environment(self) -> dict[str, str]:
+        kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+        kept["PATH"] = f"{Path(sys.executable).parent}:{kept.get('PATH', '')}"
+        return kept | {"WAKEFUL_SOCKET": str(self.socket)}
+
+    # -- asking -------------------------------------------------------------------------------
+
+    def run(self, *arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [WAKEFUL, *arguments], capture_output=True, text=True, cwd=self.folder, env=self.environment() | (env or {}), timeout=60
+        )
+
+    def ask(self, *arguments: str) -> str:
+        done = self.run(*arguments)
+        assert done.returncode == 0, f"wakeful {' '.join(arguments)} ended with {done.returncode}: {done.stderr}{done.stdout}"
+        return done.stdout
+
+    def json(self, *arguments: str) -> Any:
+        return json.loads(self.ask(*arguments, "--json"))
+
+    def log(self, name: str, *arguments: str) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.ask("log", name, "--json", *arguments).splitlines()]
+
+    def row(self, name: str) -> dict[str, Any]:
+        return next(row for row in self.json("list") if row["name"] == name)
+
+    def kinds(self, name: str) -> list[str]:
+        return [record["kind"] for record in self.log(name)]
+
+    # -- waiting ------------------------------------------------------------------------------
+
+    def wait_at_rest(self, name: str, *, runs: int | None = None, seconds: float = 20.0) -> dict[str, Any]:
+        """Until the session is neither running nor owed anything (and has had that many runs)."""
+
+        def at_rest() -> dict[str, Any] | None:
+            row = self.row(name)
+            is_over = row["state"] != "running" and not row["owed"] and row["queued"] is None
+            return row if is_over and (runs is None or row["runs"] >= runs) else None
+
+        return eventually(at_rest, seconds)
+
+    def wait_for(self, name: str, seconds: float = 20.0, **wanted: Any) -> dict[str, Any]:
+        def matches() -> dict[str, Any] | None:
+            row = self.row(name)
+            return row if all(row[key] == value for key, value in wanted.items()) else None
+
+        return eventually(matches, seconds)
+
+
+def copy_examples(folder: Path) -> None:
+    """The repository's own sessions and examples, as somebody who cloned it finds them."""
+    root = Path(__file__).resolve().parents[2]
+    for name in ("sessions.d", "examples", "daemon"):
+        shutil.copytree(root / name, folder / name, ignore=shutil.ignore_patterns("out", "__pycache__"), dirs_exist_ok=True)

@@ -1,0 +1,153 @@
+"""kill -9 at any moment: nothing accepted is lost, nothing is run in silence, no process is left behind."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import psutil
+import pytest
+
+from e2e.box import Box
+from waiting import eventually
+
+SEEDS = [1, 2, 3]
+
+LEDGER_SPEC = """
+    objective: Write down what was seen.
+    bindings:
+      input: {{file: in{number}.txt, settle: 5ms}}
+    run:
+      command: [sh, -c, 'v=$(cat in{number}.txt); sleep 0.0{number}; echo "$WAKEFUL_RUN $v" >> ledger{number}']
+"""
+
+
+def processes_of(folder: Path) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("WAKEFUL_SOCKET", "").startswith(str(folder)) and "WAKEFUL_RUN" in process.environ():
+                found.append(process)
+        except (psutil.Error, OSError):
+            continue
+    return found
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_random_kills_lose_no_change(box: Box, seed: int) -> None:
+    """After edits under random kill -9, every session's last successful run saw the last content, and the log is whole."""
+    dice = random.Random(seed)
+    numbers = range(1, 5)
+    for number in numbers:
+        box.write(f"in{number}.txt", "0\n")
+        box.spec(f"s{number}", LEDGER_SPEC.format(number=number))
+    box.start()
+    latest = dict.fromkeys(numbers, "0")
+    for kill in range(6):
+        for edit in range(dice.randint(1, 8)):
+            number = dice.choice(list(numbers))
+            latest[number] = f"{kill}.{edit}"
+            (box.save if dice.random() < 0.5 else box.write)(f"in{number}.txt", latest[number] + "\n")
+            # Spread the kill over settle, look, commit, spawn and end: a busy wait, since the moment is the point.
+            for _ in range(dice.randint(0, 40_000)):
+                pass
+        box.kill()
+        box.start(is_ready=dice.random() < 0.7)
+    box.wait_ready()
+    for number in numbers:
+        row = box.wait_at_rest(f"s{number}", seconds=30)
+        assert row["last_run"]["outcome"] == "succeeded", row
+        assert box.lines(f"ledger{number}")[-1].split()[1] == latest[number]
+        check_history(box, f"s{number}", box.lines(f"ledger{number}"))
+    assert box.ask("verify")
+    eventually(lambda: not processes_of(box.folder))
+
+
+def check_history(box: Box, name: str, ledger: list[str]) -> None:
+    """The log accounts for every line of the ledger, and every success left a line."""
+    records = box.log(name)
+    assert [record["seq"] for record in records] == list(range(1, len(records) + 1))
+    started = [r["payload"]["run_id"] for r in records if r["kind"] == "run_started"]
+    finished = {r["payload"]["run"]: r["payload"]["outcome"] for r in records if r["kind"] == "run_finished"}
+    written = [line.split()[0] for line in ledger]
+    assert len(started) == len(set(started)) and len(written) == len(set(written)), "a run ran twice"
+    assert set(written) <= set(started), "a run ran that the log does not know"
+    succeeded = {f"{run_id}" for run_id in started if finished.get(int(run_id.rsplit(".", 1)[1])) == "succeeded"}
+    assert succeeded <= set(written)
+    assert set(finished.values()) <= {"succeeded", "lost"}
+
+
+def test_a_killed_daemon_s_runs_are_ended_and_recorded_lost(box: Box) -> None:
+    """The orphans of a dead daemon are found by their mark and ended; the wake is still open and runs again."""
+    box.write("in.txt", "1\n")
+    box.spec(
+        "long",
+        """
+        objective: Outlive the daemon.
+        bindings: {input: {file: in.txt}}
+        run: {command: [sh, -c, 'echo "$WAKEFUL_RUN" >> ledger; [ -e go ] || (setsid sleep 300 & sleep 300)']}
+        """,
+    )
+    box.start()
+    eventually(lambda: len(box.lines("ledger")) == 1)
+    orphans = eventually(lambda: processes_of(box.folder))
+    box.kill()
+    assert any(process.is_running() for process in orphans)
+    box.write("go", "")
+    box.start()
+    row = box.wait_at_rest("long", runs=2)
+    assert row["last_run"]["outcome"] == "succeeded"
+    assert not any(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in orphans)
+    outcomes = [r["payload"]["outcome"] for r in box.log("long") if r["kind"] == "run_finished"]
+    assert outcomes == ["lost", "succeeded"]
+
+
+def test_three_lost_runs_put_the_session_to_sleep(box: Box) -> None:
+    """A session that takes the daemon down each time is held as crashing, not tried for ever (rule 22)."""
+    box.write("in.txt", "1\n")
+    box.spec("fatal", "objective: Crash.\nbindings: {input: {file: in.txt}}\nrun: {command: [sh, -c, 'echo x >> ledger; sleep 300']}\n")
+    box.start()
+    for started in range(1, 4):
+        eventually(lambda started=started: len(box.lines("ledger")) == started)
+        box.kill()
+        box.start()
+    row = box.wait_for("fatal", state="sleeping")
+    assert row["reason"].startswith("crashing") and row["runs"] == 3 and row["owed"] == ["first"]
+
+
+def test_a_second_daemon_on_the_same_state_refuses(box: Box) -> None:
+    """It names the first and changes nothing."""
+    box.start()
+    assert box.daemon is not None
+    second = box.run("daemon", "--specs", str(box.specs), "--state", str(box.state), "--socket", str(box.socket) + "2")
+    assert second.returncode == 1
+    assert str(box.daemon.pid) in second.stderr
+    assert box.json("list") == []
+
+
+def test_sigterm_interrupts_late_runs_which_are_owed_again(box: Box) -> None:
+    """A stop waits for stop_grace, interrupts what still runs, and the next daemon runs it again."""
+    box.write("in.txt", "1\n")
+    box.write("wakeful.yaml", "stop_grace: 200ms\n")
+    box.spec("long", "objective: Take long.\nbindings: {input: {file: in.txt}}\nrun: {command: [sh, -c, 'echo x >> ledger; [ -e go ] || sleep 300']}\n")
+    box.start()
+    eventually(lambda: box.lines("ledger"))
+    assert box.stop() == 0
+    box.write("go", "")
+    box.start()
+    row = box.wait_at_rest("long", runs=2)
+    assert row["last_run"]["outcome"] == "succeeded"
+    first = next(r for r in box.log("long") if r["kind"] == "run_finished")
+    assert first["payload"]["outcome"] == "interrupted" and not first["payload"]["is_final"]
+    assert not processes_of(box.folder)
+
+
+def test_state_is_private(box: Box) -> None:
+    """The state folder and the socket are closed to others."""
+    box.start()
+    assert (box.state.stat().st_mode & 0o777) == 0o700
+    assert (box.socket.stat().st_mode & 0o777) == 0o600
+    for folder, _, files in os.walk(box.state):
+        for name in files:
+            assert not (Path(folder) / name).lstat().st_mode & 0o077, f"{folder}/{name} can be read by others"

@@ -1,0 +1,201 @@
+"""A file changes, a session wakes, works and is suspended again: the promise of the first page."""
+
+from __future__ import annotations
+
+import json
+import os
+
+from e2e.box import Box
+from waiting import eventually
+
+COPY = """
+    objective: Copy what the input says.
+    bindings:
+      input: {file: in.txt, settle: 20ms}
+      result: {file: out.txt, access: write}
+    run:
+      command: [sh, -c, 'cat in.txt >> ledger; cp in.txt out.txt']
+"""
+# Woken after something else happened, it proves that the something was looked at by then.
+SENTINEL = """
+    objective: Tell that all earlier hints were taken in.
+    bindings: {input: {file: sentinel.txt, settle: 20ms}}
+    run: {command: [sh, -c, 'cat sentinel.txt >> sentinel.ledger']}
+"""
+
+
+def pass_sentinel(box: Box, mark: str) -> None:
+    box.write("sentinel.txt", f"{mark}\n")
+    eventually(lambda: mark in box.lines("sentinel.ledger"))
+    box.wait_at_rest("sentinel")
+
+
+def test_first_sight_runs_once_and_suspends(box: Box) -> None:
+    """A new session runs at first sight and rests; list and log say so in the contract's words."""
+    box.write("in.txt", "one\n")
+    box.spec("copy", COPY)
+    box.start()
+    row = box.wait_at_rest("copy", runs=1)
+    assert row["state"] == "suspended" and row["runs"] == 1 and row["owed"] == [] and row["queued"] is None
+    assert row["last_run"]["outcome"] == "succeeded"
+    assert [cause["binding"] for cause in row["last_run"]["causes"]] == ["first"]
+    assert box.lines("ledger") == ["one"]
+    kinds = box.kinds("copy")
+    assert kinds[:2] == ["session_opened", "spec_declared"]
+    assert kinds[2:] == ["wake_requested", "run_started", "run_finished", "session_suspended"]
+    assert [record["seq"] for record in box.log("copy")] == list(range(1, len(kinds) + 1))
+
+
+def test_an_edit_wakes_and_says_which_path(box: Box) -> None:
+    """The causes name the binding, the old and new version and the changed path."""
+    box.write("in.txt", "one\n")
+    box.spec("copy", COPY)
+    box.start()
+    box.wait_at_rest("copy", runs=1)
+    box.write("in.txt", "two\n")
+    row = box.wait_at_rest("copy", runs=2)
+    (cause,) = row["last_run"]["causes"]
+    assert cause["binding"] == "input" and cause["kind"] == "file" and cause["old"] != cause["new"]
+    assert cause["paths"] == [{"path": "in.txt", "change": "modified"}] and cause["delta"] == "known"
+    assert box.lines("ledger") == ["one", "two"]
+
+
+def test_atomic_saves_are_each_seen(box: Box) -> None:
+    """Three saves by rename give the last content, however the watch follows inodes."""
+    box.write("in.txt", "0\n")
+    box.spec("copy", COPY)
+    box.start()
+    box.wait_at_rest("copy", runs=1)
+    for number in (1, 2, 3):
+        box.save("in.txt", f"{number}\n")
+        eventually(lambda number=number: str(number) in box.lines("ledger"))
+    assert box.lines("ledger") == ["0", "1", "2", "3"]
+
+
+def test_a_touch_and_an_undone_edit_wake_nobody(box: Box) -> None:
+    """No new version, no wake: neither for new times nor for a change that is undone before the look."""
+    box.write("in.txt", "one\n")
+    box.write("sentinel.txt", "\n")
+    box.spec("copy", COPY.replace("settle: 20ms", "settle: 200ms"))
+    box.spec("sentinel", SENTINEL.replace("settle: 20ms", "settle: 400ms"))
+    box.start()
+    box.wait_at_rest("copy", runs=1)
+    box.wait_at_rest("sentinel", runs=1)
+    os.utime(box.folder / "in.txt")
+    box.write("in.txt", "two\n")
+    box.write("in.txt", "one\n")
+    pass_sentinel(box, "passed")
+    assert box.row("copy")["runs"] == 1
+
+
+def test_a_change_during_a_run_gives_exactly_one_follow_up(box: Box) -> None:
+    """However many edits fall into a run, one run follows it, and it sees the last."""
+    box.write("in.txt", "one\n")
+    box.spec(
+        "slow",
+        """
+        objective: Take long enough to be overtaken.
+        bindings: {input: {file: in.txt, settle: 10ms}}
+        run: {command: [sh, -c, 'cat in.txt >> ledger; touch started; while [ ! -e go ]; do sleep 0.01; done']}
+        """,
+    )
+    box.start()
+    eventually(lambda: (box.folder / "started").exists())
+    for text in ("two\n", "three\n", "four\n"):
+        box.write("in.txt", text)
+    box.write("go", "")
+    box.wait_at_rest("slow", runs=2)
+    assert box.lines("ledger") == ["one", "four"]
+    assert box.row("slow")["runs"] == 2
+
+
+def test_an_input_changed_back_during_the_run_is_run_again(box: Box) -> None:
+    """The run may have read the middle: equal content with new times clears seen once (rule 17)."""
+    box.write("in.txt", "one\n")
+    box.spec(
+        "slow",
+        """
+        objective: Be overtaken.
+        bindings: {input: {file: in.txt, settle: 10ms}}
+        run: {command: [sh, -c, 'touch started; while [ ! -e go ]; do sleep 0.01; done']}
+        """,
+    )
+    box.start()
+    eventually(lambda: (box.folder / "started").exists())
+    box.write("in.txt", "two\n")
+    box.write("in.txt", "one\n")
+    box.write("go", "")
+    row = box.wait_at_rest("slow", runs=2)
+    assert row["runs"] == 2
+    assert row["last_run"]["causes"][0]["reason"] == "touched during run"
+
+
+def test_what_changed_while_the_daemon_was_down_is_noticed(box: Box) -> None:
+    """Level, not edge: an edit during downtime wakes, with its path; no edit wakes nobody."""
+    box.write("in.txt", "one\n")
+    box.write("other.txt", "x\n")
+    box.spec("copy", COPY)
+    box.spec("other", "objective: Rest.\nbindings: {input: {file: other.txt}}\nrun: {command: [sh, -c, 'echo x >> other.ledger']}\n")
+    box.start()
+    box.wait_at_rest("copy", runs=1)
+    box.wait_at_rest("other", runs=1)
+    assert box.stop() == 0
+    box.write("in.txt", "two\n")
+    box.start()
+    row = box.wait_at_rest("copy", runs=2)
+    assert row["last_run"]["causes"][0]["paths"] == [{"path": "in.txt", "change": "modified"}]
+    assert box.row("other")["runs"] == 1
+
+
+def test_a_pattern_sees_new_changed_and_removed_files(box: Box) -> None:
+    """`**` crosses folders made after the start; excluded and default-excluded names do not count."""
+    box.write("data/a.csv", "1\n")
+    box.spec(
+        "sum",
+        """
+        objective: List the tables.
+        bindings: {tables: {file: "data/**/*.csv", exclude: ["data/old/"], settle: 20ms}}
+        run: {command: [sh, -c, 'tr "\\\\0" "\\\\n" < "$WAKEFUL_CHANGED" | sort | tr "\\\\n" " " >> ledger; echo >> ledger']}
+        """,
+    )
+    box.start()
+    box.wait_at_rest("sum", runs=1)
+    box.write("data/x/y/b.csv", "2\n")
+    box.wait_at_rest("sum", runs=2)
+    (box.folder / "data/a.csv").unlink()
+    box.write("data/old/c.csv", "3\n")
+    box.write("data/.hidden.swp", "3\n")
+    row = box.wait_at_rest("sum", runs=3)
+    assert box.lines("ledger")[1:] == ["data/x/y/b.csv ", "data/a.csv "]
+    assert row["last_run"]["causes"][0]["paths"] == [{"path": "data/a.csv", "change": "removed"}]
+
+
+def test_a_run_finds_what_specs_promise(box: Box) -> None:
+    """Causes, changed paths, scratch, bindings and session are there; the daemon's environment is not."""
+    box.write("in.txt", "one\n")
+    box.spec(
+        "see",
+        """
+        objective: Show what a run finds.
+        bindings: {input: {file: in.txt}, result: {file: out.json, access: write}}
+        run:
+          env: {GREETING: hello}
+          script: |
+            cp "$WAKEFUL_CAUSES" out.json
+            env | sort > environment
+            echo kept >> "$WAKEFUL_SCRATCH/count"
+            wc -l < "$WAKEFUL_SCRATCH/count" >> scratch.ledger
+        """,
+    )
+    box.start(env={"SECRET": "do not tell", "NOTIFY_SOCKET": ""})
+    box.wait_at_rest("see", runs=1)
+    box.ask("activate", "see")
+    box.wait_at_rest("see", runs=2)
+    causes = json.loads(box.read("out.json"))
+    assert causes["session"] == "see" and causes["run"] == 2 and causes["objective"] == "Show what a run finds."
+    assert [cause["kind"] for cause in causes["causes"]] == ["activation"]
+    names = {line.split("=", 1)[0] for line in box.lines("environment")}
+    assert {"WAKEFUL_SESSION", "WAKEFUL_RUN", "WAKEFUL_CAUSES", "WAKEFUL_CHANGED", "WAKEFUL_SCRATCH", "WAKEFUL_SOCKET"} <= names
+    assert {"WAKEFUL_BINDING_INPUT", "WAKEFUL_BINDING_RESULT", "GREETING"} <= names
+    assert "SECRET" not in names
+    assert [line.strip() for line in box.lines("scratch.ledger")] == ["1", "2"]

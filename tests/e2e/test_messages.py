@@ -1,0 +1,89 @@
+"""Messages, notes and facts: from people and from inside a run, durable and once."""
+
+from __future__ import annotations
+
+from e2e.box import Box
+from waiting import eventually
+
+
+def test_a_message_wakes_a_sleeping_mailbox_once(box: Box) -> None:
+    """It is in the log with its author, and one run takes all that came."""
+    box.spec("talk", "objective: Listen.\nrun: {command: [sh, -c, 'cp \"$WAKEFUL_CAUSES\" causes.json; echo x >> ledger']}\n")
+    box.start()
+    assert box.row("talk")["runs"] == 0
+    box.ask("send", "talk", "hello\x1b[31m there")
+    row = box.wait_at_rest("talk", runs=1)
+    assert [cause["kind"] for cause in row["last_run"]["causes"]] == ["message"]
+    (message,) = [record for record in box.log("talk") if record["kind"] == "message_added"]
+    assert message["payload"]["text"] == "hello\x1b[31m there" and message["author"].startswith("person:")
+    assert "\x1b" not in box.ask("log", "talk")
+
+
+def test_a_message_that_does_not_wake_waits(box: Box) -> None:
+    """`--no-wake` leaves it for the next run."""
+    box.spec("talk", "objective: Listen.\nrun: {command: [sh, -c, 'echo x >> ledger']}\n")
+    box.start()
+    box.ask("send", "talk", "--no-wake", "later")
+    assert box.row("talk")["owed"] == []
+    box.ask("activate", "talk", "--wait")
+    assert box.row("talk")["runs"] == 1
+
+
+def test_inside_a_run_the_verbs_need_no_arguments(box: Box) -> None:
+    """remember, recall, note, send and history work with the run's own token, and only for its own session."""
+    box.write("in.txt", "1\n")
+    box.spec("peer", "objective: Receive.\nrun: {command: [sh, -c, 'echo got >> peer.ledger']}\n")
+    box.spec(
+        "work",
+        """
+        objective: Use the socket.
+        bindings: {input: {file: in.txt}}
+        run:
+          script: |
+            wakeful remember rate 0.19
+            wakeful recall rate > recalled
+            wakeful note "done: rates; next: nothing"
+            wakeful send peer "rates are in"
+            wakeful history > history
+            wakeful activate peer && echo allowed > allowed || true
+        """,
+    )
+    box.start()
+    row = box.wait_at_rest("work", runs=1)
+    assert row["last_run"]["outcome"] == "succeeded", box.ask("output", "work")
+    assert box.read("recalled").strip() == "0.19"
+    assert "run_started" in box.read("history") or "run 1 started" in box.read("history")
+    assert not (box.folder / "allowed").exists()
+    box.wait_at_rest("peer", runs=1)
+    facts = box.json("facts", "work")
+    assert [(fact["key"], fact["value"]) for fact in facts] == [("rate", "0.19")]
+    assert "done: rates" in box.ask("show", "work")
+    (sent,) = [record for record in box.log("work") if record["kind"] == "message_sent"]
+    (got,) = [record for record in box.log("peer") if record["kind"] == "message_added"]
+    assert sent["author"] == got["author"] == "run:work#1"
+
+
+def test_messages_survive_kill_9(box: Box) -> None:
+    """Acknowledged means on disk: every message that was answered is there after a kill."""
+    box.spec("talk", "objective: Listen.\nenabled: false\nrun: {command: ['true']}\n")
+    box.start()
+    for number in range(10):
+        box.ask("send", "talk", f"message {number}")
+    box.kill()
+    box.start()
+    texts = [record["payload"]["text"] for record in box.log("talk") if record["kind"] == "message_added"]
+    assert texts == [f"message {number}" for number in range(10)]
+
+
+def test_output_is_kept_and_followed(box: Box) -> None:
+    """`output` shows the last run's words, bounded; live output is followed while it runs."""
+    box.write("in.txt", "1\n")
+    box.spec("work", "objective: Speak.\nbindings: {i: {file: in.txt}}\nrun: {command: [sh, -c, 'echo to out; echo to err >&2; head -c 5000000 /dev/zero']}\n")
+    box.start()
+    box.wait_at_rest("work", runs=1)
+    said = box.ask("output", "work")
+    assert "to out" in said and "to err" in said
+    finished = next(record for record in box.log("work") if record["kind"] == "run_finished")
+    assert finished["payload"]["output"]["total_bytes"] > 5_000_000
+    assert finished["payload"]["output"]["kept_bytes"] <= 2 * 1024 * 1024
+    eventually(lambda: box.row("work")["state"] == "suspended")

@@ -1,0 +1,145 @@
+"""Hot reload: good edits apply, bad ones keep the last good spec, and nobody else notices."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+
+from e2e.box import Box
+from waiting import eventually
+
+ECHO = """
+    objective: Echo.
+    bindings: {{input: {{file: {name}.txt, settle: 10ms}}}}
+    run: {{command: [sh, -c, 'cat {name}.txt >> {name}.ledger']}}
+"""
+
+
+def declare(box: Box, name: str) -> None:
+    box.write(f"{name}.txt", "1\n")
+    box.spec(name, ECHO.format(name=name))
+
+
+def test_a_new_file_is_a_new_session_without_a_restart(box: Box) -> None:
+    """sessions.d/ itself is watched."""
+    declare(box, "one")
+    box.start()
+    box.wait_at_rest("one", runs=1)
+    declare(box, "two")
+    eventually(lambda: any(row["name"] == "two" for row in box.json("list")))
+    box.wait_at_rest("two", runs=1)
+    assert box.row("one")["runs"] == 1
+
+
+def test_a_bad_edit_keeps_the_last_good_spec_and_is_reported(box: Box) -> None:
+    """One bad file never disturbs the others, and its own session goes on as it was."""
+    declare(box, "one")
+    declare(box, "two")
+    box.start()
+    box.wait_at_rest("one", runs=1)
+    box.wait_at_rest("two", runs=1)
+    box.spec("one", "objective: Echo.\nbindings: {input: {fiel: one.txt}}\n")
+    eventually(lambda: "did you mean 'file'" in box.ask("show", "one"))
+    box.write("one.txt", "2\n")
+    box.write("two.txt", "2\n")
+    box.wait_at_rest("one", runs=2)
+    box.wait_at_rest("two", runs=2)
+    assert box.lines("one.ledger") == ["1", "2"]
+    checked = box.run("check")
+    assert checked.returncode == 1 and "sessions.d/one.yaml:2:" in (checked.stdout + checked.stderr)
+    box.stop()
+    box.write("one.txt", "3\n")
+    box.start()
+    box.wait_at_rest("one", runs=3)
+
+
+def test_what_a_run_can_notice_wakes_and_what_it_cannot_does_not(box: Box) -> None:
+    """An edited command is one wake; an edited priority, pace or comment is none (rule 9)."""
+    declare(box, "one")
+    box.start()
+    box.wait_at_rest("one", runs=1)
+    text = (box.specs / "one.yaml").read_text()
+    box.spec("one", text + "priority: 90\n# a comment\n")
+    eventually(lambda: box.row("one")["priority"] == 90)
+    assert box.row("one")["runs"] == 1
+    box.spec("one", text.replace("cat one.txt", "echo edited; cat one.txt"))
+    row = box.wait_at_rest("one", runs=2)
+    assert [cause["binding"] for cause in row["last_run"]["causes"]] == ["spec"]
+
+
+def test_a_vanished_file_puts_its_session_to_sleep_and_back(box: Box) -> None:
+    """Undeclared keeps identity and seen; what changed meanwhile is owed when the file returns."""
+    declare(box, "one")
+    box.start()
+    first = box.wait_at_rest("one", runs=1)
+    text = (box.specs / "one.yaml").read_text()
+    (box.specs / "one.yaml").unlink()
+    row = box.wait_for("one", state="sleeping")
+    assert row["reason"].startswith("undeclared")
+    box.write("one.txt", "2\n")
+    box.spec("one", text)
+    row = box.wait_at_rest("one", runs=2)
+    assert row["id"] == first["id"] and row["state"] == "suspended"
+
+
+def test_rename_keeps_identity_and_history(box: Box) -> None:
+    """The file follows the name, nothing wakes, the log goes on."""
+    declare(box, "one")
+    box.start()
+    first = box.wait_at_rest("one", runs=1)
+    box.ask("rename", "one", "uno")
+    row = box.wait_at_rest("uno")
+    assert row["id"] == first["id"] and row["runs"] == 1
+    assert (box.specs / "uno.yaml").exists() and not (box.specs / "one.yaml").exists()
+    assert box.kinds("uno")[0] == "session_opened"
+    box.write("one.txt", "2\n")
+    box.wait_at_rest("uno", runs=2)
+
+
+def test_sighup_reads_the_settings_again(box: Box) -> None:
+    """wakeful.yaml is hot too: a pool's size applies without a restart."""
+    box.write("wakeful.yaml", "concurrency: 1\n")
+    for name in ("a", "b"):
+        box.spec(name, f"objective: Wait.\nbindings: {{i: {{file: i.txt}}}}\nrun: {{command: [sh, -c, 'touch {name}.started; while [ ! -e go ]; do sleep 0.01; done']}}\n")
+    box.write("i.txt", "1\n")
+    box.start()
+    eventually(lambda: sorted(row["state"] for row in box.json("list")) == ["running", "suspended"])
+    assert [row["queued"] for row in box.json("list") if row["state"] != "running"] == ["a slot"]
+    box.write("wakeful.yaml", "concurrency: 2\n")
+    assert box.daemon is not None
+    box.daemon.send_signal(signal.SIGHUP)
+    eventually(lambda: [row["state"] for row in box.json("list")] == ["running", "running"])
+    box.write("go", "")
+
+
+def test_bombs_are_refused_at_once(box: Box) -> None:
+    """An alias bomb and 5,000 brackets get their line and do not delay the others."""
+    declare(box, "one")
+    bomb = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(f"{chr(98 + i)}: &{chr(98 + i)} [*{chr(97 + i)},*{chr(97 + i)}]\n" for i in range(9))
+    (box.specs / "bomb.yaml").write_text(bomb)
+    (box.specs / "deep.yaml").write_text("bindings: " + "[" * 5000)
+    began = time.monotonic()
+    checked = box.run("check")
+    assert checked.returncode == 1 and time.monotonic() - began < 5
+    said = checked.stdout + checked.stderr
+    assert "bomb.yaml:1:" in said and "deep.yaml:1:" in said
+    box.start()
+    box.wait_at_rest("one", runs=1)
+
+
+def test_once_runs_the_wave_and_exits(box: Box) -> None:
+    """`--once` reconciles, runs what is owed and leaves: 0 when all went well, 1 when a run failed."""
+    declare(box, "one")
+    done = box.once()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert box.lines("one.ledger") == ["1"]
+    assert box.once().returncode == 0 and box.lines("one.ledger") == ["1"]
+    box.spec("bad", "objective: Fail.\nbindings: {i: {file: one.txt}}\nrun: {command: ['false'], retries: 0}\n")
+    assert box.once().returncode == 1
+
+
+def test_without_a_daemon_the_exit_code_is_three(box: Box) -> None:
+    """The words say how to start one."""
+    done: subprocess.CompletedProcess[str] = box.run("list")
+    assert done.returncode == 3 and "wakeful daemon" in done.stderr

@@ -1,0 +1,118 @@
+"""Commits, clocks, probes and services on a living daemon, each with the real thing."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+
+from e2e.box import Box
+from waiting import eventually
+
+
+def git(box: Box, *arguments: str) -> str:
+    return subprocess.run(["git", *arguments], cwd=box.folder, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def commit(box: Box, path: str, text: str) -> str:
+    box.write(path, text)
+    git(box, "add", path)
+    git(box, "commit", "-q", "-m", f"change {path}")
+    return git(box, "rev-parse", "HEAD")
+
+
+def test_a_commit_in_the_bound_folder_wakes_and_others_do_not(box: Box) -> None:
+    """The version is the tree of branch:path; the causes name the commit and the paths."""
+    git(box, "init", "-q", "-b", "main")
+    commit(box, "src/a.py", "a = 1\n")
+    box.spec("docs", "objective: Document.\nbindings: {code: {commits: src/, branch: main, settle: 10ms}}\nrun: {command: [sh, -c, 'cp \"$WAKEFUL_CAUSES\" causes.json; git rev-parse HEAD >> ledger']}\n")
+    box.start()
+    box.wait_at_rest("docs", runs=1)
+    commit(box, "README", "no\n")
+    head = commit(box, "src/a.py", "a = 2\n")
+    row = box.wait_at_rest("docs", runs=2)
+    assert row["runs"] == 2
+    (cause,) = json.loads(box.read("causes.json"))["causes"]
+    assert cause["kind"] == "commits" and [p["path"] for p in cause["paths"]] == ["src/a.py"]
+    assert any(head[:7] in line for line in cause["commits"])
+
+
+def test_each_commit_runs_one_by_one_in_order(box: Box) -> None:
+    """Three commits while it was down are three runs, each with its own commit."""
+    git(box, "init", "-q", "-b", "main")
+    commit(box, "src/a", "0\n")
+    box.spec("each", "objective: Each.\nbindings: {code: {commits: src/, each_commit: true, settle: 10ms}}\nrun: {command: [sh, -c, 'cat \"$WAKEFUL_CAUSES\" >> ledger; echo >> ledger']}\n")
+    box.start()
+    box.wait_at_rest("each", runs=1)
+    box.stop()
+    heads = [commit(box, "src/a", f"{number}\n") for number in (1, 2, 3)]
+    box.start()
+    box.wait_at_rest("each", runs=4)
+    news = [json.loads(line)["causes"][0]["new"] for line in box.lines("ledger")[1:]]
+    assert news == heads
+
+
+def test_every_second_beats_and_catches_up_once(box: Box) -> None:
+    """Slots run once each while it is up; a downtime gives one run, not one per missed slot."""
+    box.spec("beat", "objective: Beat.\nbindings: {tick: {every: 1s}}\nrun: {command: [sh, -c, 'echo x >> ledger']}\n")
+    box.start()
+    assert box.row("beat")["runs"] == 0
+    eventually(lambda: len(box.lines("ledger")) >= 2)
+    box.kill()
+    before = len(box.lines("ledger"))
+    subprocess.run(["sleep", "2.5"], check=True)
+    box.start()
+    eventually(lambda: len(box.lines("ledger")) > before)
+    slots = [r["payload"]["causes"][0]["new"] for r in box.log("beat") if r["kind"] == "run_started"]
+    assert slots == sorted(slots)
+    starts = [r["payload"]["versions"] for r in box.log("beat") if r["kind"] == "run_started"]
+    assert len({json.dumps(versions) for versions in starts}) >= len(starts) - 1
+
+
+def test_a_probe_is_looked_at_and_its_failure_is_not_a_change(box: Box) -> None:
+    """Its output is the version; a probe that fails holds the session with words."""
+    box.write("value", "1\n")
+    box.spec("watch", "objective: Probe.\nbindings: {value: {probe: [cat, value], check_every: 200ms}}\nrun: {command: [sh, -c, 'cat value >> ledger']}\n")
+    box.start()
+    box.wait_at_rest("watch", runs=1)
+    box.write("value", "2\n")
+    box.wait_at_rest("watch", runs=2)
+    (box.folder / "value").unlink()
+    eventually(lambda: "No such file" in box.ask("show", "watch"))
+    box.write("value", "2\n")
+    eventually(lambda: "No such file" not in box.ask("show", "watch"))
+    assert box.row("watch")["runs"] == 2
+
+
+def test_a_service_that_is_down_puts_the_session_to_sleep(box: Box) -> None:
+    """A condition, not a cause: what changed meanwhile runs when the service is back."""
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+    listener.listen()
+    box.write("in.txt", "1\n")
+    box.spec("need", f"objective: Need it.\nbindings: {{i: {{file: in.txt, settle: 10ms}}, db: {{service: 'tcp://127.0.0.1:{port}', check_every: 200ms}}}}\nrun: {{command: [sh, -c, 'cat in.txt >> ledger']}}\n")
+    box.start()
+    box.wait_at_rest("need", runs=1)
+    listener.close()
+    row = box.wait_for("need", state="sleeping")
+    assert "db" in row["reason"]
+    box.write("in.txt", "2\n")
+    eventually(lambda: box.row("need")["owed"] == ["i"])
+    with socket.create_server(("127.0.0.1", port)):
+        box.wait_at_rest("need", runs=2)
+    assert box.lines("ledger") == ["1", "2"]
+
+
+def test_a_rebase_under_way_holds_file_wakes(box: Box) -> None:
+    """`queued: git rebase` while the marker stands; the wake comes when it is gone."""
+    git(box, "init", "-q", "-b", "main")
+    commit(box, "in.txt", "1\n")
+    box.spec("read", "objective: Read.\nbindings: {i: {file: in.txt, settle: 10ms}}\nrun: {command: [sh, -c, 'cat in.txt >> ledger']}\n")
+    box.start()
+    box.wait_at_rest("read", runs=1)
+    (box.folder / ".git/rebase-merge").mkdir()
+    box.write("in.txt", "2\n")
+    box.wait_for("read", queued="git rebase")
+    (box.folder / ".git/rebase-merge").rmdir()
+    box.wait_at_rest("read", runs=2)
