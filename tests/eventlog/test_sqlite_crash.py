@@ -66,7 +66,7 @@ def kill_at_random(state_dir: Path, rounds: int, seed: int) -> None:
 
 
 def test_nothing_acknowledged_is_lost_to_kill_9(tmp_path: Path) -> None:
-    kill_at_random(tmp_path, rounds=40, seed=1)
+    kill_at_random(tmp_path, rounds=25, seed=1)
 
 
 @pytest.mark.long

@@ -103,6 +103,33 @@ def test_a_state_folder_open_to_others_is_closed_to_them(tmp_path: Path) -> None
     assert stat.S_IMODE((tmp_path / "state").stat().st_mode) == 0o700
 
 
+def test_a_state_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(StoreUnsafe, match=r"file/state cannot be used as state folder"):
+        open_log(tmp_path / "file" / "state")
+    (tmp_path / "log").write_text("in the way")
+    with pytest.raises(StoreFailed, match="cannot be opened for writing"):
+        open_log(tmp_path)
+    (tmp_path / "log").unlink()
+    open_log(tmp_path).close()
+
+
+def test_connections_of_readers_that_ended_are_closed(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    append(log, "a", "one")
+
+    def count() -> int:
+        return sum(os.path.exists(one) and os.readlink(one).endswith("events.db") for one in Path("/proc/self/fd").iterdir())
+
+    before = count()
+    for _ in range(20):
+        reader = threading.Thread(target=lambda: list(log.read("a")))
+        reader.start()
+        reader.join()
+    assert count() <= before + 1
+    log.close()
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="not root: A FOLDER OF ANOTHER USER WAS NOT TRIED")
 def test_the_folder_of_another_user_is_refused(tmp_path: Path) -> None:
     (tmp_path / "state" / "log").mkdir(parents=True)
@@ -164,8 +191,8 @@ async def test_after_a_failed_anchor_every_append_fails_and_the_owner_is_told_on
     assert all(isinstance(answer, StoreFailed) for answer in answers)
     with pytest.raises(StoreFailed, match="start the daemon again"):
         await log.append([Append("b", 0, (draft("late"),))], at=1)
-    assert len(told) == 1
     log.close()
+    assert len(told) == 1
 
 
 def open_mark(files: StoreFiles) -> Mark:

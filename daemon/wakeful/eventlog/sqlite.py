@@ -12,6 +12,7 @@ import concurrent.futures
 import os
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -65,9 +66,11 @@ def open_log(
     try:
         prepare_folder(files)
         return _open_locked(files, on_fatal, None if lock else held)
-    except BaseException:
+    except BaseException as error:
         if lock is None:
             held.release()
+        if isinstance(error, (OSError, apsw.Error)):
+            raise StoreFailed(f"{files.folder} cannot be opened for writing: {error}; look at its disk and permissions") from error
         raise
 
 
@@ -93,12 +96,14 @@ def accept_store(state_dir: Path) -> str | None:
     try:
         connection = connect_reader(files.database)
         wrong = _judge(files, connection)
-        mark = read_mark(connection)
-        connection.close()
         if wrong is not None:
+            mark = read_mark(connection)
             files.anchor.unlink(missing_ok=True)
             AnchorFile(files.anchor, mark).close()
+        connection.close()
         return wrong
+    except apsw.Error as error:
+        raise StoreDamaged(f"{files.database} cannot be read, so there is nothing to accept: {error}; use: wakeful restore BACKUP") from error
     finally:
         lock.release()
 
@@ -120,9 +125,13 @@ def _open_locked(files: StoreFiles, on_fatal: Callable[[StoreFailed], None], loc
     if wrong is not None:
         return SqliteLog(files, None, wrong, lock)
     connection = connect_writer(files.database)
-    migrate(connection, migrations, files.database)
-    anchor = AnchorFile(files.anchor, read_mark(connection))
-    return SqliteLog(files, Writer(connection, anchor, on_fatal), None, lock)
+    try:
+        migrate(connection, migrations, files.database)
+        anchor = AnchorFile(files.anchor, read_mark(connection))
+        return SqliteLog(files, Writer(connection, anchor, on_fatal), None, lock)
+    except BaseException:
+        connection.close()
+        raise
 
 
 def _refuse_empty_start(files: StoreFiles, version: int) -> None:
@@ -151,7 +160,8 @@ class SqliteLog:
         self._lock = lock
         self._is_closed = False
         self._own = threading.local()
-        self._readers: list[apsw.Connection] = []
+        # Weak: the connection of a thread that ended goes with it.
+        self._readers: weakref.WeakSet[apsw.Connection] = weakref.WeakSet()
 
     @property
     def read_only(self) -> str | None:
@@ -270,7 +280,7 @@ class SqliteLog:
         if self._is_closed:
             return
         self._is_closed = True
-        for connection in self._readers:
+        for connection in list(self._readers):
             connection.close()
         if self._writer is not None:
             self._writer.stop()
@@ -284,5 +294,5 @@ class SqliteLog:
         connection = getattr(self._own, "connection", None)
         if connection is None:
             connection = self._own.connection = connect_reader(self._files.database)
-            self._readers.append(connection)
+            self._readers.add(connection)
         return connection

@@ -10,7 +10,7 @@ import fcntl
 import os
 from pathlib import Path
 
-from wakeful.eventlog.contract import StateInUse
+from wakeful.eventlog.contract import StateInUse, StoreUnsafe
 
 
 class StateLock:
@@ -28,9 +28,11 @@ class StateLock:
 
 def lock_state(state_dir: Path, started_at: str = "") -> StateLock:
     """Take the folder for this process or raise StateInUse naming who has it. `started_at` is shown to the next who tries."""
-    state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path = state_dir / "lock"
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        file = os.open(state_dir / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise StoreUnsafe(f"{state_dir} cannot be used as state folder: {error}; make it writable or choose another with --state") from error
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:

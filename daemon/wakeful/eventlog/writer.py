@@ -217,8 +217,13 @@ class Writer:
 
     def _checkpoint(self) -> None:
         """Move the log into the main file as far as readers allow; what they hold back, the next one moves."""
-        self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-        self._wal_pages = 0
+        try:
+            self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        except (apsw.BusyError, apsw.FullError):
+            # Someone else's hand on the store, or no space for the main file to grow: the write-ahead log still holds everything.
+            return
+        finally:
+            self._wal_pages = 0  # counted again by the next commit, so a checkpoint that could not is tried again then
 
     def _note_wal_pages(self, _connection: apsw.Connection, _name: str, pages: int) -> int:
         self._wal_pages = pages
@@ -268,9 +273,12 @@ def _answer(calls: Sequence[Call], outcomes: Sequence[Outcome]) -> None:
         else:
             by_loop.setdefault(waiter.get_loop(), []).append((waiter, outcome))
     for loop, settled in by_loop.items():
-        # A closed loop has nobody waiting on it any more; what it appended is durable all the same.
-        if not loop.is_closed():
+        try:
             loop.call_soon_threadsafe(_settle, settled)
+        except RuntimeError:
+            # The loop was closed: nobody waits on it any more, and what it appended is durable all the same.
+            if not loop.is_closed():
+                raise
 
 
 def _settle(settled: Sequence[tuple[Waiter, Outcome]]) -> None:
