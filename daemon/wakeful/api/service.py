@@ -17,13 +17,15 @@ from wakeful.core.observation import Moment
 from wakeful.eventlog.contract import EventLog, Record
 
 
-@dataclass(frozen=True, slots=True)
-class Places:
+class Places(Protocol):
     """Where this daemon reads specs, keeps its state and listens."""
 
-    specs: Path
-    state: Path
-    socket: Path
+    @property
+    def specs(self) -> Path: ...
+    @property
+    def state(self) -> Path: ...
+    @property
+    def socket(self) -> Path: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,128 @@
+"""POST /call/{verb}: a JSON body becomes a call value, and the daemon's answer comes when it is on disk.
+
+A body names every field by its word in core/calls.py; `key` (or the header Idempotency-Key) makes it safe to repeat. What a body may not say, because
+the socket knows it better, is who calls: author, run and sender come from the connection.
+"""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from starlette.requests import Request
+from starlette.responses import Response
+
+from wakeful.api.answers import BodyTooLarge, Forbidden, answer_json, caller_of, service_of
+from wakeful.api.peers import Caller
+from wakeful.api.service import Service
+from wakeful.core import calls
+from wakeful.errors import CallerError
+
+LARGEST_BODY_BYTES = 1_000_000
+LONGEST_KEY = 200
+VERBS: dict[str, type[Struct]] = {
+    "activate": calls.Activate,
+    "resume": calls.Resume,
+    "suspend": calls.Suspend,
+    "sleep": calls.Sleep,
+    "interrupt": calls.Interrupt,
+    "cancel": calls.Cancel,
+    "terminate": calls.Terminate,
+    "open": calls.Open,
+    "rename": calls.Rename,
+    "send": calls.Send,
+    "note": calls.Note,
+    "remember": calls.Remember,
+    "forget": calls.Forget,
+}
+
+
+async def call(request: Request) -> Response:
+    service, caller = service_of(request), caller_of(request)
+    verb = request.path_params["verb"]
+    kind = VERBS.get(verb)
+    if kind is None:
+        raise CallerError(f"there is no call {verb!r}; the calls are {', '.join(VERBS)}")
+    body = decode_body(await read_body(request))
+    key = take_key(request, kind, body)
+    made = build_call(kind, speak_for(caller, kind, body))
+    words = await carry_out(service, made, caller, key)
+    return answer_json({"words": words, "name": made.new if isinstance(made, calls.Rename) else made.name})
+
+
+def take_key(request: Request, kind: type[Struct], body: dict[str, Any]) -> str | None:
+    """What makes the call safe to repeat: `key` of the body, or the header where `key` is a fact's."""
+    key = request.headers.get("idempotency-key")
+    if "key" not in kind.__struct_fields__:
+        key = body.pop("key", key)
+    if key is not None and not (isinstance(key, str) and 0 < len(key) <= LONGEST_KEY):
+        raise CallerError(f"a key that makes a call safe to repeat is text of 1 to {LONGEST_KEY} characters")
+    return key
+
+
+async def carry_out(service: Service, made: calls.Call, caller: Caller, key: str | None) -> str:
+    words = await service.call(made, author=caller.author, key=key, run=caller.run.run if caller.run is not None else None)
+    match made:
+        case calls.Rename(name=old, new=new):
+            # The session first: were the file moved before, the folder would show one session gone and another born.
+            service.rename_spec(old, new)
+            service.read_specs()
+        case calls.Open():
+            service.read_specs()
+    return words
+
+
+async def read_body(request: Request) -> bytes:
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > LARGEST_BODY_BYTES:
+            raise BodyTooLarge(f"a call has at most {LARGEST_BODY_BYTES} bytes; send a path instead of the content")
+    return bytes(body)
+
+
+def decode_body(body: bytes) -> dict[str, Any]:
+    try:
+        found = msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise CallerError(f"the body is not JSON ({error}); expected an object such as {{\"name\": \"payroll\"}}") from None
+    if not isinstance(found, dict):
+        raise CallerError(f"the body is a JSON {type(found).__name__}; expected an object such as {{\"name\": \"payroll\"}}")
+    return found
+
+
+def speak_for(caller: Caller, kind: type[Struct], body: dict[str, Any]) -> dict[str, Any]:
+    """A run speaks for its own session: it need not name it, and may name no other. `sender` is never taken from a body."""
+    if "sender" in body:
+        raise CallerError("'sender' is known from the connection; leave it out")
+    if caller.run is None:
+        return body
+    if kind is calls.Send:
+        return {**body, "sender": caller.run.name}
+    if body.get("name", caller.run.name) != caller.run.name:
+        raise Forbidden(f"a run of {caller.run.name} may not speak for {body['name']!r}; use send to reach another session")
+    return {**body, "name": caller.run.name}
+
+
+def build_call(kind: type[Struct], body: dict[str, Any]) -> Any:
+    known = kind.__struct_fields__
+    for field in body:
+        if field not in known:
+            near = difflib.get_close_matches(field, known, 1)
+            raise CallerError(f"unknown field {field!r}" + (f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(known)}"))
+    try:
+        made = msgspec.convert(body, kind)
+    except msgspec.ValidationError as error:
+        raise CallerError(f"the body does not fit: {error}") from None
+    if isinstance(made, calls.Rename):
+        check_name(made.new)
+    return made
+
+
+def check_name(name: str) -> None:
+    """A name becomes a path below sessions.d: it must stay there."""
+    parts = name.split("/")
+    if not name.isprintable() or any(part in ("", ".", "..") or part.startswith(".") for part in parts) or parts[0] == "agents":
+        raise CallerError(f"{name!r} cannot be a session's name; expected words such as payroll or hr/payroll")

@@ -1,0 +1,100 @@
+"""The routes that explain: why something is as it is, what a change would do, and whether the daemon is well."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from wakeful.api.answers import answer_json, service_of
+from wakeful.api.service import Service
+from wakeful.errors import CallerError
+from wakeful.views.reach import Reached, find_writers
+from wakeful.views.reasons import find_last_change, why_output, why_session
+from wakeful.views.times import show_time, show_time_or_none
+from wakeful.views.waves import plan_now, plan_paths
+
+# Enough runs to find the one that wrote what is there now; older ones would have written it long ago.
+RUN_RECORDS = 2000
+
+
+async def explain_why(request: Request) -> Response:
+    """`x` as it was typed, and `path`, the same made absolute by the caller: a name of a session wins."""
+    service = service_of(request)
+    x, path = request.query_params.get("x"), request.query_params.get("path")
+    session_id = service.core.state.ids.get(x) if x is not None else None
+    if session_id is not None:
+        return answer_json(why_session(service.core, service.core.state.get(session_id), service.moment()))
+    if path is None or not path.startswith("/"):
+        raise CallerError(f"no session is called {x!r}, and it is no absolute path either; `wakeful list` shows the sessions")
+    return answer_json(_why_path(service, os.path.normpath(path)))
+
+
+def _why_path(service: Service, path: str) -> dict[str, Any]:
+    outputs = [_why_output(service, path, writer) for writer in find_writers(service.core, path)]
+    inputs = [
+        {"session": one.session, "binding": one.binding, "words": one.words, "looked_at": show_time_or_none(one.looked_at)}
+        for one in service.explain_path(path)
+    ]
+    change = find_last_change(service.core, path)
+    words = [sentence for output in outputs for sentence in output["words"]]
+    words += [f"{one['session']}, {one['binding']}: {one['words']}" + _say_look(one["looked_at"]) for one in inputs]
+    if change is not None:
+        words.append(f"It was last found {change['change']} at {change['at']}.")
+    elif inputs and not outputs:
+        words.append("No change of it was found since the daemon started.")
+    if not words:
+        words.append(f"No binding of any session covers {path}, or nearly does; `wakeful show NAME` lists the bindings of one.")
+    return {"about": "path", "path": path, "outputs": outputs, "inputs": inputs, "last_change": change, "words": words}
+
+
+def _say_look(looked_at: str | None) -> str:
+    return f" (last looked at {looked_at})" if looked_at else " (not looked at yet)"
+
+
+def _why_output(service: Service, path: str, writer: Reached) -> dict[str, Any]:
+    records = service.log.read(
+        writer.session.id, kinds=("run_started", "run_finished"), limit=RUN_RECORDS, newest_first=True
+    )
+    return why_output(service.core, path, writer, records)
+
+
+async def explain_plan(request: Request) -> Response:
+    service = service_of(request)
+    paths = request.query_params.getlist("path")
+    relative = next((path for path in paths if not path.startswith("/")), None)
+    if relative is not None:
+        raise CallerError(f"{relative!r} is not an absolute path; the daemon does not know the caller's folder")
+    if not paths:
+        return answer_json(plan_now(service.core, service.moment()))
+    return answer_json(plan_paths(service.core, [os.path.normpath(path) for path in paths], service.moment()))
+
+
+async def explain_health(request: Request) -> Response:
+    """What only the daemon knows of its own health; the command line looks at the machine."""
+    service = service_of(request)
+    core = service.core
+    degraded = []
+    for session in core.state:
+        for bound in core.looked.bounds.get(session.id, ()):
+            look = core.looked.target(bound)
+            words = (look.degraded or look.problem) if look is not None else None
+            if words is not None:
+                degraded.append({"session": session.name, "binding": bound.name, "words": words})
+    return answer_json(
+        {
+            "version": service.version,
+            "pid": service.pid,
+            "started_at": show_time(service.started_at),
+            "specs": str(service.places.specs),
+            "state": str(service.places.state),
+            "read_only": service.log.read_only,
+            "sessions": len(core.state.sessions),
+            "running": len(core.state.running),
+            "targets": len(core.looked.targets),
+            "problems": service.problems(),
+            "degraded": degraded,
+        }
+    )

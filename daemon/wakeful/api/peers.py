@@ -1,0 +1,54 @@
+"""Who called: the kernel says which user, a token says which run.
+
+The peer's credentials are read from the socket when a connection is made and cannot be forged. A run speaks with its own
+token and for its own session alone; everybody else who gets through is the daemon's own user.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import pwd
+import socket
+import struct
+from dataclasses import dataclass
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from wakeful.api.service import RunIdentity
+
+_CREDENTIALS = struct.Struct("3i")
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """`run` is None for a person."""
+
+    author: str
+    run: RunIdentity | None = None
+
+
+class PeerProtocol(H11Protocol):
+    """HTTP/1.1 that tells the app, as `peer_uid` of the request's state, which user is at the other end."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.app_state = {**self.app_state, "peer_uid": read_peer_uid(transport.get_extra_info("socket"))}
+
+
+def read_peer_uid(connection: socket.socket) -> int:
+    if hasattr(socket, "SO_PEERCRED"):
+        _, uid, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+        return uid
+    # macOS and the BSDs: xucred of LOCAL_PEERCRED (level 0, option 1) is a version, then the uid.
+    return struct.unpack("Ii", connection.getsockopt(0, 1, 8))[1]
+
+
+def name_person(uid: int) -> str:
+    try:
+        return f"person:{pwd.getpwuid(uid).pw_name}"
+    except KeyError:
+        return f"person:{uid}"
+
+
+def name_run(run: RunIdentity) -> str:
+    return f"run:{run.name}#{run.run}"

@@ -1,0 +1,117 @@
+"""The control socket: bound for our user alone, served as HTTP/1.1 on the daemon's own loop.
+
+`wiring` enters a `ControlSocket` while it holds the lock of the state folder, so whoever finds a socket here that nobody
+answers may remove it. Uvicorn's protocol is used without its server: that would take over the signals and tick ten times a
+second, and a daemon at rest must cost nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import socket
+from pathlib import Path
+from types import TracebackType
+
+import uvicorn
+from uvicorn.server import ServerState
+
+from wakeful.api.app import build_app
+from wakeful.api.peers import PeerProtocol
+from wakeful.api.service import Service
+from wakeful.errors import OperatorError
+
+# sun_path holds 108 bytes with its final NUL.
+LONGEST_SOCKET_PATH = 107
+MOST_CONNECTIONS = 512
+# How long answers under way may take to finish when the daemon stops; a `follow` would otherwise hold it for ever.
+PARTING_SECONDS = 0.5
+
+
+class SocketRefused(OperatorError):
+    """We cannot listen there."""
+
+
+class ControlSocket:
+    """`async with ControlSocket(service, path):` listens inside, and leaves no file behind."""
+
+    def __init__(self, service: Service, path: Path | str) -> None:
+        self._path = os.fspath(path)
+        self._config = uvicorn.Config(build_app(service), lifespan="off", ws="none", log_config=None, limit_concurrency=MOST_CONNECTIONS)
+        self._state = ServerState()
+        self._server: asyncio.Server | None = None
+        self._inode = (0, 0)
+
+    async def __aenter__(self) -> ControlSocket:
+        self._config.load()
+        listener = bind_socket(self._path)
+        found = os.stat(self._path)
+        self._inode = (found.st_dev, found.st_ino)
+        self._server = await asyncio.get_running_loop().create_unix_server(self._greet, sock=listener, backlog=MOST_CONNECTIONS)
+        return self
+
+    def _greet(self) -> PeerProtocol:
+        return PeerProtocol(config=self._config, server_state=self._state, app_state={})
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        assert self._server is not None
+        self._unlink_own()
+        self._server.close()
+        for connection in list(self._state.connections):
+            connection.shutdown()
+        if self._state.tasks:
+            _, late = await asyncio.wait(self._state.tasks, timeout=PARTING_SECONDS)
+            for answer in late:
+                answer.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+        for connection in list(self._state.connections):
+            connection.transport.abort()
+
+    def _unlink_own(self) -> None:
+        """Somebody may have put another file in our place: that one is not ours to remove."""
+        try:
+            found = os.lstat(self._path)
+        except FileNotFoundError:
+            return
+        if (found.st_dev, found.st_ino) == self._inode:
+            os.unlink(self._path)
+
+
+def bind_socket(path: str) -> socket.socket:
+    """Bind, 0600 from its first moment. The caller holds the state lock: a socket that nobody answers is a dead daemon's."""
+    length = len(os.fsencode(path))
+    if length > LONGEST_SOCKET_PATH:
+        raise SocketRefused(f"{path}: {length} bytes; the path of a socket has at most {LONGEST_SOCKET_PATH}: choose a shorter one with --socket")
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    try:
+        os.makedirs(os.path.dirname(path) or ".", mode=0o700, exist_ok=True)
+        _remove_stale(path)
+        # Linux gives the file the mode of the unbound socket; elsewhere the chmod below closes the gap.
+        os.fchmod(listener.fileno(), 0o600)
+        listener.bind(path)
+        os.chmod(path, 0o600)
+    except OSError as error:
+        listener.close()
+        raise SocketRefused(f"cannot listen on {path}: {error.strerror}; choose another place with --socket") from error
+    except SocketRefused:
+        listener.close()
+        raise
+    return listener
+
+
+def _remove_stale(path: str) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as probe:
+        probe.settimeout(2.0)
+        try:
+            probe.connect(path)
+        except FileNotFoundError:
+            return
+        except ConnectionRefusedError:
+            os.unlink(path)
+            return
+        except OSError as error:
+            # Not a socket, or one too busy to answer: neither is ours to remove.
+            if error.errno != errno.EAGAIN and not isinstance(error, TimeoutError):
+                raise
+    raise SocketRefused(f"{path} is another daemon's socket, and it answers; stop that daemon or choose another place with --socket")

@@ -1,0 +1,58 @@
+"""Causes and runs as specs.md writes them: `{binding, kind, old, new, paths, delta, commits, at}`.
+
+Shared by `list`, `show`, `why` and the file a run finds at WAKEFUL_CAUSES.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from wakeful.core.events import Cause
+from wakeful.core.state import LastRun, OpenRun
+from wakeful.views.times import show_time, show_time_or_none
+
+
+def view_cause(cause: Cause) -> dict[str, Any]:
+    return {
+        "binding": cause.binding,
+        "kind": cause.kind,
+        "old": cause.old,
+        "new": cause.new,
+        "reason": cause.reason,
+        "paths": [{"path": path.path, "change": path.change} for path in cause.paths],
+        "delta": cause.delta,
+        "commits": list(cause.commits),
+        "at": show_time_or_none(cause.at),
+    }
+
+
+def view_causes(causes: tuple[Cause, ...]) -> list[dict[str, Any]]:
+    return [view_cause(cause) for cause in causes]
+
+
+def view_last_run(last: LastRun | None) -> dict[str, Any] | None:
+    """The last run that ended, to the letter of the outside contract; None before the first."""
+    if last is None:
+        return None
+    return {
+        "run": last.run,
+        "outcome": last.outcome,
+        "started_at": show_time(last.started_at),
+        "finished_at": show_time(last.finished_at),
+        "causes": view_causes(last.causes),
+    }
+
+
+def view_open_run(run: OpenRun | None) -> dict[str, Any] | None:
+    if run is None:
+        return None
+    return {
+        "run": run.run,
+        "run_id": run.run_id,
+        "attempt": run.attempt,
+        "started_at": show_time(run.started_at),
+        "resumed_from": run.resumed_from,
+        "mixed": run.mixed,
+        "stopping": None if run.stop is None else {"why": run.stop.why, "by": run.stop.by},
+        "causes": view_causes(run.causes),
+    }

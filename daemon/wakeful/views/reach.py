@@ -1,0 +1,77 @@
+"""Which bindings a path belongs to, by the same patterns and excludes that looking uses.
+
+`why` and `plan` ask here. A walk over all specs: a question a person asks now and then, never on the way of a wake.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from wakeful.core.machine import Core
+from wakeful.core.match import Excludes, Pattern, intersects
+from wakeful.core.spec import DEFAULT_EXCLUDES, FileBinding, SessionBinding, SessionSpec
+from wakeful.core.state import Session
+
+
+class Reached(NamedTuple):
+    session: Session
+    binding: FileBinding
+
+
+@functools.lru_cache(maxsize=65536)
+def resolve_pattern(text: str, root: str) -> Pattern:
+    return Pattern.parse(text).under(root)
+
+
+def bindings_of(core: Core) -> Iterator[tuple[Session, SessionSpec, FileBinding]]:
+    for session in core.state:
+        if session.spec is None or not session.is_declared or session.is_terminated:
+            continue
+        for binding in session.spec.files:
+            yield session, session.spec, binding
+        if session.spec.program is not None:
+            yield session, session.spec, FileBinding(name="program", pattern=session.spec.program)
+
+
+def find_writers(core: Core, path: str) -> list[Reached]:
+    return [
+        Reached(session, binding)
+        for session, spec, binding in bindings_of(core)
+        if binding.access != "read" and resolve_pattern(binding.pattern, spec.root).matches(path)
+    ]
+
+
+def find_woken(core: Core, path: str) -> list[Reached]:
+    """Waking bindings whose version a change of this path would move."""
+    return [
+        Reached(session, binding)
+        for session, spec, binding in bindings_of(core)
+        if binding.wake and _covers(spec, binding, path)
+    ]
+
+
+def _covers(spec: SessionSpec, binding: FileBinding, path: str) -> bool:
+    pattern = resolve_pattern(binding.pattern, spec.root)
+    if not pattern.matches(path):
+        return False
+    # A session's own writes are hidden from what it reads (rule 7).
+    hidden = () if binding.access == "write" else spec.written_patterns
+    excludes = Excludes.build(spec.root, DEFAULT_EXCLUDES, binding.exclude, hidden)
+    return excludes.covers(path, len(pattern.base) + 1) is None
+
+
+def wakes_reader(writer: SessionSpec, reader: SessionSpec) -> bool:
+    """Would new output of `writer` wake `reader`, by a file or by a `session` binding?"""
+    written = [resolve_pattern(pattern, writer.root) for pattern in writer.written_patterns]
+    for binding in reader.bindings:
+        if not binding.wake:
+            continue
+        if isinstance(binding, SessionBinding) and binding.session == writer.name:
+            return True
+        if isinstance(binding, FileBinding) and binding.access != "write":
+            pattern = resolve_pattern(binding.pattern, reader.root)
+            if any(intersects(pattern, one) for one in written):
+                return True
+    return False

@@ -1,0 +1,189 @@
+"""Why: sentences from the log and the core about a session, an output or an input.
+
+Each answer has `words` for people and the values they were made from for programs. Sentences never go beyond what is
+recorded or was looked at: where the log cannot tell, they say so. Nothing is escaped here: who prints, escapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from wakeful.core.events import Cause
+from wakeful.core.machine import Core
+from wakeful.core.observation import Moment
+from wakeful.core.state import Session
+from wakeful.core.target import FileTarget
+from wakeful.views.causes import view_causes
+from wakeful.views.listing import list_row
+from wakeful.views.reach import Reached, resolve_pattern
+from wakeful.views.records import Recorded, view_runs
+from wakeful.views.times import show_time, show_time_or_none
+
+PATHS_SHOWN = 5
+SHORT_VERSION = 12
+
+
+def why_session(core: Core, session: Session, moment: Moment) -> dict[str, Any]:
+    """Why it ran last, and why it does or does not run now."""
+    row = list_row(core, session, moment)
+    words = [_say_state(row), *_say_now(session, row), *_say_last_run(core, session)]
+    return {
+        "about": "session",
+        "name": session.name,
+        "state": row["state"],
+        "reason": row["reason"],
+        "queued": row["queued"],
+        "owed": row["owed"],
+        "last_run": row["last_run"],
+        "wake_causes": view_causes(session.wake.causes) if session.wake is not None else [],
+        "words": words,
+    }
+
+
+def _say_state(row: dict[str, Any]) -> str:
+    reason = f": {row['reason']}" if row["reason"] else ""
+    return f"{row['name']} is {row['state']}{reason}."
+
+
+def _say_now(session: Session, row: dict[str, Any]) -> list[str]:
+    if session.is_terminated:
+        return [f"It is closed for good; `wakeful open {session.name} --again` reopens it."]
+    if session.spec is None or session.spec.run is None:
+        return ["Its spec has no `run`: it is a container to talk in and never runs."]
+    if session.run is not None:
+        causes = describe_causes(session.run.causes)
+        follow_up = " Something newer came meanwhile: it runs once more." if session.wake is None and row["owed"] else ""
+        return [f"Run {session.run.run} is under way since {show_time(session.run.started_at)}, woken by {causes}.{follow_up}"]
+    if session.wake is not None:
+        return [f"It is owed a run, woken by {describe_causes(session.wake.causes)}.", f"It does not run yet: {row['queued']}."]
+    if row["queued"]:
+        return [f"It waits: {row['queued']}."]
+    if row["owed"]:
+        return [f"New: {', '.join(row['owed'])}; it waits until they have been quiet for a moment."]
+    parked = sorted(key for key in session.seen if key in session.good and session.seen[key] != session.good[key])
+    if parked:
+        return ["Nothing newer came since its last run, which did not succeed; `wakeful activate` tries again."]
+    return ["Nothing it waits for has changed since its last run saw it."]
+
+
+def _say_last_run(core: Core, session: Session) -> list[str]:
+    last = session.last_run
+    if last is None:
+        return ["It has not run yet."] if session.run is None else []
+    reason = f" ({last.reason})" if last.reason else ""
+    words = [
+        f"Run {last.run} {last.outcome}{reason} at {show_time(last.finished_at)}; "
+        f"it was woken by {describe_causes(last.causes)}."
+    ]
+    chain = name_chain(core, last.chain)
+    return words + ([f"The runs that led to it: {' -> '.join([*chain, session.name])}."] if chain else [])
+
+
+def name_chain(core: Core, chain: Iterable[str]) -> list[str]:
+    return [core.state.get(one).name if one in core.state.sessions else one for one in chain]
+
+
+def describe_causes(causes: tuple[Cause, ...]) -> str:
+    return "; ".join(describe_cause(cause) for cause in causes) or "nothing recorded"
+
+
+def describe_cause(cause: Cause) -> str:
+    match cause.kind:
+        case "first":
+            return "first sight"
+        case "activation":
+            return "an activation" + (f" ({cause.reason})" if cause.reason else "")
+    words = f"{cause.binding} ({cause.kind})"
+    if cause.reason:
+        words += f", {cause.reason}"
+    if cause.paths:
+        shown = ", ".join(f"{path.path} {path.change}" for path in cause.paths[:PATHS_SHOWN])
+        rest = len(cause.paths) - PATHS_SHOWN
+        words += f": {shown}" + (f" and {rest} more" if rest > 0 else "")
+    elif cause.old or cause.new:
+        words += f": {shorten(cause.old)} -> {shorten(cause.new)}"
+    if cause.commits:
+        words += f", by {cause.commits[-1]}"
+    return words
+
+
+def shorten(version: str | None) -> str:
+    """Digests are told apart by their beginning; slots and positions are short anyway."""
+    if version is None:
+        return "nothing"
+    return version if len(version) <= 24 else version[:SHORT_VERSION]
+
+
+def why_output(core: Core, path: str, writer: Reached, records_newest_first: Iterable[Recorded]) -> dict[str, Any]:
+    """Which run wrote this, and what woke that run."""
+    session, binding = writer
+    runs = view_runs(records_newest_first, most=1_000_000)
+    wrote = [run for run in runs if binding.name in run.get("written", {})]
+    now = _version_now(core, session, binding.name)
+    words = [f"{session.name} writes it, by its binding {binding.name} ({binding.pattern})."]
+    run = _find_author(wrote)
+    answer: dict[str, Any] = {"about": "output", "path": path, "session": session.name, "binding": binding.name, "version": now}
+    if run is None:
+        return {**answer, "run": None, "words": [*words, "No recorded run wrote it yet."]}
+    left = run["written"][binding.name]
+    causes = msgspec.convert([_drop_at(cause) for cause in run["causes"]], tuple[Cause, ...])
+    words.append(f"Run {run['run']} left it as {shorten(left)} at {run['finished_at']} ({run['outcome']}).")
+    words.append(f"That run was woken by {describe_causes(causes)}.")
+    if wrote[0] is not run:
+        words.append(f"Later runs, up to run {wrote[0]['run']}, left it unchanged.")
+    chain = name_chain(core, run["chain"])
+    if chain:
+        words.append(f"The runs that led to it: {' -> '.join([*chain, session.name])}.")
+    words += _say_versions(session, run["versions"])
+    words.append(f"It cost {run['usage'].get('wall_seconds', 0):.2f} s, {run['usage'].get('cpu_seconds', 0):.2f} s of CPU.")
+    if now is not None and now != left:
+        words.append(f"It was changed since by somebody else: it is {shorten(now)} now.")
+    return {**answer, "run": run, "chain": chain, "drift": now is not None and now != left, "words": words}
+
+
+def _drop_at(cause: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in cause.items() if key != "at"}
+
+
+def _find_author(wrote: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """The oldest of the newest runs that all left the same content; `written` holds one binding's version per name."""
+    author = None
+    for run in wrote:
+        if author is not None and run["written"] != author["written"]:
+            break
+        author = run
+    return author
+
+
+def _say_versions(session: Session, versions: dict[str, str]) -> list[str]:
+    spec = session.spec
+    if spec is None:
+        return []
+    named = [(binding.name, versions[binding.identity]) for binding in spec.bindings if binding.identity in versions]
+    return [f"It saw {', '.join(f'{name} {shorten(version)}' for name, version in named)}."] if named else []
+
+
+def _version_now(core: Core, session: Session, binding: str) -> str | None:
+    for bound in core.looked.bounds.get(session.id, ()):
+        if bound.name == binding:
+            look = core.looked.target(bound)
+            return look.version if look is not None else None
+    return None
+
+
+def find_last_change(core: Core, path: str) -> dict[str, Any] | None:
+    """The newest look that found this path changed, of all targets that cover it; None when none is remembered."""
+    newest = None
+    for look in core.looked.targets.values():
+        target = look.target
+        if not isinstance(target, FileTarget) or not resolve_pattern(target.pattern, target.root).matches(path):
+            continue
+        below = path[len(target.root.rstrip("/")) + 1 :]
+        for step in look.steps:
+            change = next((one.change for one in step.changes if one.path in (path, below)), None)
+            if change is not None and (newest is None or step.at > newest[0]):
+                newest = (step.at, change)
+    return None if newest is None else {"at": show_time_or_none(newest[0]), "change": newest[1]}

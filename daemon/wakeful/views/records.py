@@ -1,0 +1,91 @@
+"""Records of the log as lines: `{seq, at, kind, author, run, payload, hash}`, and runs put together from them.
+
+The log's own value is described here by the fields that are read, since views lean on the core alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+import msgspec
+
+from wakeful.views.times import show_time
+
+_ENCODER = msgspec.json.Encoder()
+_NOTHING = msgspec.Raw(b"null")
+
+
+class Recorded(Protocol):
+    """One record of the log. `payload` is JSON text, None when it was erased."""
+
+    @property
+    def seq(self) -> int: ...
+    @property
+    def at(self) -> int: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def author(self) -> str: ...
+    @property
+    def run(self) -> int | None: ...
+    @property
+    def payload(self) -> bytes | None: ...
+    @property
+    def hash(self) -> bytes: ...
+
+
+def view_record(record: Recorded) -> dict[str, Any]:
+    return {
+        "seq": record.seq,
+        "at": show_time(record.at),
+        "kind": record.kind,
+        "author": record.author,
+        "run": record.run,
+        # As recorded, byte for byte: decoding and encoding again could only change it.
+        "payload": msgspec.Raw(record.payload) if record.payload is not None else _NOTHING,
+        "hash": record.hash.hex(),
+    }
+
+
+def encode_line(record: Recorded, session: str | None = None) -> bytes:
+    """One line of `log`, or of `follow` when the session's name is given."""
+    view = view_record(record)
+    if session is not None:
+        view = {"session": session, **view}
+    return _ENCODER.encode(view) + b"\n"
+
+
+def view_runs(records_newest_first: Iterable[Recorded], most: int) -> list[dict[str, Any]]:
+    """The last runs, newest first, from records of `run_started` and `run_finished`."""
+    runs: dict[int, dict[str, Any]] = {}
+    for record in records_newest_first:
+        if record.run is None or record.payload is None:
+            continue
+        payload = msgspec.json.decode(record.payload)
+        if record.kind == "run_finished":
+            runs[record.run] = {
+                "run": record.run,
+                "outcome": payload["outcome"],
+                "reason": payload.get("reason"),
+                "exit_code": payload.get("exit_code"),
+                "finished_at": show_time(record.at),
+                "seconds": payload.get("usage", {}).get("wall_seconds"),
+                "written": payload.get("written", {}),
+                "usage": payload.get("usage", {}),
+                "output_bytes": payload.get("output", {}).get("total_bytes", 0),
+            }
+        elif record.kind == "run_started":
+            run = runs.setdefault(record.run, {"run": record.run, "outcome": None, "finished_at": None})
+            run["started_at"] = show_time(record.at)
+            run["attempt"] = payload["attempt"]
+            run["versions"] = payload["versions"]
+            run["chain"] = payload.get("chain", [])
+            run["causes"] = [_show_at(cause) for cause in payload["causes"]]
+    # A run whose start lies before the records at hand is not shown half.
+    whole = [run for run in runs.values() if "started_at" in run]
+    return sorted(whole, key=lambda run: -run["run"])[:most]
+
+
+def _show_at(cause: dict[str, Any]) -> dict[str, Any]:
+    return {**cause, "at": show_time(cause["at"]) if cause.get("at") else None}

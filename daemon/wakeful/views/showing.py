@@ -1,0 +1,194 @@
+"""Everything about one session: what `show` prints, now or folded up to an earlier seq.
+
+`show` needs the living core, since versions now, last looks and queues are not in the log. `show_past` needs only a session
+folded up to some seq: what was recorded, and nothing that was merely looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, assert_never
+
+from wakeful.core.events import Hold
+from wakeful.core.looked import Bound, TargetLook, bounds_of
+from wakeful.core.machine import Core
+from wakeful.core.observation import Moment
+from wakeful.core.owed import is_new, version_now
+from wakeful.core.spec import (
+    AnyBinding,
+    CommitsBinding,
+    CronBinding,
+    EveryBinding,
+    FileBinding,
+    MessageBinding,
+    ProbeBinding,
+    ServiceBinding,
+    SessionBinding,
+)
+from wakeful.core.state import Fact, Session
+from wakeful.views.causes import view_causes, view_last_run, view_open_run
+from wakeful.views.listing import list_row, name_state
+from wakeful.views.times import show_time, show_time_or_none
+
+
+def show(
+    core: Core,
+    session: Session,
+    moment: Moment,
+    *,
+    runs: list[dict[str, Any]],
+    problem: str | None,
+    describe: Callable[[str], str | None],
+) -> dict[str, Any]:
+    """`runs` are the last ones from the log, `problem` what is wrong with its file, `describe` how a target is watched."""
+    bounds = core.looked.bounds.get(session.id, ())
+    return {
+        **list_row(core, session, moment),
+        **_view_recorded(session),
+        "bindings": [_view_bound(core, session, bound, describe) for bound in bounds],
+        "upstream": sorted(core.graph.upstreams.get(session.name, {})),
+        "readers": sorted(core.graph.readers.get(session.name, ())),
+        "last_runs": runs,
+        "problem": problem,
+    }
+
+
+def show_past(session: Session) -> dict[str, Any]:
+    """The session as its log knew it at `session.seq`."""
+    words = _recorded_hold_words(session)
+    state = name_state(session, words)
+    spec = session.spec
+    bounds = bounds_of(spec)[0] if spec is not None else ()
+    return {
+        "name": session.name,
+        "id": session.id,
+        "state": state,
+        "reason": words if state == "sleeping" else None,
+        "agent": spec.agent if spec is not None else None,
+        "priority": spec.priority if spec is not None else None,
+        "runs": session.runs,
+        "last_run": view_last_run(session.last_run),
+        **_view_recorded(session),
+        "bindings": [_view_marks(session, bound) for bound in bounds],
+    }
+
+
+def _recorded_hold_words(session: Session) -> str | None:
+    if not session.is_declared:
+        return "undeclared: its file is gone from sessions.d"
+    if session.spec is not None and not session.spec.enabled:
+        return "disabled in its spec"
+    if session.hold is not None:
+        return session.hold.words
+    wake = session.wake
+    return f"backing off: attempt {wake.attempt + 1} follows" if wake is not None and wake.retry_at is not None else None
+
+
+def _view_recorded(session: Session) -> dict[str, Any]:
+    """What is in the log alone."""
+    spec, wake = session.spec, session.wake
+    return {
+        "seq": session.seq,
+        "opened_at": show_time(session.opened_at),
+        "last_active_at": show_time_or_none(session.last_active_at),
+        "objective": spec.objective if spec is not None else None,
+        "tags": list(spec.tags) if spec is not None else [],
+        "root": spec.root if spec is not None else None,
+        "hold": view_hold(session.hold),
+        "wake": None
+        if wake is None
+        else {
+            "wake": wake.wake,
+            "requested_at": show_time(wake.requested_at),
+            "attempt": wake.attempt,
+            "retry_at": show_time_or_none(wake.retry_at),
+            "causes": view_causes(wake.causes),
+        },
+        "run": view_open_run(session.run),
+        "successes": session.successes,
+        "mailbox": session.mailbox,
+        "facts": view_facts(session),
+        "handoff": session.handoff,
+    }
+
+
+def view_hold(hold: Hold | None) -> dict[str, Any] | None:
+    return None if hold is None else {"kind": hold.kind, "words": hold.words, "until": show_time_or_none(hold.until)}
+
+
+def view_facts(session: Session) -> list[dict[str, Any]]:
+    return [_view_fact(session.facts[key]) for key in sorted(session.facts)]
+
+
+def _view_fact(fact: Fact) -> dict[str, Any]:
+    return {"key": fact.key, "value": fact.value, "author": fact.author, "seq": fact.seq, "rationale": fact.rationale}
+
+
+def _view_marks(session: Session, bound: Bound) -> dict[str, Any]:
+    return {
+        "name": bound.name,
+        "kind": bound.kind,
+        "what": describe_binding(bound.binding),
+        "wake": bound.wake,
+        "access": bound.binding.access if isinstance(bound.binding, FileBinding) else "read",
+        "seen": session.seen.get(bound.key),
+        "good": session.good.get(bound.key),
+    }
+
+
+def _view_bound(core: Core, session: Session, bound: Bound, describe: Callable[[str], str | None]) -> dict[str, Any]:
+    look = core.looked.target(bound)
+    version = version_now(core.state, core.looked, session, bound)
+    clock = core.looked.clocks.get((session.id, bound.key))
+    return {
+        **_view_marks(session, bound),
+        "version": version,
+        "owed": bound.wake and is_new(core.state, core.looked, session, bound),
+        # What its last run left there is not there any more: shown, never a cause by itself (rule 7).
+        "drift": _has_drifted(session, bound, version),
+        "next_due": show_time_or_none(clock.next_due) if clock is not None else None,
+        **(_view_look(look, describe) if look is not None else {}),
+    }
+
+
+def _has_drifted(session: Session, bound: Bound, version: str | None) -> bool:
+    left = session.good.get(bound.key)
+    return bound.is_written and version is not None and left is not None and version != left
+
+
+def _view_look(look: TargetLook, describe: Callable[[str], str | None]) -> dict[str, Any]:
+    return {
+        "looked_at": show_time_or_none(look.looked_at),
+        "dirty": look.is_dirty,
+        "absent": look.is_absent,
+        "problem": look.problem,
+        "held": look.held,
+        "degraded": look.degraded,
+        "watched": describe(look.target.key),
+    }
+
+
+def describe_binding(binding: AnyBinding | None) -> str:
+    """What a binding is about, as its spec says it."""
+    match binding:
+        case None:
+            return ""
+        case FileBinding():
+            return binding.pattern
+        case CommitsBinding():
+            where = f" in {binding.repo}" if binding.repo else ""
+            return f"{binding.path} on {binding.branch or 'HEAD'}{where}"
+        case CronBinding():
+            return f"{binding.expression} {binding.timezone}"
+        case EveryBinding():
+            return f"every {binding.period_seconds:g}s"
+        case MessageBinding():
+            return "its mailbox"
+        case SessionBinding():
+            return binding.session
+        case ProbeBinding():
+            return " ".join(binding.argv)
+        case ServiceBinding():
+            return binding.url
+        case _:
+            assert_never(binding)

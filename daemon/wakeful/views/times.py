@@ -1,0 +1,33 @@
+"""Moments as people and programs read them: RFC 3339 in UTC, always with microseconds and a `Z`.
+
+Every time that leaves the daemon goes through here; inside it is an integer of microseconds.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from wakeful.errors import CallerError
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def show_time(microseconds: int) -> str:
+    moment = _EPOCH + timedelta(microseconds=microseconds)
+    return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def show_time_or_none(microseconds: int | None) -> str | None:
+    return show_time(microseconds) if microseconds else None
+
+
+def read_time(text: str) -> int:
+    """RFC 3339 text to microseconds; a time without a zone would mean another moment on every machine, so it is refused."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise CallerError(f"{text!r} is not a time; expected RFC 3339, such as 2026-01-31T06:00:00Z") from None
+    if moment.tzinfo is None:
+        raise CallerError(f"{text!r} has no time zone; write it as {text}Z, or with an offset such as +08:00")
+    return (moment - _EPOCH) // _MICROSECOND

@@ -1,0 +1,112 @@
+"""What would wake if these paths changed, in the order of the graph; and what is owed or queued now.
+
+The answer is an upper bound: a session whose output comes out unchanged stops the wave there (early cutoff, rule 33).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from wakeful.core.machine import Core
+from wakeful.core.observation import Moment
+from wakeful.core.owed import owed_names
+from wakeful.core.spec import DEFAULT_EXCLUDES
+from wakeful.core.state import Session
+from wakeful.core.verdict import find_hold_words, find_queue_words
+from wakeful.views.reach import find_woken, wakes_reader
+
+
+def plan_paths(core: Core, paths: list[str], moment: Moment) -> dict[str, Any]:
+    """The waves that a change of these paths would start: wave 1 reads them, wave n + 1 reads what wave n writes."""
+    causes: dict[str, list[dict[str, str]]] = {}
+    unmatched = []
+    for path in paths:
+        woken = find_woken(core, path)
+        if not woken:
+            unmatched.append(path)
+        for session, binding in woken:
+            causes.setdefault(session.name, []).append({"binding": binding.name, "path": path})
+    because = _spread(core, list(causes))
+    levels = _level(core, {*causes, *because})
+    waves: dict[int, list[dict[str, Any]]] = {}
+    for name in sorted(levels):
+        session = core.state.by_name(name)
+        entry = {
+            "session": name,
+            "causes": causes.get(name, []),
+            "upstream": sorted(because.get(name, ())),
+            "held": find_hold_words(core, session, moment),
+            "outputs": list(session.spec.written_patterns) if session.spec is not None else [],
+        }
+        waves.setdefault(levels[name], []).append(entry)
+    return {
+        "paths": paths,
+        "waves": [waves[level] for level in sorted(waves)],
+        "unmatched": unmatched,
+        "default_excludes": list(DEFAULT_EXCLUDES),
+    }
+
+
+def plan_now(core: Core, moment: Moment) -> dict[str, Any]:
+    """What runs, what is owed and what each wake waits for, in the order of the graph."""
+    active = {s.name: s for s in core.state if s.run is not None or s.wake is not None or s.id in core.looked.owed_since}
+    levels = _level(core, set(active))
+    ordered = sorted(active.values(), key=lambda session: (levels[session.name], _rank(core, session), session.name))
+    return {
+        "now": [
+            {
+                "session": session.name,
+                "run": session.run.run if session.run is not None else None,
+                "owed": owed_names(core.state, core.looked, session),
+                "queued": find_queue_words(core, session, moment),
+                "held": None if session.run is not None else find_hold_words(core, session, moment),
+                "wave": levels[session.name] + 1,
+            }
+            for session in ordered
+        ],
+        "slots": {"used": len(core.state.running), "of": core.settings.concurrency},
+        "default_excludes": list(DEFAULT_EXCLUDES),
+    }
+
+
+def _rank(core: Core, session: Session) -> float:
+    """The running first, then as the queue for slots is ordered."""
+    return float("-inf") if session.run is not None else core.ranks.get(session.id, 0.0)
+
+
+def _spread(core: Core, names: list[str]) -> dict[str, set[str]]:
+    """Readers that would follow, each with the upstreams it would follow."""
+    because: dict[str, set[str]] = {}
+    waiting, done = list(names), set()
+    while waiting:
+        name = waiting.pop()
+        if name in done:
+            continue
+        done.add(name)
+        writer = core.state.by_name(name).spec
+        for reader in core.graph.readers.get(name, ()):
+            session_id = core.state.ids.get(reader)
+            spec = core.state.get(session_id).spec if session_id is not None else None
+            if writer is not None and spec is not None and wakes_reader(writer, spec):
+                because.setdefault(reader, set()).add(name)
+                waiting.append(reader)
+    return because
+
+
+def _level(core: Core, names: set[str]) -> dict[str, int]:
+    """The longest way from a session without upstream among `names`; the graph has no cycle."""
+    levels: dict[str, int] = {}
+
+    # Explicit stack: a chain of 10,000 sessions is no reason to fail.
+    for start in names:
+        stack = [start]
+        while stack:
+            name = stack[-1]
+            above = [one for one in core.graph.upstreams.get(name, ()) if one in names]
+            unknown = [one for one in above if one not in levels]
+            if unknown:
+                stack.extend(unknown)
+                continue
+            levels[name] = 1 + max((levels[one] for one in above), default=-1)
+            stack.pop()
+    return levels
