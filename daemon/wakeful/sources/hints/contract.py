@@ -37,6 +37,10 @@ class Lost(Struct, frozen=True):
     why: str
 
 
+# Reasons of `arm` that mean there is nothing to watch, as opposed to something that cannot be watched.
+NOT_THERE = "not there"
+NOT_A_FOLDER = "not a folder"
+
 Dirt = Dirty | Gone | Lost
 # One call per batch of events, always on the loop, so that one batch becomes one observation (rule 10).
 Report = Callable[[tuple[Dirt, ...]], None]

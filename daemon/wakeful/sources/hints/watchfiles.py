@@ -1,0 +1,196 @@
+"""Hints by watchfiles: for systems without inotify, and wherever `hints: watchfiles` asks for it.
+
+watchfiles cannot add a folder to a running watch, so folders are watched in groups of doubling size, each with a notifier
+and a thread of its own: n folders cost n log n, and a handful of notifiers. It drops overflow silently and dies on a
+name that is not UTF-8 (measured with 1.3.0), so a very large batch and every error are reported as `Lost`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+import threading
+from collections.abc import Iterable
+
+from watchfiles import Change
+from watchfiles._rust_notify import RustNotify
+
+from wakeful.sources.hints.contract import NOT_A_FOLDER, NOT_THERE, Dirt, Dirty, Gone, Lost, Report
+
+# A batch is handed over when nothing was added for one step, so `step` is the latency; 1 ms a second at rest per group.
+_DEBOUNCE_MS = 100
+_STEP_MS = 20
+# How soon a group notices that it was closed.
+_TIMEOUT_MS = 500
+_FIRST_BACK_OFF_SECONDS = 0.1
+_LONGEST_BACK_OFF_SECONDS = 30.0
+# The kernel's queue holds 16,384 events, two or three to a file: a batch of this size may be what an overflow left over.
+_SUSPICIOUS_BATCH = 4096
+
+
+class WatchfilesHints:
+    """Implements `Hints`."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, report: Report, *, force_polling: bool = False) -> None:
+        self.degraded: str | None = "polling: chosen for watchfiles" if force_polling else None
+        self._loop = loop
+        self._report = report
+        self._force_polling = force_polling
+        self._lock = threading.Lock()
+        self._groups: list[_Group] = []
+        # (device, inode) of each armed folder, forgotten when it is reported gone: inode numbers are soon used again.
+        self._identities: dict[str, tuple[int, int]] = {}
+        self._is_closed = False
+
+    def arm(self, folders: Iterable[str]) -> dict[str, str]:
+        with self._lock:
+            problems, alive = _sort_out(folders)
+            # Another folder may stand at a known path: its notifier still watches the old one.
+            fresh = {folder for folder, identity in alive.items() if self._identities.get(folder) != identity}
+            for group in [group for group in self._groups if group.folders & fresh]:
+                fresh |= group.folders
+                self._end(group)
+            self._identities |= alive
+            return problems | self._begin(fresh)
+
+    def disarm(self, folders: Iterable[str]) -> None:
+        # Unwatching costs a new notifier for the rest of the group: the names are only no longer passed on, and the
+        # group shrinks when it is next merged.
+        with self._lock:
+            unwanted = set(folders)
+            for folder in unwanted:
+                self._identities.pop(folder, None)
+            for group in list(self._groups):
+                group.folders -= unwanted
+                if not group.folders:
+                    self._end(group)
+
+    def close(self) -> None:
+        with self._lock:
+            self._is_closed = True
+            groups, self._groups = self._groups, []
+        for group in groups:
+            group.stop.set()
+        for group in groups:
+            group.runner.join()
+
+    def _begin(self, folders: set[str]) -> dict[str, str]:
+        if not folders:
+            return {}
+        while self._groups and len(self._groups[-1].folders) < 2 * len(folders):
+            group = self._groups[-1]
+            folders |= group.folders
+            self._end(group)
+        try:
+            notifier = self._open(folders)
+        except Exception as problem:  # the extension raises bare exceptions of its own beside OSError
+            self._post((Lost(f"watchfiles: {problem}"),))
+            for folder in folders:
+                self._identities.pop(folder, None)
+            return dict.fromkeys(folders, f"watchfiles: {problem}")
+        group = _Group(folders)
+        group.runner = threading.Thread(target=self._follow, args=(group, notifier), name="hints", daemon=True)
+        self._groups.append(group)
+        group.runner.start()
+        return {}
+
+    def _end(self, group: _Group) -> None:
+        """Let a group go. What it had not yet handed over is covered: its folders count as dirty."""
+        group.stop.set()
+        self._groups.remove(group)
+        self._post(tuple(Dirty(folder, None) for folder in group.folders))
+
+    def _open(self, folders: set[str]) -> RustNotify:
+        return RustNotify(sorted(folders), False, self._force_polling, 2000, False, True)
+
+    def _follow(self, group: _Group, notifier: RustNotify) -> None:
+        """The group's own thread: wait for batches, and start again after every error."""
+        pause = _FIRST_BACK_OFF_SECONDS
+        while not group.stop.is_set():
+            try:
+                found = notifier.watch(_DEBOUNCE_MS, _STEP_MS, _TIMEOUT_MS, group.stop)
+                if isinstance(found, set):
+                    self._post(self._note_endings(_translate(found, group.folders)))
+                    pause = _FIRST_BACK_OFF_SECONDS
+            except Exception as problem:  # as in _begin; whatever it was, hints were lost
+                if group.stop.wait(pause):
+                    break
+                pause = min(pause * 2, _LONGEST_BACK_OFF_SECONDS)
+                notifier = self._reopen(group, notifier, problem)
+        notifier.close()
+
+    def _reopen(self, group: _Group, notifier: RustNotify, problem: Exception) -> RustNotify:
+        notifier.close()
+        _, alive = _sort_out(group.folders)
+        try:
+            notifier = self._open(set(alive))
+        except Exception as another:  # as in _begin; the closed notifier raises again and the pause doubles
+            problem = another
+        # Said after the new notifier watches: the look that follows then misses nothing.
+        self._post((Lost(f"watchfiles: {problem}"), *self._note_endings(tuple(Gone(folder) for folder in group.folders - alive.keys()))))
+        return notifier
+
+    def _note_endings(self, dirt: tuple[Dirt, ...]) -> tuple[Dirt, ...]:
+        for one in dirt:
+            if isinstance(one, Gone):
+                self._identities.pop(one.folder, None)
+        return dirt
+
+    def _post(self, dirt: tuple[Dirt, ...]) -> None:
+        if dirt and not self._is_closed:
+            self._loop.call_soon_threadsafe(self._hand_over, dirt)
+
+    def _hand_over(self, dirt: tuple[Dirt, ...]) -> None:
+        if not self._is_closed:
+            self._report(dirt)
+
+
+class _Group:
+    """Folders that share one notifier."""
+
+    __slots__ = ("folders", "runner", "stop")
+
+    def __init__(self, folders: set[str]) -> None:
+        self.folders = folders
+        self.stop = threading.Event()
+        self.runner: threading.Thread
+
+
+def _sort_out(folders: Iterable[str]) -> tuple[dict[str, str], dict[str, tuple[int, int]]]:
+    """Those that cannot be watched with the reason, and the rest: one bad path would refuse the whole group."""
+    problems: dict[str, str] = {}
+    alive: dict[str, tuple[int, int]] = {}
+    for folder in folders:
+        try:
+            folder.encode()
+            found = os.stat(folder)
+        except UnicodeEncodeError:
+            problems[folder] = "watchfiles cannot watch a name that is not UTF-8"
+            continue
+        except OSError as problem:
+            problems[folder] = NOT_THERE if isinstance(problem, FileNotFoundError) else str(problem.strerror)
+            continue
+        if not stat.S_ISDIR(found.st_mode):
+            problems[folder] = NOT_A_FOLDER
+        elif not os.access(folder, os.R_OK | os.X_OK):
+            problems[folder] = "permission denied"
+        else:
+            alive[folder] = (found.st_dev, found.st_ino)
+    return problems, alive
+
+
+def _translate(found: set[tuple[int, str]], folders: set[str]) -> tuple[Dirt, ...]:
+    names: dict[str, list[str]] = {}
+    endings: list[Dirt] = []
+    for change, path in found:
+        if path in folders and change == Change.deleted:
+            endings.append(Gone(path))
+        elif path in folders:
+            endings.append(Dirty(path, None))
+        folder, _, name = path.rpartition("/")
+        if folder in folders:
+            names.setdefault(folder, []).append(name)
+    if len(found) >= _SUSPICIOUS_BATCH:
+        endings.append(Lost(f"watchfiles: {len(found)} changes at once may hide an overflow"))
+    return (*(Dirty(folder, tuple(dict.fromkeys(inside))) for folder, inside in names.items()), *endings)
