@@ -349,6 +349,14 @@ class Excludes:
                 return f"{pattern.text} (written by the session itself)"
         return None
 
+    def prunes(self, folder: str, start: int = 1) -> bool:
+        """Whether nothing below this folder counts. A wildcard that hides the folder's name does not hide its files."""
+        if self._names is not None and self._names.search(folder, start - 1) is not None:
+            return True
+        if any(pattern.matches(folder) or _matches_above(pattern, folder) for pattern in self._patterns):
+            return True
+        return any(pattern.is_literal and pattern.matches(folder) for pattern in self._hidden)
+
     def _name_that_covers(self, below: str) -> str:
         names = below.split("/")
         return next(text for text in self._texts if any(_compile_name(text).fullmatch(name) for name in names))
