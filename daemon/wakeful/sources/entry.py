@@ -1,0 +1,282 @@
+"""One path as it was last seen: its stat key, its kind, the digest of its content; and how to see it.
+
+Called by looks, on the loop for small files and in a thread for all others. Never blocks on a FIFO or a device, never
+follows a loop of links, never takes an unreadable file for a deleted one (rule 5), and hashes what it holds open: the
+stat before and after come from the same descriptor as the bytes.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import stat
+import struct
+import time
+from collections.abc import Callable
+from typing import Final, Literal
+
+from wakeful.core.spec import Compare
+
+DIGEST_BYTES = 20
+# A file written within this time of being hashed could be written again within the same timestamp (racy-git): FAT ticks
+# every 2 s, older kernels every 4 ms.
+RACY_NANOSECONDS = 2_000_000_000
+_CHUNK_BYTES = 1 << 20
+# /proc and some FUSE files say size 0 and go on for ever.
+_UNSIZED_LIMIT_BYTES = 64 << 20
+_OPEN_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+
+_KEY = struct.Struct("<QQqqqI")
+_TIMES = struct.Struct("<qq")
+_TIMES_OFFSET = 24
+
+_KINDS = {stat.S_IFIFO: "p", stat.S_IFSOCK: "s", stat.S_IFCHR: "c", stat.S_IFBLK: "b"}
+
+
+class CannotSee(Exception):
+    """A path that is there, or may be, and cannot be looked at; the words name the path and the reason."""
+
+
+class TooLarge(Exception):
+    """The look costs more than the loop can spare: to be done again in a thread."""
+
+
+class Allowance:
+    """What a look on the loop may still spend: some 32 entries and 256 KB are well under 2 ms."""
+
+    __slots__ = ("bytes_left", "entries_left")
+
+    def __init__(self, entries: int = 32, size: int = 256 * 1024) -> None:
+        self.entries_left = entries
+        self.bytes_left = size
+
+    def spend(self, size: int = 0) -> None:
+        self.entries_left -= 1
+        self.bytes_left -= size
+        if self.entries_left < 0 or self.bytes_left < 0:
+            raise TooLarge
+
+
+class Demand:
+    """What a look wants of each entry: its content or only its stat, at what cost, and which links it may follow."""
+
+    __slots__ = ("allowance", "may_follow", "wants_content")
+
+    def __init__(
+        self, *, wants_content: bool, allowance: Allowance | None = None, may_follow: Callable[[str], bool] = lambda path: True
+    ) -> None:
+        self.wants_content = wants_content
+        self.allowance = allowance
+        self.may_follow = may_follow
+
+
+class Seen:
+    """Never changed but for `hashed_at`: whoever holds the same object has seen the same state of the path.
+
+    `kind` is f, x (executable), l (link), p, s, c or b. `digest` is empty until somebody needs the content.
+    `hashed_at` 0 means that the content moved while it was read.
+    """
+
+    __slots__ = ("digest", "hashed_at", "key", "kind")
+
+    def __init__(self, key: bytes, kind: str, digest: bytes, hashed_at: int) -> None:
+        self.key = key
+        self.kind = kind
+        self.digest = digest
+        self.hashed_at = hashed_at
+
+    @property
+    def is_unstable(self) -> bool:
+        return self.hashed_at == 0
+
+    @property
+    def is_racy(self) -> bool:
+        """Whether the content may have changed since without any trace in the key. Clean means older than the margin."""
+        return bool(self.digest) and any(
+            max(_TIMES.unpack_from(self.key, offset)) + RACY_NANOSECONDS >= self.hashed_at
+            for offset in range(_TIMES_OFFSET, len(self.key), _KEY.size)
+        )
+
+    def tag(self, compare: Compare) -> bytes:
+        """What counts of this path in a version: host and time free for `content` (rule 6)."""
+        match compare:
+            case "content":
+                return self.kind.encode() + self.digest
+            case "stat":
+                size_and_time = self.key[16:32]
+                return self.kind.encode() + size_and_time
+            case "names":
+                return b"n"
+
+    def describe(self, compare: Compare) -> str:
+        tag = self.tag(compare)
+        return f"{chr(tag[0])}:{tag[1:].hex()}" if len(tag) > 1 else chr(tag[0])
+
+
+Folder = Literal["folder"]
+FOLDER: Final = "folder"
+
+
+def pack_key(found: os.stat_result) -> bytes:
+    return _KEY.pack(
+        found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_mode & 0o170100
+    )
+
+
+def read_key(path: str) -> bytes | None:
+    """The stat key alone, as cheaply as possible: for the sweep. None when there is nothing."""
+    try:
+        found = os.lstat(path)
+        key = pack_key(found)
+        if not stat.S_ISLNK(found.st_mode):
+            return key
+        return key + _read_target_key(path)
+    except OSError as problem:
+        if _is_missing(problem):
+            return None
+        raise CannotSee(describe_problem(path, problem)) from None
+
+
+def read_entry(path: str, known: Seen | None, demand: Demand) -> Seen | Folder | None:
+    """What stands at `path` now: `known` itself if nothing moved, None if nothing is there."""
+    if demand.allowance is not None:
+        demand.allowance.spend()
+    try:
+        # A path may change its kind between the stat and the open: then look again.
+        for _ in range(3):
+            found = _read(path, known, demand)
+            if found is not None:
+                return found
+        raise CannotSee(f"{show(path)}: changes its kind while it is looked at")
+    except OSError as problem:
+        if _is_missing(problem):
+            return None
+        raise CannotSee(describe_problem(path, problem)) from None
+
+
+def _read(path: str, known: Seen | None, demand: Demand) -> Seen | Folder | None:
+    found = os.lstat(path)
+    if stat.S_ISREG(found.st_mode):
+        return _read_file(path, found, known, demand)
+    if stat.S_ISDIR(found.st_mode):
+        return FOLDER
+    if stat.S_ISLNK(found.st_mode):
+        return _read_link(path, found, known, demand)
+    # A FIFO, socket or device counts by its kind: opening it could wait for ever.
+    key = pack_key(found)
+    if known is not None and known.key == key:
+        return known
+    return Seen(key, _KINDS.get(stat.S_IFMT(found.st_mode), "?"), b"", time.time_ns())
+
+
+def _read_file(path: str, found: os.stat_result, known: Seen | None, demand: Demand) -> Seen | None:
+    key = pack_key(found)
+    if _is_still(known, key, demand.wants_content):
+        return known
+    if not demand.wants_content:
+        return Seen(key, _kind_of_file(found), b"", time.time_ns())
+    if demand.allowance is not None:
+        demand.allowance.spend(found.st_size)
+    hashed_at = time.time_ns()
+    read = _hash_open_file(path, os.O_NOFOLLOW)
+    if read is None:
+        return None
+    before, digest, is_still = read
+    return _renew(known, pack_key(before), _kind_of_file(before), digest, hashed_at if is_still else 0)
+
+
+def _read_link(path: str, found: os.stat_result, known: Seen | None, demand: Demand) -> Seen | None:
+    """The link's text and, when it leads to a regular file, that file's content; a dangling link is its text."""
+    key = pack_key(found) + _read_target_key(path)
+    if _is_still(known, key, demand.wants_content):
+        return known
+    digest = hashlib.blake2b(os.fsencode(os.readlink(path)), digest_size=DIGEST_BYTES)
+    hashed_at = time.time_ns()
+    target = _stat_target(path) if demand.may_follow(path) else None
+    if demand.wants_content and target is not None and stat.S_ISREG(target.st_mode):
+        if demand.allowance is not None:
+            demand.allowance.spend(target.st_size)
+        read = _hash_open_file(path, 0)
+        if read is None:
+            return None
+        before, content, is_still = read
+        digest.update(b"\0" + _kind_of_file(before).encode() + content)
+        hashed_at = hashed_at if is_still else 0
+    return _renew(known, key, "l", digest.digest() if demand.wants_content else b"", hashed_at)
+
+
+def _is_still(known: Seen | None, key: bytes, wants_content: bool) -> bool:
+    if known is None or known.key != key:
+        return False
+    return not wants_content or (bool(known.digest) and not known.is_racy)
+
+
+def _renew(known: Seen | None, key: bytes, kind: str, digest: bytes, hashed_at: int) -> Seen:
+    """The known object when only its hashing is newer: nothing was touched."""
+    if known is not None and known.key == key and known.digest == digest and hashed_at:
+        known.hashed_at = hashed_at
+        return known
+    return Seen(key, kind, digest, hashed_at)
+
+
+def _hash_open_file(path: str, flags: int) -> tuple[os.stat_result, bytes, bool] | None:
+    """The stat and digest of one open file, and whether it kept still; None when it is no regular file after all."""
+    try:
+        descriptor = os.open(path, _OPEN_FLAGS | flags)
+    except OSError as problem:
+        # O_NOFOLLOW on what has become a link; ENXIO on what has become a socket.
+        if problem.errno in (errno.ELOOP, errno.ENXIO) and flags:
+            return None
+        raise
+    try:
+        before = os.fstat(descriptor)
+        if not stat.S_ISREG(before.st_mode):
+            return None
+        digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
+        limit = max(4 * before.st_size, _UNSIZED_LIMIT_BYTES)
+        total = 0
+        while chunk := os.read(descriptor, _CHUNK_BYTES if total else min(before.st_size + 1, _CHUNK_BYTES)):
+            digest.update(chunk)
+            total += len(chunk)
+            if total > limit:
+                raise CannotSee(f"{show(path)}: does not end (more than {limit} bytes read, {before.st_size} announced)")
+        return before, digest.digest(), pack_key(os.fstat(descriptor)) == pack_key(before)
+    finally:
+        os.close(descriptor)
+
+
+def _stat_target(path: str) -> os.stat_result | None:
+    try:
+        return os.stat(path)
+    except OSError as problem:
+        if _is_missing(problem) or problem.errno == errno.ELOOP:
+            return None
+        raise
+
+
+def _read_target_key(path: str) -> bytes:
+    target = _stat_target(path)
+    # A folder's own times change with every file in it; behind a link it counts by being one.
+    return b"" if target is None or not stat.S_ISREG(target.st_mode) else pack_key(target)
+
+
+def _kind_of_file(found: os.stat_result) -> str:
+    return "x" if found.st_mode & stat.S_IXUSR else "f"
+
+
+def _is_missing(problem: OSError) -> bool:
+    return problem.errno in (errno.ENOENT, errno.ENOTDIR)
+
+
+def describe_problem(path: str, problem: OSError) -> str:
+    return f"{show(path)}: {os.strerror(problem.errno or 0)}"
+
+
+def show(path: str) -> str:
+    """A path as text that any encoder takes: bytes that are no UTF-8 become \\xff."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return os.fsencode(path).decode("utf-8", "backslashreplace")
+    return path

@@ -1,0 +1,401 @@
+"""One look at one target: which of its paths to visit, what they are now, what that makes of its version.
+
+Runs on the loop when it is cheap (an `Allowance` says so) and in a thread otherwise; it changes nothing that the loop
+reads, but hands over a `Finding` which the file source applies. Only dirty paths are visited; the whole target is, the
+first time, after lost hints and after its folder was replaced.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from wakeful.core.match import Excludes, Pattern
+from wakeful.core.observation import PathChange
+from wakeful.core.spec import DEFAULT_EXCLUDES
+from wakeful.core.target import FileTarget
+from wakeful.sources.entry import FOLDER, Allowance, CannotSee, Demand, Seen, read_entry, show
+from wakeful.sources.hints.contract import NOT_A_FOLDER, NOT_THERE
+from wakeful.sources.manifest import ABSENT, Manifest, Naming
+from wakeful.sources.mounts import Mounts
+from wakeful.sources.statcache import StatCache
+from wakeful.sources.walk import StateFolder, Walked, Walker
+
+# A root that comes and goes while its ancestors are armed is left to the next hint after this many turns.
+_ARMING_TURNS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """What to visit: single paths, whole folders, or everything the target means."""
+
+    paths: frozenset[str] = frozenset()
+    trees: frozenset[str] = frozenset()
+    is_whole: bool = False
+
+
+class Followed:
+    """One target and what is known of it. Ten thousand of these at rest: nothing is kept twice."""
+
+    __slots__ = (
+        "asked_again", "folders", "is_looking", "is_whole", "key", "looked_at", "manifest", "naming", "paths", "pattern",
+        "problem", "refused", "target", "trees", "version", "walker",
+    )  # fmt: skip
+
+    def __init__(self, target: FileTarget, state: StateFolder, excludes: Excludes) -> None:
+        relative = Pattern.parse(target.pattern)
+        self.target = target
+        self.key = target.key
+        self.pattern = relative.under(target.root)
+        self.naming = Naming(target.root, self.pattern.base, relative.is_absolute)
+        self.walker = Walker(self.pattern, excludes, len(self.pattern.base) + 1, state)
+        # None until the first look has ended.
+        self.manifest: Manifest | None = None
+        self.version: str | None = None
+        self.problem: str | None = None
+        self.looked_at: float | None = None
+        # Folders armed for this target -> their mtime when they were listed, -1 where they were only armed.
+        self.folders: dict[str, int] = {}
+        # Folders that could not be armed, each with the reason.
+        self.refused: dict[str, str] = {}
+        self.paths: set[str] | None = None
+        self.trees: set[str] | None = None
+        self.is_whole = True
+        self.is_looking = False
+        # The generation asked for while a look was under way.
+        self.asked_again: int | None = None
+
+    def mark(self, path: str) -> None:
+        if self.paths is None:
+            self.paths = set()
+        self.paths.add(path)
+
+    def mark_tree(self, folder: str) -> None:
+        base = self.pattern.base
+        if base == folder or base.startswith(f"{folder.rstrip('/')}/"):
+            self.is_whole = True
+        elif self.walker.enters(folder):
+            if self.trees is None:
+                self.trees = set()
+            self.trees.add(folder)
+        # What stood at this path before it became a folder, or stands there after it was one.
+        self.mark(folder)
+
+    def take_errand(self) -> Errand:
+        errand = Errand(frozenset(self.paths or ()), frozenset(self.trees or ()), self.is_whole)
+        self.paths, self.trees, self.is_whole = None, None, False
+        return errand
+
+    def put_back(self, errand: Errand) -> None:
+        for path in errand.paths:
+            self.mark(path)
+        if errand.trees:
+            self.trees = (self.trees or set()) | errand.trees
+        self.is_whole = self.is_whole or errand.is_whole
+
+    def explain(self, path: str) -> str:
+        """What this target makes of a path that its pattern matches."""
+        excluded = self.walker.excluded_by(path)
+        if excluded is not None:
+            return f"excluded by {excluded}"
+        if self.looked_at is None:
+            return "matches; not yet looked at"
+        at = datetime.fromtimestamp(self.looked_at, UTC).isoformat(timespec="seconds")
+        seen = self.manifest.members.get(path) if self.manifest is not None else None
+        found = seen.describe(self.target.compare) if seen is not None else "nothing there"
+        return f"matches; last looked at {at}: {self.problem or found}"
+
+    @property
+    def wants_content(self) -> bool:
+        return self.target.compare == "content"
+
+    @property
+    def degraded(self) -> str | None:
+        return f"polling: {next(iter(self.refused.values()))}" if self.refused else None
+
+
+def build_excludes(target: FileTarget) -> Excludes:
+    return Excludes.build(target.root, DEFAULT_EXCLUDES, target.exclude, target.hidden)
+
+
+@dataclass(slots=True)
+class Finding:
+    """What a look found, ready to be applied on the loop."""
+
+    errand: Errand
+    manifest: Manifest
+    version: str | None
+    previous: str | None
+    changes: tuple[PathChange, ...]
+    survey: Survey
+    # Other targets that mean a path found changed, and which (rule 10).
+    others: dict[str, list[str]]
+    # Paths hashed so soon after their last change that another change could hide: to be read once more.
+    racy: list[str]
+
+
+@dataclass(slots=True)
+class Survey:
+    """The raw side of a look: what stands where."""
+
+    found: dict[str, Seen | None] = field(default_factory=dict)
+    folders: dict[str, int] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    # Link -> the file it leads to, whose folder is armed as well.
+    links: dict[str, str] = field(default_factory=dict)
+    is_absent: bool = False
+    # The folders below these were found anew: what is no longer among `folders` is no longer there.
+    renewed: tuple[str, ...] = ()
+
+    @property
+    def unstable(self) -> list[str]:
+        return [path for path, seen in self.found.items() if seen is not None and seen.is_unstable]
+
+
+Find = Callable[[str], Iterable[Followed]]
+
+
+class Looker:
+    """What all looks share: the cache, the watcher, the state folder. Holds no state of its own; used from any thread."""
+
+    def __init__(
+        self, cache: StatCache, arm: Callable[[Iterable[str]], dict[str, str]], state: StateFolder, mounts: Mounts, find: Find
+    ) -> None:
+        self.cache = cache
+        self._arm = arm
+        self.state = state
+        self._mounts = mounts
+        self._find = find
+
+    def look(self, followed: Followed, errand: Errand, allowance: Allowance | None = None) -> Finding:
+        """Raises TooLarge when the allowance is spent; nothing has changed then but watches."""
+        survey = self.survey(followed, errand, wants_content=followed.wants_content, allowance=allowance)
+        manifest, previous = self._begin(followed, is_shared=allowance is None)
+        others: dict[str, list[str]] = {}
+        racy: list[str] = []
+        if survey.problems:
+            self._keep(followed, survey, others, racy)
+            return Finding(errand, manifest, None, None, (), survey, others, racy)
+        changes = tuple(
+            change for path, seen in survey.found.items() if (change := _put(manifest, path, seen)) is not None
+        )
+        self._keep(followed, survey, others, racy)
+        version = ABSENT if survey.is_absent and not manifest.members else manifest.version
+        # Without a version to start from, a list of changes would be a guess (delta: unknown).
+        return Finding(errand, manifest, version, previous, changes if previous else (), survey, others, racy)
+
+    def survey(
+        self, followed: Followed, errand: Errand, *, wants_content: bool, allowance: Allowance | None = None
+    ) -> Survey:
+        visit = _Visit(self, followed, Demand(wants_content=wants_content, allowance=allowance, may_follow=self._may_follow))
+        visit.run(errand)
+        return visit.survey
+
+    def _may_follow(self, path: str) -> bool:
+        return not self.state.holds(os.path.realpath(path))
+
+    def arm(self, folders: Iterable[str]) -> dict[str, str]:
+        """Arm what can be trusted to tell; the rest comes back with words. What is not there is no reason to poll."""
+        refused: dict[str, str] = {}
+        local: list[str] = []
+        for folder in folders:
+            kind = self._mounts.remote_kind(folder)
+            if kind is None:
+                local.append(folder)
+            else:
+                refused[folder] = f"{kind} file system"
+        return refused | self._arm(local)
+
+    def _begin(self, followed: Followed, is_shared: bool) -> tuple[Manifest, str | None]:
+        """The manifest to start from and its version: the last look's, or what an earlier daemon left of it."""
+        if followed.manifest is not None:
+            return followed.manifest.copy() if is_shared else followed.manifest, followed.version
+        empty = Manifest(followed.naming, followed.target.compare)
+        last = self.cache.version(followed.key)
+        if last is None or last == ABSENT:
+            return empty, last
+        means = followed.walker.means
+        kept = ((path, seen) for path, seen in self.cache.kept_below(followed.pattern) if means(path))
+        manifest = Manifest.of(followed.naming, followed.target.compare, kept)
+        return (manifest, last) if manifest.version == last else (empty, None)
+
+    def _keep(self, followed: Followed, survey: Survey, others: dict[str, list[str]], racy: list[str]) -> None:
+        """Put what was seen into the one cache, and say who else means a path that was found changed (rule 10)."""
+        is_first = followed.manifest is None
+        for path, seen in survey.found.items():
+            # With a problem on the way, what was not found may only not have been reached.
+            if seen is None and survey.problems:
+                continue
+            known = self.cache.seen.get(path)
+            if seen is not None and seen.is_racy and not seen.is_unstable:
+                racy.append(path)
+            if known is seen:
+                continue
+            self.cache.put(path, seen)
+            # At the first look everything is new to the cache, and to everybody else.
+            if not _is_change(known, seen) or (is_first and known is None):
+                continue
+            for other in self._find(path):
+                if other is not followed and other.manifest is not None and other.walker.means(path):
+                    others.setdefault(other.key, []).append(path)
+
+
+class _Visit:
+    """The walk through one errand."""
+
+    __slots__ = ("_demand", "_followed", "_looker", "survey")
+
+    def __init__(self, looker: Looker, followed: Followed, demand: Demand) -> None:
+        self._looker = looker
+        self._followed = followed
+        self._demand = demand
+        self.survey = Survey()
+
+    def run(self, errand: Errand) -> None:
+        pattern = self._followed.pattern
+        if errand.is_whole or (pattern.is_literal and not self._see_literal(errand)):
+            self._see_everything()
+            return
+        if pattern.is_literal and not errand.trees and errand.paths == {pattern.base}:
+            return
+        trees = set(errand.trees)
+        for path in errand.paths:
+            if self._followed.walker.means(path) and self._see(path) == FOLDER and self._followed.walker.enters(path):
+                trees.add(path)
+        for tree in trees:
+            self._see_tree(tree)
+        self.survey.renewed = tuple(trees)
+
+    def _see_literal(self, errand: Errand) -> bool:
+        """The most frequent look of all: one file, still there. False asks for the whole visit."""
+        base = self._followed.pattern.base
+        if base not in errand.paths:
+            return True
+        return self._see(base) not in (None, FOLDER)
+
+    def _see_everything(self) -> None:
+        followed = self._followed
+        base = followed.pattern.base
+        if self._looker.state.holds(os.path.realpath(base)):
+            self.survey.problems.append(f"{show(base)}: lies in the state folder of wakeful, which is never read")
+            return
+        self.survey.found = dict.fromkeys(followed.manifest.members if followed.manifest is not None else (), None)
+        self.survey.renewed = ("/",)
+        self._arm_ancestors()
+        standing = self._see(base) if followed.pattern.is_literal else FOLDER if os.path.isdir(base) else None
+        if standing == FOLDER:
+            self._walk(base)
+        elif standing is None:
+            self._find_nothing()
+
+    def _find_nothing(self) -> None:
+        """Nothing at the literal part: absent, or empty, or (rule 5) not to be told."""
+        root = self._followed.target.root
+        base = self._followed.pattern.base
+        is_inside = base == root or base.startswith(f"{root.rstrip('/')}/")
+        if is_inside and not os.path.isdir(root):
+            self.survey.problems.append(f"root {show(root)} is not there")
+        elif not is_inside and not self._followed.pattern.is_literal:
+            self.survey.problems.append(f"folder {show(base)} is not there")
+        self.survey.is_absent = self._followed.pattern.is_literal
+
+    def _see_tree(self, tree: str) -> None:
+        manifest = self._followed.manifest
+        if manifest is not None:
+            inside = f"{tree.rstrip('/')}/"
+            gone = (path for path in manifest.members if path.startswith(inside))
+            self.survey.found |= dict.fromkeys((path for path in gone if path not in self.survey.found), None)
+        if os.path.isdir(tree) and not os.path.islink(tree):
+            self._walk(tree)
+
+    def _walk(self, top: str) -> None:
+        walked: Walked = self._followed.walker.walk(top, self._arm, self._demand.allowance)
+        self.survey.folders |= walked.folders
+        self.survey.problems += walked.problems
+        for path in walked.files:
+            self._see(path)
+
+    def _see(self, path: str) -> Seen | str | None:
+        known = self._looker.cache.seen.get(path)
+        try:
+            seen = read_entry(path, known, self._demand)
+            if isinstance(seen, Seen) and seen.kind == "l":
+                seen = self._see_behind(path, seen)
+        except CannotSee as problem:
+            self.survey.problems.append(str(problem))
+            self.survey.found.pop(path, None)
+            return known
+        self.survey.found[path] = seen if isinstance(seen, Seen) else None
+        return seen
+
+    def _see_behind(self, path: str, seen: Seen) -> Seen | str | None:
+        """A link's file may change without the link: arm its folder, then read again what was read unarmed."""
+        real = os.path.realpath(path)
+        if self._looker.state.holds(real):
+            return seen
+        self.survey.links[path] = real
+        folder = os.path.dirname(real)
+        if folder in self._followed.folders or folder in self.survey.folders:
+            self.survey.folders.setdefault(folder, -1)
+            return seen
+        self._arm([folder])
+        return read_entry(path, seen, self._demand)
+
+    def _arm(self, folders: Iterable[str]) -> None:
+        wanted = list(folders)
+        refused = self._looker.arm(wanted)
+        for folder in wanted:
+            reason = refused.get(folder)
+            if reason in (NOT_THERE, NOT_A_FOLDER):
+                continue
+            self.survey.folders.setdefault(folder, -1)
+            if reason is not None:
+                self.survey.refused[folder] = reason
+
+    def _arm_ancestors(self) -> None:
+        """Every folder from root down to where the target begins: each may be replaced, or be missing and come back."""
+        pattern, root = self._followed.pattern, self._followed.target.root
+        chain = list(_chain(root, os.path.dirname(pattern.base) if pattern.is_literal else pattern.base))
+        for _ in range(_ARMING_TURNS):
+            # From the top: a folder that is missing now will be reported by the one above it.
+            self._arm(chain)
+            if chain[0] in self.survey.folders or chain[0] == "/":
+                return
+            parent = os.path.dirname(chain[0])
+            while parent != "/" and not os.path.isdir(parent):
+                parent = os.path.dirname(parent)
+            self._arm([parent])
+            if not os.path.isdir(chain[0]):
+                return
+
+
+def _chain(root: str, folder: str) -> Iterator[str]:
+    if os.path.islink(root):
+        # A root that is a link (`current -> releases/7`) is replaced in the folder it lies in.
+        yield os.path.dirname(root)
+    if folder != root and not folder.startswith(f"{root.rstrip('/')}/"):
+        yield os.path.dirname(folder)
+        yield folder
+        return
+    yield root
+    position = len(root.rstrip("/"))
+    while (position := folder.find("/", position + 1)) > 0:
+        yield folder[:position]
+    if folder != root:
+        yield folder
+
+
+def _put(manifest: Manifest, path: str, seen: Seen | None) -> PathChange | None:
+    if seen is None and path not in manifest.members:
+        return None
+    return manifest.put(path, seen)
+
+
+def _is_change(known: Seen | None, seen: Seen | None) -> bool:
+    if known is None or seen is None:
+        return True
+    # A content read for the first time is news to nobody who only compared the stat.
+    return known.key != seen.key or (bool(known.digest) and bool(seen.digest) and known.digest != seen.digest)

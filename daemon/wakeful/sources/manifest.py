@@ -1,0 +1,107 @@
+"""The paths one target matched, and their combined version: one changed path costs one addition, not a rehash of all.
+
+A version is the sum, modulo 2^512, of a 64-byte digest per path (its relative name, kind and content), finished with the
+count. Sums do not care for order and can be subtracted from, which is rule 6. Finding other contents with the same sum
+takes some 2^45 chosen files; whoever may choose a session's inputs has simpler ways to mislead it, so the sum guards
+against accident, for which it is far more than enough.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable
+
+from wakeful.core.observation import PathChange
+from wakeful.core.spec import Compare
+from wakeful.sources.entry import Seen, show
+
+ABSENT = "absent"
+_MODULUS = 1 << 512
+_STAMP_MODULUS = 1 << 64
+
+
+class Naming:
+    """Turns absolute paths into the names a version is made of: relative to root, so that a project can be moved."""
+
+    __slots__ = ("_cut", "_lead")
+
+    def __init__(self, root: str, base: str, is_absolute: bool) -> None:
+        if base == root or base.startswith(f"{root.rstrip('/')}/"):
+            self._lead, self._cut = "", len(root.rstrip("/")) + 1
+        elif is_absolute:
+            self._lead, self._cut = "", 0
+        else:
+            self._lead, self._cut = os.path.relpath(base, root), len(base)
+
+    def name(self, path: str) -> str:
+        return self._lead + path[self._cut :]
+
+
+class Manifest:
+    """Path -> what was seen there, with the sums kept up to date."""
+
+    __slots__ = ("_compare", "_naming", "_stamp", "_sum", "members")
+
+    def __init__(self, naming: Naming, compare: Compare) -> None:
+        self._naming = naming
+        self._compare: Compare = compare
+        self._sum = 0
+        self._stamp = 0
+        self.members: dict[str, Seen] = {}
+
+    @classmethod
+    def of(cls, naming: Naming, compare: Compare, members: Iterable[tuple[str, Seen]]) -> Manifest:
+        manifest = cls(naming, compare)
+        for path, seen in members:
+            manifest.put(path, seen)
+        return manifest
+
+    def copy(self) -> Manifest:
+        twin = Manifest(self._naming, self._compare)
+        twin._sum, twin._stamp, twin.members = self._sum, self._stamp, self.members.copy()
+        return twin
+
+    def put(self, path: str, seen: Seen | None) -> PathChange | None:
+        """Let `seen` stand at this path (None: nothing); the change, if it counts."""
+        before = self.members.get(path)
+        if before is seen:
+            return None
+        name = self._naming.name(path)
+        before_tag = before.tag(self._compare) if before is not None else None
+        tag = seen.tag(self._compare) if seen is not None else None
+        if before is not None:
+            self._stamp = (self._stamp - _stamp(name, before.key)) % _STAMP_MODULUS
+        if seen is not None:
+            self._stamp = (self._stamp + _stamp(name, seen.key)) % _STAMP_MODULUS
+            self.members[path] = seen
+        else:
+            del self.members[path]
+        if before_tag == tag:
+            return None
+        self._sum = (self._sum - _element(name, before_tag) + _element(name, tag)) % _MODULUS
+        return PathChange(
+            show(name),
+            before.describe(self._compare) if before is not None else None,
+            seen.describe(self._compare) if seen is not None else None,
+        )
+
+    @property
+    def version(self) -> str:
+        whole = self._sum.to_bytes(64, "big") + len(self.members).to_bytes(8, "big")
+        return hashlib.blake2b(whole, digest_size=20).hexdigest()
+
+    @property
+    def stamp(self) -> str:
+        """Moves when any stat key moved, even if the contents are equal again (rule 17)."""
+        return f"{self._stamp:x}.{len(self.members)}"
+
+
+def _element(name: str, tag: bytes | None) -> int:
+    if tag is None:
+        return 0
+    return int.from_bytes(hashlib.blake2b(os.fsencode(name) + b"\0" + tag, digest_size=64).digest(), "big")
+
+
+def _stamp(name: str, key: bytes) -> int:
+    return int.from_bytes(hashlib.blake2b(os.fsencode(name) + b"\0" + key, digest_size=8).digest(), "big")

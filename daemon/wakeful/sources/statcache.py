@@ -1,0 +1,185 @@
+"""What was last seen at every path, for the whole daemon (rule 10), and kept over restarts so that nothing is read twice.
+
+A cache: it lives in a database file of its own, is written in batches by a thread, and is thrown away when it cannot be
+read. Beside the paths it keeps the last version per target: if the kept paths still add up to it, an edit made while the
+daemon was down has a known delta. Owned by the file source; nothing here is ever the truth.
+"""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import os
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+
+import apsw
+
+from wakeful.core.match import Pattern
+from wakeful.sources.entry import Seen
+
+_FILE = "cache.db"
+# Another number throws old caches away.
+_FORMAT = 1
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS path (
+  path      BLOB PRIMARY KEY,
+  key       BLOB NOT NULL,
+  kind      TEXT NOT NULL,
+  digest    BLOB NOT NULL,
+  hashed_at INTEGER NOT NULL
+);
+CREATE TABLE IF NOT EXISTS target (
+  key     TEXT PRIMARY KEY,
+  version TEXT NOT NULL
+);
+"""
+
+
+class StatCache:
+    """`seen` is read from any thread and changed by `put` alone; `take_batch` and `write` carry changes to the disk."""
+
+    def __init__(self, state_dir: str | os.PathLike[str] | None) -> None:
+        """Read what an earlier daemon left; None keeps everything in memory."""
+        self.seen: dict[str, Seen] = {}
+        self._versions: dict[str, str] = {}
+        self._changed_paths: set[str] = set()
+        self._changed_targets: set[str] = set()
+        self._path = Path(state_dir, _FILE) if state_dir is not None else None
+        self._database: apsw.Connection | None = None
+        # Looks in threads note what they saw while the loop takes a batch.
+        self._lock = threading.Lock()
+        # What was on disk at the start, sorted, for finding a target's paths; dropped when all have been looked at.
+        self._kept: list[str] = []
+        if self._path is not None:
+            self._open(self._path)
+
+    @property
+    def has_changes(self) -> bool:
+        return bool(self._changed_paths or self._changed_targets)
+
+    def put(self, path: str, seen: Seen | None) -> None:
+        with self._lock:
+            if seen is None:
+                self.seen.pop(path, None)
+            else:
+                self.seen[path] = seen
+            if self._database is not None:
+                self._changed_paths.add(path)
+
+    def put_version(self, target: str, version: str | None) -> None:
+        if self._versions.get(target) == version:
+            return
+        with self._lock:
+            if version is None:
+                self._versions.pop(target, None)
+            else:
+                self._versions[target] = version
+            if self._database is not None:
+                self._changed_targets.add(target)
+
+    def version(self, target: str) -> str | None:
+        """What this target's last look of an earlier daemon found."""
+        return self._versions.get(target)
+
+    def kept_below(self, pattern: Pattern) -> Iterable[tuple[str, Seen]]:
+        """The paths kept on disk at or below the literal part of a pattern; whoever asks filters them."""
+        base = pattern.base
+        if pattern.is_literal and base in self.seen:
+            yield base, self.seen[base]
+        start = f"{base.rstrip('/')}/"
+        for index in range(bisect.bisect_left(self._kept, start), len(self._kept)):
+            path = self._kept[index]
+            if not path.startswith(start):
+                return
+            if (seen := self.seen.get(path)) is not None:
+                yield path, seen
+
+    def take_batch(self) -> Batch:
+        """What changed since the last batch, as rows; written by `write`, in any one thread."""
+        with self._lock:
+            paths = {path: self.seen.get(path) for path in self._changed_paths}
+            targets = {key: self._versions.get(key) for key in self._changed_targets}
+            self._changed_paths, self._changed_targets = set(), set()
+        return Batch(paths, targets)
+
+    def write(self, batch: Batch) -> None:
+        """One transaction: the versions and the paths they were made of are kept together or not at all."""
+        if self._database is None:
+            return
+        try:
+            with self._database:
+                self._database.executemany("DELETE FROM path WHERE path = ?", batch.removed_paths())
+                self._database.executemany("INSERT OR REPLACE INTO path VALUES (?, ?, ?, ?, ?)", batch.path_rows())
+                self._database.executemany("DELETE FROM target WHERE key = ?", batch.removed_targets())
+                self._database.executemany("INSERT OR REPLACE INTO target VALUES (?, ?)", batch.target_rows())
+        except apsw.Error:
+            # A full or broken disk costs the cache and nothing else: the next start hashes again.
+            self._discard()
+
+    def close(self) -> None:
+        if self._database is not None:
+            self._database.close()
+            self._database = None
+
+    def _open(self, path: Path) -> None:
+        try:
+            self._read(path)
+        except apsw.Error:
+            self._discard()
+            self.seen, self._versions, self._kept = {}, {}, []
+            try:
+                self._read(path)
+            except apsw.Error:
+                # Not even an empty one can be made here: go on without.
+                self._discard()
+
+    def _read(self, path: Path) -> None:
+        self._database = database = apsw.Connection(str(path))
+        # Losing the cache to a power cut costs one hashing; waiting for the disk would cost more every day.
+        database.execute("PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF")
+        if database.pragma("user_version") not in (0, _FORMAT):
+            database.execute("DROP TABLE IF EXISTS path; DROP TABLE IF EXISTS target")
+        database.execute(_SCHEMA)
+        database.pragma("user_version", _FORMAT)
+        for raw, key, kind, digest, hashed_at in database.execute("SELECT path, key, kind, digest, hashed_at FROM path"):
+            self.seen[os.fsdecode(raw)] = Seen(key, kind, digest, hashed_at)
+        self._versions.update(database.execute("SELECT key, version FROM target"))
+        self._kept = sorted(self.seen)
+
+    def _discard(self) -> None:
+        """Throw the file away; what is in memory stays true, since every use compares it with a fresh stat."""
+        try:
+            self.close()
+        except apsw.Error:
+            self._database = None
+        if self._path is None:
+            return
+        for suffix in ("", "-wal", "-shm", "-journal"):
+            with contextlib.suppress(OSError):
+                Path(f"{self._path}{suffix}").unlink(missing_ok=True)
+
+
+class Batch:
+    """What is to be written, taken at one moment."""
+
+    __slots__ = ("_paths", "_targets")
+
+    def __init__(self, paths: dict[str, Seen | None], targets: dict[str, str | None]) -> None:
+        self._paths = paths
+        self._targets = targets
+
+    def path_rows(self) -> Iterable[tuple[bytes, bytes, str, bytes, int]]:
+        for path, seen in self._paths.items():
+            if seen is not None:
+                yield os.fsencode(path), seen.key, seen.kind, seen.digest, seen.hashed_at
+
+    def removed_paths(self) -> Iterable[tuple[bytes]]:
+        return ((os.fsencode(path),) for path, seen in self._paths.items() if seen is None)
+
+    def target_rows(self) -> Iterable[tuple[str, str]]:
+        return ((key, version) for key, version in self._targets.items() if version is not None)
+
+    def removed_targets(self) -> Iterable[tuple[str]]:
+        return ((key,) for key, version in self._targets.items() if version is None)

@@ -1,0 +1,117 @@
+"""A pruned walk: every file below a folder that a target means, with each folder armed before it is read.
+
+Level by level, so that a watcher is asked once per level and not once per folder. Called by looks, mostly in a thread.
+Never enters an excluded folder, a linked folder or the state folder, and never takes a folder it cannot read for an
+empty one (rule 5).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterable
+
+from wakeful.core.match import Excludes, Pattern
+from wakeful.sources.entry import Allowance, describe_problem
+
+Arm = Callable[[Iterable[str]], None]
+
+
+class StateFolder:
+    """The daemon's own folder, which is never watched, walked or read: known by its path and by its device and inode,
+    since a pattern may reach it under another name."""
+
+    __slots__ = ("_identity", "_paths", "inode")
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        text = os.path.abspath(path)
+        self._paths = tuple({text, os.path.realpath(text)})
+        try:
+            found = os.stat(text)
+        except FileNotFoundError:
+            self._identity, self.inode = None, -1
+        else:
+            self._identity, self.inode = (found.st_dev, found.st_ino), found.st_ino
+
+    def holds(self, path: str) -> bool:
+        """Whether this path is the state folder or lies in it, by its text."""
+        return any(path == own or path.startswith(f"{own}/") for own in self._paths)
+
+    def is_folder(self, path: str, inode: int) -> bool:
+        """Whether this folder, found with this inode, is the state folder under any name."""
+        if self.holds(path):
+            return True
+        if inode != self.inode:
+            return False
+        try:
+            found = os.stat(path)
+        except OSError:
+            return False
+        return (found.st_dev, found.st_ino) == self._identity
+
+
+class Walked:
+    """What a walk found. `folders` maps each one read to its mtime, by which the sweep notices a missed name."""
+
+    __slots__ = ("files", "folders", "problems")
+
+    def __init__(self) -> None:
+        self.files: list[str] = []
+        self.folders: dict[str, int] = {}
+        self.problems: list[str] = []
+
+
+class Walker:
+    """The rules of one target's walks."""
+
+    __slots__ = ("_excludes", "_pattern", "_start", "_state")
+
+    def __init__(self, pattern: Pattern, excludes: Excludes, start: int, state: StateFolder) -> None:
+        self._pattern = pattern
+        self._excludes = excludes
+        self._start = start
+        self._state = state
+
+    def means(self, path: str) -> bool:
+        return self._pattern.matches(path) and self._excludes.covers(path, self._start) is None
+
+    def excluded_by(self, path: str) -> str | None:
+        return self._excludes.covers(path, self._start)
+
+    def enters(self, folder: str) -> bool:
+        if folder == self._pattern.base:
+            return True
+        return self._pattern.enters(folder) and (
+            len(folder) < self._start or not self._excludes.prunes(folder, self._start)
+        )
+
+    def walk(self, top: str, arm: Arm, allowance: Allowance | None = None) -> Walked:
+        walked = Walked()
+        level = [top]
+        while level:
+            # Arm first, then look: what appears after the listing is then reported, what was there is listed.
+            arm(level)
+            below: list[str] = []
+            for folder in level:
+                try:
+                    self._list(folder, walked, below, allowance)
+                except OSError as problem:
+                    # Gone since it was listed: its parent was armed before, and has told.
+                    if problem.errno not in (errno.ENOENT, errno.ENOTDIR):
+                        walked.problems.append(describe_problem(folder, problem))
+            level = below
+        return walked
+
+    def _list(self, folder: str, walked: Walked, below: list[str], allowance: Allowance | None) -> None:
+        walked.folders[folder] = os.stat(folder).st_mtime_ns
+        lead = folder if folder.endswith("/") else f"{folder}/"
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if allowance is not None:
+                    allowance.spend()
+                path = lead + entry.name
+                if not entry.is_dir(follow_symlinks=False):
+                    if self.means(path):
+                        walked.files.append(path)
+                elif self.enters(path) and not self._state.is_folder(path, entry.inode()):
+                    below.append(path)
