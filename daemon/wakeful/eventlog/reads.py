@@ -20,7 +20,7 @@ PAGE_RECORDS = 1_000
 _NO_LIMIT = 2**63 - 1
 
 _COLUMNS = "e.seq, e.at, e.kind, e.author, e.run, e.parent, e.rationale, p.body, e.payload_hash, e.hash"
-_NEWEST = "newest AS MATERIALIZED (SELECT session, max(seq) AS seq FROM snapshot GROUP BY session)"
+_NEWEST = "(SELECT max(seq) FROM snapshot WHERE session = s.key)"
 _FROM = "FROM event e INDEXED BY event_by_seq LEFT JOIN payload p ON p.event = e.id"
 
 
@@ -105,20 +105,25 @@ def read_tails(connection: apsw.Connection) -> Iterator[tuple[str, Snapshot | No
     """Every session, its newest snapshot and the records after it: two ordered scans side by side, in one transaction
     of a connection that belongs to the caller of this alone."""
     connection.execute("BEGIN")
-    snapshots = connection.execute(f"WITH {_NEWEST} SELECT p.seq, p.state, p.state_hash FROM newest n JOIN snapshot p USING (session, seq) ORDER BY n.session")
+    snapshots = connection.execute(
+        f"SELECT s.key, n.seq, n.state, n.state_hash FROM session s JOIN snapshot n ON n.session = s.key AND n.seq = {_NEWEST} ORDER BY s.key"
+    )
+    # One seek per session, as the plan shows; joined with a grouped table of newest snapshots it took 4 s at 10,000 sessions.
     rows = connection.execute(
         f"""
-        WITH {_NEWEST}
-        SELECT s.key, s.id, n.seq, {_COLUMNS}
-        FROM session s LEFT JOIN newest n ON n.session = s.key
-        LEFT JOIN event e INDEXED BY event_by_seq ON e.session = s.key AND e.seq > coalesce(n.seq, 0)
+        SELECT s.key, s.id, {_COLUMNS} FROM session s
+        LEFT JOIN event e INDEXED BY event_by_seq ON e.session = s.key AND e.seq > coalesce({_NEWEST}, 0)
         LEFT JOIN payload p ON p.event = e.id
         ORDER BY s.key, e.seq
         """
     )
-    for _, tail in groupby(rows, key=itemgetter(0)):
+    newest = next(snapshots, None)
+    for key, tail in groupby(rows, key=itemgetter(0)):
+        snapshot = None
+        if newest is not None and newest[0] == key:
+            snapshot = Snapshot(*newest[1:])
+            newest = next(snapshots, None)
         first = next(tail)
-        session, has_snapshot = first[1], first[2] is not None
-        snapshot = Snapshot(*next(snapshots)) if has_snapshot else None
-        records = [Record(session, *row[3:]) for row in (first, *tail) if row[3] is not None]
-        yield session, snapshot, records
+        session = first[1]
+        # A session whose snapshot is its head has one row without a record.
+        yield session, snapshot, [Record(session, *row[2:]) for row in (first, *tail) if row[2] is not None]
