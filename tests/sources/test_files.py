@@ -1,0 +1,470 @@
+"""The file source over real inotify: every way a file can change is noticed, and nothing that is no change is.
+
+Each test compares with `truth`: what a source without memory and without hints finds at that moment.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sources.files_world import World, open_world
+from waiting import eventually_async
+from wakeful.core.target import FileTarget
+from wakeful.errors import CallerError
+from wakeful.sources.hints.choice import choose_hints
+
+pytestmark = pytest.mark.asyncio
+
+
+# -- how editors save: each turns "before" into "after" ---------------------------------------------------------------
+
+
+def write_in_place(path: Path) -> None:
+    path.write_text("after")
+
+
+def truncate_then_write(path: Path) -> None:
+    with path.open("w") as file:
+        file.flush()
+        file.write("af")
+        file.flush()
+        file.write("ter")
+
+
+def rename_over(path: Path) -> None:
+    beside = path.with_name("4913")
+    beside.write_text("after")
+    beside.rename(path)
+
+
+def rename_over_with_backup(path: Path) -> None:
+    path.rename(f"{path}~")
+    path.write_text("after")
+    Path(f"{path}~").unlink()
+
+
+def swap_file_beside(path: Path) -> None:
+    swap = path.with_name(f".{path.name}.swp")
+    swap.write_text("recovery")
+    path.write_text("after")
+    swap.unlink()
+
+
+def hard_link_swap(path: Path) -> None:
+    beside = path.with_name("new")
+    beside.write_text("after")
+    path.unlink()
+    os.link(beside, path)
+    beside.unlink()
+
+
+def delete_and_recreate(path: Path) -> None:
+    path.unlink()
+    path.write_text("after")
+
+
+def keep_mtime(path: Path) -> None:
+    found = path.stat()
+    path.write_text("after")
+    os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
+
+
+def keep_size_and_mtime(path: Path) -> None:
+    found = path.stat()
+    path.write_text("Before"[: found.st_size])
+    os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
+    assert (path.stat().st_size, path.stat().st_mtime_ns) == (found.st_size, found.st_mtime_ns)
+
+
+def set_mtime_in_the_future(path: Path) -> None:
+    path.write_text("after")
+    os.utime(path, (4e9, 4e9))
+
+
+def set_mtime_in_the_past(path: Path) -> None:
+    path.write_text("after")
+    os.utime(path, (1, 1))
+
+
+def replace_its_folder(path: Path) -> None:
+    beside = path.parent.with_name("beside")
+    shutil.copytree(path.parent, beside)
+    (beside / path.name).write_text("after")
+    path.parent.rename(path.parent.with_name("old"))
+    beside.rename(path.parent)
+
+
+SAVES = [
+    write_in_place, truncate_then_write, rename_over, rename_over_with_backup, swap_file_beside, hard_link_swap, delete_and_recreate,
+    keep_mtime, keep_size_and_mtime, set_mtime_in_the_future, set_mtime_in_the_past, replace_its_folder,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("save", SAVES)
+@pytest.mark.parametrize("pattern", ["data/file.txt", "data/*.txt", "**/*.txt"])
+async def test_every_way_to_save_is_one_change(tmp_path: Path, save: Callable[[Path], None], pattern: str) -> None:
+    """One new version, the right one, for a literal path and for a pattern."""
+    async with open_world(tmp_path) as world:
+        path = world.root / "data/file.txt"
+        path.parent.mkdir()
+        path.write_text("before")
+        # What a replaced folder leaves behind is a path of its own, and not what is asked about here.
+        exclude = ("old", "beside")
+        key = await world.follow(pattern, exclude=exclude)
+        before = world.version(key)
+        await world.hinted(lambda: save(path))
+        await world.noticed(key, pattern, exclude=exclude)
+        assert world.versions(key) == [before, await world.truth(pattern, exclude=exclude)]
+        assert [change.path for change in _all_changes(world, key)] == ["data/file.txt"]
+
+
+def _all_changes(world: World, key: str) -> list[object]:
+    return [change for result in world.results[key] for change in result.changes]
+
+
+@pytest.mark.parametrize("hints", ["inotify", "watchfiles"])
+async def test_both_watchers_notice_what_happens_in_a_tree(tmp_path: Path, hints: str) -> None:
+    """Whichever is chosen, what was noticed in the end is what is there."""
+    async with open_world(tmp_path, choose_hints(hints)) as world:
+        key = await world.follow("**/*.txt")
+        for number in range(5):
+            folder = world.root / f"a{number}/b/c"
+            folder.mkdir(parents=True)
+            (folder / "file.txt").write_text(str(number))
+        await world.noticed(key, "**/*.txt")
+        shutil.rmtree(world.root / "a1")
+        (world.root / "a2/b/c/file.txt").write_text("other")
+        (world.root / "a3").rename(world.root / "moved")
+        await world.noticed(key, "**/*.txt")
+        assert world.source.describe(key).files == 4
+
+
+async def test_touching_changes_the_stamp_and_not_the_version(tmp_path: Path) -> None:
+    """The content decides; that it was touched is still known (rule 17)."""
+    async with open_world(tmp_path) as world:
+        path = world.root / "file"
+        path.write_text("same")
+        key = await world.follow("file")
+        before = world.last(key)
+        await world.hinted(path.touch)
+        assert world.version(key) == before.version
+        assert world.last(key).stamp != before.stamp
+        assert world.last(key).changes == ()
+
+
+async def test_the_executable_bit_counts_and_other_bits_do_not(tmp_path: Path) -> None:
+    """A version is free of what a checkout on another machine would not reproduce (rule 6)."""
+    async with open_world(tmp_path) as world:
+        path = world.root / "script"
+        path.write_text("#!/bin/sh\n")
+        path.chmod(0o644)
+        key = await world.follow("script")
+        plain = world.version(key)
+        await world.hinted(lambda: path.chmod(0o600))
+        assert world.version(key) == plain
+        await world.hinted(lambda: path.chmod(0o744))
+        assert world.version(key) != plain
+        await world.hinted(lambda: path.chmod(0o644))
+        assert world.version(key) == plain
+
+
+async def test_a_version_is_free_of_host_and_place(tmp_path: Path) -> None:
+    """The same files under another root have the same version; the order they were made in does not matter."""
+    async with open_world(tmp_path) as world:
+        for root, names in (("one", "abc"), ("two", "cba")):
+            for name in names:
+                (world.root / root / "data").mkdir(parents=True, exist_ok=True)
+                (world.root / root / "data" / name).write_text(name)
+        keys = [await world.follow("data/*", root=world.root / root, key=root) for root in ("one", "two")]
+        assert world.version(keys[0]) == world.version(keys[1])
+        (world.root / "two/data/a").rename(world.root / "two/data/d")
+        assert await world.truth("data/*", root=world.root / "two") != world.version("one")
+
+
+async def test_changes_name_what_was_added_modified_and_removed(tmp_path: Path) -> None:
+    """Between two known versions, each path once."""
+    async with open_world(tmp_path) as world:
+        for name in ("kept", "modified", "removed"):
+            (world.root / name).write_text(name)
+        key = await world.follow("*")
+        first = world.version(key)
+        assert world.last(key).previous is None
+        (world.root / "modified").write_text("other")
+        (world.root / "removed").unlink()
+        (world.root / "added").touch()
+        await world.noticed(key, "*")
+        result = world.last(key)
+        assert {change.path: change.change for change in _all_changes(world, key)} == {
+            "modified": "modified", "removed": "removed", "added": "added",
+        }  # fmt: skip
+        assert world.results[key][1].previous == first
+        assert result.version != first
+
+
+async def test_a_return_to_the_old_content_is_a_return_to_the_old_version(tmp_path: Path) -> None:
+    """Sums are subtracted exactly: what was undone leaves no trace in the version."""
+    async with open_world(tmp_path) as world:
+        for number in range(20):
+            (world.root / f"{number}").write_text(str(number))
+        key = await world.follow("*")
+        first = world.version(key)
+        await world.hinted(lambda: (world.root / "7").write_text("other"))
+        assert world.version(key) != first
+        await world.hinted(lambda: (world.root / "7").write_text("7"))
+        assert world.version(key) == first
+
+
+async def test_one_batch_of_hints_is_one_observation(tmp_path: Path) -> None:
+    """Every target that means a path is named in the same report (rule 10)."""
+    async with open_world(tmp_path) as world:
+        path = world.root / "shared"
+        path.write_text("1")
+        keys = {await world.follow("shared"), await world.follow("*"), await world.follow("**")}
+        await world.hinted(lambda: path.write_text("2"))
+        assert set(world.hints[0]) == keys
+        assert len(world.hints) == 1
+
+
+async def test_a_change_found_by_one_look_dirties_all_others_that_mean_the_path(tmp_path: Path) -> None:
+    """In the same result, before any hint came (rule 10)."""
+    async with open_world(tmp_path, choose_hints("poll")) as world:
+        path = world.root / "shared"
+        path.write_text("1")
+        one, other = await world.follow("shared"), await world.follow("*")
+        excluding = await world.follow("**", exclude=("shared",))
+        path.write_text("2")
+        world.source._followed[one].mark(str(path))
+        world.look(one)
+        await world.settled()
+        assert world.last(one).also_dirty == (other,)
+        assert world.version(other) == await world.truth("*")
+        assert len(world.results[excluding]) == 1
+
+
+async def test_deep_folders_made_at_once_lose_nothing(tmp_path: Path) -> None:
+    """`mkdir -p` and a file in it, 300 times, faster than anybody can arm (watchfiles alone loses half of them)."""
+    async with open_world(tmp_path) as world:
+        key = await world.follow("**/file")
+        for number in range(300):
+            folder = world.root / f"{number}/x/y/z"
+            folder.mkdir(parents=True)
+            (folder / "file").write_text(str(number))
+        await world.noticed(key, "**/file")
+        assert world.source.describe(key).files == 300
+
+
+async def test_what_is_written_into_a_new_folder_is_heard_before_the_look(tmp_path: Path) -> None:
+    """A new folder is armed when it is reported, so that a long unpacking counts as not yet quiet."""
+    async with open_world(tmp_path) as world:
+        await world.follow("**")
+        (world.root / "new/deeper").mkdir(parents=True)
+        await eventually_async(lambda: world.hints)
+        count = len(world.hints)
+        (world.root / "new/deeper/file").touch()
+        await eventually_async(lambda: len(world.hints) > count)
+
+
+async def test_a_populated_folder_moved_in_is_seen_with_all_it_holds(tmp_path: Path) -> None:
+    """inotify reports one name; the files below are found, and later changes in them heard."""
+    async with open_world(tmp_path) as world:
+        outside = tmp_path / "outside"
+        (outside / "deep").mkdir(parents=True)
+        (outside / "deep/file.csv").write_text("1")
+        key = await world.follow("in/**/*.csv")
+        (world.root / "in").mkdir()
+        await world.hinted(lambda: outside.rename(world.root / "in/moved"))
+        await world.noticed(key, "in/**/*.csv")
+        assert world.source.describe(key).files == 1
+        await world.hinted(lambda: (world.root / "in/moved/deep/file.csv").write_text("2"))
+        await world.noticed(key, "in/**/*.csv")
+        (world.root / "in/moved").rename(tmp_path / "away")
+        await world.noticed(key, "in/**/*.csv")
+        assert world.source.describe(key).files == 0
+
+
+@pytest.mark.parametrize("pattern", ["data/file", "data/**", "**/file"])
+async def test_a_replaced_root_is_watched_again(tmp_path: Path, pattern: str) -> None:
+    """While it is missing nothing is known (rule 5); what stands there afterwards is seen and heard."""
+    async with open_world(tmp_path) as world:
+        (world.root / "data").mkdir()
+        (world.root / "data/file").write_text("1")
+        key = await world.follow(pattern)
+        world.root.rename(tmp_path / "gone")
+        await eventually_async(lambda: world.version(key) is None)
+        assert "is not there" in world.last(key).problem
+        (world.root / "data").mkdir(parents=True)
+        (world.root / "data/file").write_text("2")
+        await world.noticed(key, pattern)
+        await world.hinted(lambda: (world.root / "data/file").write_text("3"))
+        await world.noticed(key, pattern)
+        assert world.source.describe(key).problem is None
+
+
+async def test_a_replaced_folder_above_the_target_is_noticed(tmp_path: Path) -> None:
+    """Renaming `a` tells nothing to a watch on `a/b`: every folder from root down is armed."""
+    async with open_world(tmp_path) as world:
+        (world.root / "a/b").mkdir(parents=True)
+        (world.root / "a/b/file").write_text("1")
+        key = await world.follow("a/b/file")
+        shutil.copytree(world.root / "a", tmp_path / "other")
+        (tmp_path / "other/b/file").write_text("2")
+        (world.root / "a").rename(tmp_path / "away")
+        (tmp_path / "other").rename(world.root / "a")
+        await world.noticed(key, "a/b/file")
+        await world.hinted(lambda: (world.root / "a/b/file").write_text("3"))
+        await world.noticed(key, "a/b/file")
+
+
+async def test_a_literal_path_that_is_not_there_is_absent_and_awaited(tmp_path: Path) -> None:
+    """With a fixed version, also while its folders are missing; each of them may come in its own time."""
+    async with open_world(tmp_path) as world:
+        key = await world.follow("not/yet/there.csv")
+        assert (world.version(key), world.last(key).is_absent) == ("absent", True)
+        await world.hinted((world.root / "not").mkdir)
+        await world.hinted((world.root / "not/yet").mkdir)
+        assert world.version(key) == "absent"
+        await world.hinted(lambda: (world.root / "not/yet/there.csv").write_text("1"))
+        assert world.last(key).changes[0].change == "added"
+        assert not world.last(key).is_absent
+        await world.hinted(lambda: shutil.rmtree(world.root / "not"))
+        assert (world.version(key), world.last(key).is_absent) == ("absent", True)
+        assert world.last(key).changes[0].change == "removed"
+
+
+async def test_a_literal_path_may_turn_out_to_be_a_folder(tmp_path: Path) -> None:
+    """Then it means what is below it, and may become a file again."""
+    async with open_world(tmp_path) as world:
+        (world.root / "data").mkdir()
+        (world.root / "data/file").write_text("1")
+        key = await world.follow("data")
+        assert world.source.describe(key).files == 1
+        await world.hinted(lambda: (world.root / "data/file").write_text("2"))
+        await world.noticed(key, "data")
+        shutil.rmtree(world.root / "data")
+        (world.root / "data").write_text("now a file")
+        await world.noticed(key, "data")
+        assert world.source.describe(key).files == 1
+
+
+async def test_an_empty_folder_and_a_missing_one_hold_no_files(tmp_path: Path) -> None:
+    """A pattern that matches nothing has a version: nothing, which is not `absent` and not unknown."""
+    async with open_world(tmp_path) as world:
+        key = await world.follow("inbox/*")
+        empty = world.version(key)
+        (world.root / "inbox").mkdir()
+        assert await world.truth("inbox/*") == empty
+        assert empty is not None and not world.last(key).is_absent
+        await world.hinted(lambda: (world.root / "inbox/letter").write_text("hello"))
+        assert world.version(key) != empty
+
+
+async def test_excluded_paths_are_neither_seen_nor_hinted(tmp_path: Path) -> None:
+    """Default excludes, the binding's own, and what the session itself writes (rule 7)."""
+    async with open_world(tmp_path) as world:
+        key = await world.follow("**", exclude=("build", "docs/*.html"), hidden=("out/report.csv",))
+        before = world.version(key)
+        for name in (".git/HEAD", "node_modules/x/y.js", "a/file.swp", "build/x", "docs/a.html", "out/report.csv"):
+            (world.root / name).parent.mkdir(parents=True, exist_ok=True)
+            (world.root / name).write_text("noise")
+        (world.root / "last").touch()
+        await world.noticed(key, "**", exclude=("build", "docs/*.html"), hidden=("out/report.csv",))
+        assert [change.path for change in _all_changes(world, key)] == ["last"]
+        (world.root / "last").unlink()
+        await eventually_async(lambda: world.version(key) == before)
+        assert not any("/.git" in folder or "node_modules" in folder for folder in world.source._needed)
+
+
+async def test_a_default_exclude_written_out_is_meant(tmp_path: Path) -> None:
+    """Who binds `notes.tmp` by its name gets it."""
+    async with open_world(tmp_path) as world:
+        key = await world.follow("notes.tmp")
+        await world.hinted(lambda: (world.root / "notes.tmp").write_text("1"))
+        assert not world.last(key).is_absent
+
+
+async def test_comparing_by_stat_or_names_reads_no_content(tmp_path: Path) -> None:
+    """`stat` sees size and time, `names` only what there is."""
+    async with open_world(tmp_path) as world:
+        path = world.root / "huge"
+        path.write_text("1")
+        by_stat, by_name = await world.follow("*", compare="stat"), await world.follow("*", compare="names", key="names")
+        seen = world.source._cache.seen[str(path)]
+        assert seen.digest == b""
+        versions = world.version(by_stat), world.version(by_name)
+        await world.hinted(lambda: os.utime(path, (1, 1)))
+        assert world.version(by_stat) != versions[0]
+        assert world.version(by_name) == versions[1]
+        await world.hinted((world.root / "second").touch)
+        assert world.version(by_name) != versions[1]
+
+
+async def test_a_pattern_may_reach_outside_of_root(tmp_path: Path) -> None:
+    """Relative with `..`, or absolute; the names in its version do not depend on the place where it can be helped."""
+    async with open_world(tmp_path) as world:
+        shared = tmp_path / "shared"
+        shared.mkdir()
+        (shared / "a.csv").write_text("1")
+        relative, absolute = await world.follow("../shared/*.csv"), await world.follow(f"{shared}/*.csv")
+        await world.hinted(lambda: (shared / "a.csv").write_text("2"))
+        await world.noticed(relative, "../shared/*.csv")
+        await world.noticed(absolute, f"{shared}/*.csv")
+        assert world.last(relative).changes[0].path == "../shared/a.csv"
+        shutil.rmtree(shared)
+        await eventually_async(lambda: world.version(absolute) is None)
+        assert "is not there" in world.last(absolute).problem
+
+
+async def test_what_is_forgotten_is_no_longer_watched(tmp_path: Path) -> None:
+    """The last target of a folder takes its watch along, and a look asked for it reports nothing."""
+    async with open_world(tmp_path) as world:
+        (world.root / "a").mkdir()
+        (world.root / "b").mkdir()
+        one, other = await world.follow("a/*"), await world.follow("b/*")
+        world.source.forget([one])
+        assert str(world.root / "a") not in world.source._needed
+        count = len(world.results[one])
+        world.source.look(one, 99)
+        (world.root / "a/file").touch()
+        await world.hinted((world.root / "b/file").touch)
+        assert len(world.results[one]) == count
+        assert all(one not in batch for batch in world.hints)
+        world.source.forget([other, "never followed"])
+        assert not world.source._needed
+        with pytest.raises(CallerError, match="never followed"):
+            world.source.look_now("never followed")
+
+
+async def test_following_twice_and_again_after_forgetting_is_harmless(tmp_path: Path) -> None:
+    """The same key is the same target; a new life begins with a first look."""
+    async with open_world(tmp_path) as world:
+        (world.root / "file").write_text("1")
+        key = await world.follow("file")
+        world.source.follow([FileTarget(key=key, root=str(world.root), pattern="file")])
+        assert world.source._trie.find(str(world.root / "file")) == [world.source._followed[key]]
+        world.source.forget([key])
+        assert await world.follow("file", key=key) == key
+        await world.hinted(lambda: (world.root / "file").write_text("2"))
+        await world.noticed(key, "file")
+
+
+async def test_why_says_what_a_path_means_to_whom(tmp_path: Path) -> None:
+    """Matched, excluded, nearly matched, or none of anybody's business."""
+    async with open_world(tmp_path) as world:
+        (world.root / "data").mkdir()
+        path = world.root / "data/a.csv"
+        path.write_text("1")
+        means = await world.follow("data/*.csv")
+        excludes = await world.follow("data/**", exclude=("*.csv",))
+        misses = await world.follow("data/*.tsv")
+        verdicts = dict(world.source.explain(str(path)))
+        assert verdicts[means].startswith("matches; last looked at 20")
+        assert verdicts[excludes] == "excluded by *.csv"
+        assert verdicts[misses] == "nearly matches data/*.tsv: has the extension .tsv, not .csv"
+        assert world.source.explain(str(world.root / "elsewhere")) == []
+        assert "state folder" in world.source.explain(str(tmp_path / "state/log.db"))[0][1]
+        assert world.source.describe("stranger") is None

@@ -1,0 +1,314 @@
+"""One contract, every watcher: what is armed is reported, what is not is not, and no loss is silent.
+
+The suite runs unchanged over inotify and watchfiles; what only one of them can promise stands at the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from waiting import eventually_async
+from wakeful.errors import OperatorError
+from wakeful.sources.hints import choice
+from wakeful.sources.hints.choice import choose_hints
+from wakeful.sources.hints.contract import Dirt, Dirty, Gone, Hints, Lost
+from wakeful.sources.hints.inotify import InotifyHints
+from wakeful.sources.hints.poll import NoHints
+
+pytestmark = pytest.mark.asyncio
+
+
+class Heard:
+    """A watcher and everything it reported."""
+
+    def __init__(self, setting: str) -> None:
+        self.batches: list[tuple[Dirt, ...]] = []
+        self.hints: Hints = choose_hints(setting)(asyncio.get_running_loop(), self.batches.append)
+
+    @property
+    def dirt(self) -> list[Dirt]:
+        return [dirt for batch in self.batches for dirt in batch]
+
+    def is_dirty(self, path: Path) -> bool:
+        folder, name = str(path.parent), path.name
+        return any(
+            isinstance(dirt, Lost) or (isinstance(dirt, Dirty) and dirt.folder == folder and (dirt.names is None or name in dirt.names))
+            for dirt in self.dirt
+        )
+
+    async def hears(self, path: Path) -> None:
+        await eventually_async(lambda: self.is_dirty(path), what=f"{path} reported")
+
+
+@pytest_asyncio.fixture(params=["inotify", "watchfiles"])
+async def heard(request: pytest.FixtureRequest) -> AsyncIterator[Heard]:
+    heard = Heard(request.param)
+    yield heard
+    heard.hints.close()
+
+
+def write(path: Path) -> None:
+    path.write_text("x")
+
+
+def replace(path: Path) -> None:
+    beside = path.with_name(f".{path.name}.new")
+    beside.write_text("y")
+    beside.rename(path)
+
+
+def append(path: Path) -> None:
+    with path.open("a") as file:
+        file.write("z")
+
+
+def remove(path: Path) -> None:
+    path.unlink()
+
+
+def turn_executable(path: Path) -> None:
+    path.chmod(0o755)
+
+
+@pytest.mark.parametrize("change", [write, replace, append, remove, turn_executable])
+async def test_every_way_to_change_a_file_is_reported(heard: Heard, tmp_path: Path, change: Callable[[Path], None]) -> None:
+    """Written, replaced, appended to, removed or made executable: its name is reported under its folder."""
+    path = tmp_path / "file"
+    path.write_text("before")
+    assert heard.hints.arm([str(tmp_path)]) == {}
+    heard.batches.clear()
+    change(path)
+    await heard.hears(path)
+
+
+async def test_a_new_file_and_a_new_folder_are_reported(heard: Heard, tmp_path: Path) -> None:
+    """The folder itself, not what is in it: trees are the business of whoever arms."""
+    heard.hints.arm([str(tmp_path)])
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    await heard.hears(tmp_path / "folder")
+    await heard.hears(tmp_path / "file")
+
+
+async def test_only_armed_folders_are_reported(heard: Heard, tmp_path: Path) -> None:
+    """Neither a folder below an armed one, nor one that was disarmed again."""
+    for name in ("armed", "disarmed", "armed/below"):
+        (tmp_path / name).mkdir()
+    heard.hints.arm([str(tmp_path / "armed"), str(tmp_path / "disarmed")])
+    heard.hints.disarm([str(tmp_path / "disarmed"), str(tmp_path / "never armed")])
+    heard.batches.clear()
+    (tmp_path / "disarmed/file").touch()
+    (tmp_path / "armed/below/file").touch()
+    (tmp_path / "armed/last").touch()
+    await heard.hears(tmp_path / "armed/last")
+    assert not heard.is_dirty(tmp_path / "disarmed/file")
+    assert not heard.is_dirty(tmp_path / "armed/below/file")
+
+
+async def test_a_folder_armed_later_is_watched_as_well(heard: Heard, tmp_path: Path) -> None:
+    """And those armed before go on being watched."""
+    folders = [tmp_path / f"folder{number}" for number in range(6)]
+    for folder in folders:
+        folder.mkdir()
+        assert heard.hints.arm([str(folder)]) == {}
+    heard.batches.clear()
+    for folder in folders:
+        (folder / "file").touch()
+    for folder in folders:
+        await heard.hears(folder / "file")
+
+
+async def test_arming_again_is_harmless(heard: Heard, tmp_path: Path) -> None:
+    """It reports nothing by itself, or a look that arms would lead to a look without end."""
+    heard.hints.arm([str(tmp_path)])
+    assert heard.hints.arm([str(tmp_path)]) == {}
+    (tmp_path / "file").touch()
+    await heard.hears(tmp_path / "file")
+    heard.batches.clear()
+    heard.hints.arm([str(tmp_path)])
+    (tmp_path / "another").touch()
+    await heard.hears(tmp_path / "another")
+    assert all(dirt.names is not None for dirt in heard.dirt if isinstance(dirt, Dirty))
+
+
+async def test_what_cannot_be_armed_comes_back_with_a_reason(heard: Heard, tmp_path: Path) -> None:
+    """And does not keep the others from being armed."""
+    (tmp_path / "file").touch()
+    (tmp_path / "folder").mkdir()
+    problems = heard.hints.arm([str(tmp_path / "missing"), str(tmp_path / "folder"), str(tmp_path / "file")])
+    assert problems == {str(tmp_path / "missing"): "not there", str(tmp_path / "file"): "not a folder"}
+    (tmp_path / "folder/file").touch()
+    await heard.hears(tmp_path / "folder/file")
+
+
+async def test_a_removed_folder_is_reported_gone_and_can_be_armed_again(heard: Heard, tmp_path: Path) -> None:
+    """The new folder at the old path is another folder: without arming it again, nothing would be heard of it."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    heard.hints.arm([str(folder)])
+    shutil.rmtree(folder)
+    await eventually_async(lambda: Gone(str(folder)) in heard.dirt)
+    folder.mkdir()
+    assert heard.hints.arm([str(folder)]) == {}
+    heard.batches.clear()
+    (folder / "file").touch()
+    await heard.hears(folder / "file")
+
+
+async def test_names_with_spaces_and_newlines_are_reported_as_they_are(heard: Heard, tmp_path: Path) -> None:
+    """No name is taken apart on its way."""
+    heard.hints.arm([str(tmp_path)])
+    path = tmp_path / "new\nline and space"
+    path.touch()
+    await heard.hears(path)
+
+
+async def test_a_name_that_is_no_text_is_reported_or_its_loss_is(heard: Heard, tmp_path: Path) -> None:
+    """A name in no encoding silences nobody: what comes after it is heard."""
+    heard.hints.arm([str(tmp_path)])
+    path = tmp_path / os.fsdecode(b"bad\xff")
+    path.touch()
+    await heard.hears(path)
+    (tmp_path / "good").touch()
+    await heard.hears(tmp_path / "good")
+
+
+async def test_nothing_is_reported_after_close(tmp_path: Path) -> None:
+    """A closed watcher is silent, whatever was on its way."""
+    for setting in ("inotify", "watchfiles"):
+        heard = Heard(setting)
+        heard.hints.arm([str(tmp_path)])
+        (tmp_path / setting).touch()
+        heard.hints.close()
+        count = len(heard.batches)
+        witness = Heard("inotify")
+        witness.hints.arm([str(tmp_path)])
+        (tmp_path / f"{setting}2").touch()
+        await witness.hears(tmp_path / f"{setting}2")
+        witness.hints.close()
+        assert len(heard.batches) == count
+
+
+async def test_inotify_reports_a_moved_folder_gone(tmp_path: Path) -> None:
+    """The kernel's watch follows the folder to its new place; ours stays with the path."""
+    heard = Heard("inotify")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    heard.hints.arm([str(folder)])
+    folder.rename(tmp_path / "elsewhere")
+    await eventually_async(lambda: Gone(str(folder)) in heard.dirt)
+    heard.batches.clear()
+    heard.hints.arm([str(tmp_path)])
+    (tmp_path / "elsewhere/file").touch()
+    (tmp_path / "last").touch()
+    await heard.hears(tmp_path / "last")
+    assert not any(isinstance(dirt, Dirty) and dirt.folder == str(folder) for dirt in heard.dirt)
+    heard.hints.close()
+
+
+async def test_inotify_reports_one_folder_under_each_of_its_paths(tmp_path: Path) -> None:
+    """The kernel knows the folder, not its paths: armed through a link as well, both are told."""
+    heard = Heard("inotify")
+    (tmp_path / "real").mkdir()
+    (tmp_path / "alias").symlink_to("real")
+    heard.hints.arm([str(tmp_path / "real"), str(tmp_path / "alias")])
+    (tmp_path / "real/file").touch()
+    await heard.hears(tmp_path / "real/file")
+    await heard.hears(tmp_path / "alias/file")
+    heard.hints.disarm([str(tmp_path / "alias")])
+    heard.batches.clear()
+    (tmp_path / "real/second").touch()
+    await heard.hears(tmp_path / "real/second")
+    assert not heard.is_dirty(tmp_path / "alias/second")
+    heard.hints.close()
+
+
+async def test_inotify_waits_for_a_writer_but_not_for_ever(tmp_path: Path) -> None:
+    """A saved file is reported once, when it is closed; a file that stays open is reported while it is."""
+    heard = Heard("inotify")
+    heard.hints.arm([str(tmp_path)])
+    (tmp_path / "saved").write_text("content")
+    await heard.hears(tmp_path / "saved")
+    assert len(heard.batches) == 1
+    with (tmp_path / "open").open("w") as file:
+        file.write("line\n")
+        file.flush()
+        await heard.hears(tmp_path / "open")
+    heard.hints.close()
+
+
+async def test_inotify_says_that_its_queue_overflowed(tmp_path: Path) -> None:
+    """More events than the kernel keeps, while nobody reads: the loss is reported, and hearing goes on."""
+    queue = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
+    heard = Heard("inotify")
+    heard.hints.arm([str(tmp_path)])
+    # Nothing of this reaches the loop before the last file is there: two events for each, and none merges with the next.
+    for number in range(queue // 2 + 100):
+        os.close(os.open(tmp_path / f"{number:x}", os.O_CREAT | os.O_WRONLY))
+    await eventually_async(lambda: any(isinstance(dirt, Lost) for dirt in heard.dirt))
+    heard.batches.clear()
+    (tmp_path / "after").touch()
+    await eventually_async(
+        lambda: any(isinstance(dirt, Dirty) and "after" in (dirt.names or ()) for dirt in heard.dirt)
+    )
+    heard.hints.close()
+
+
+LIMITED = """
+import asyncio, os, sys
+from wakeful.sources.hints.inotify import InotifyHints
+async def main():
+    hints = InotifyHints(asyncio.get_running_loop(), lambda batch: None)
+    open("/proc/sys/fs/inotify/max_user_watches", "w").write("4")
+    folders = [os.path.join(sys.argv[1], str(number)) for number in range(8)]
+    for folder in folders: os.mkdir(folder)
+    print(sorted(set(hints.arm(folders).values())))
+    hints.close()
+asyncio.run(main())
+"""
+
+
+async def test_inotify_says_that_the_watch_limit_is_reached(tmp_path: Path) -> None:
+    """Some folders are armed, the others come back with the name of the limit."""
+    if subprocess.run(["unshare", "-Ur", "true"], capture_output=True, check=False).returncode:
+        pytest.skip("user namespaces are not available: the watch limit cannot be lowered for this test alone")
+    command = ["unshare", "-Ur", sys.executable, "-c", LIMITED, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "max_user_watches" in done.stdout, done.stderr
+
+
+async def test_without_hints_every_folder_comes_back(tmp_path: Path) -> None:
+    """`hints: poll` watches nothing, and says why."""
+    hints = choose_hints("poll")(asyncio.get_running_loop(), lambda batch: None)
+    assert hints.arm([str(tmp_path)]) == {str(tmp_path): "chosen by `hints: poll`"}
+    assert hints.degraded == "polling: chosen by `hints: poll`"
+    hints.disarm([str(tmp_path)])
+    hints.close()
+
+
+async def test_a_system_that_gives_no_instance_is_polled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The instance limit of the user is no reason not to start."""
+    monkeypatch.setattr(choice, "InotifyHints", _refuse)
+    hints = choose_hints("auto")(asyncio.get_running_loop(), lambda batch: None)
+    assert isinstance(hints, NoHints)
+    assert "max_user_instances" in (hints.degraded or "")
+
+
+def _refuse(*arguments: object) -> InotifyHints:
+    raise OSError(24, "Too many open files")
+
+
+async def test_inotify_is_refused_in_words_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message says what to write instead."""
+    monkeypatch.setattr(choice, "IS_LINUX", False)
+    with pytest.raises(OperatorError, match="hints: auto"):
+        choose_hints("inotify")
