@@ -1,0 +1,234 @@
+"""The command line's side of the control socket: HTTP/1.1 over a UNIX socket, one request a connection.
+
+Written by hand because it is the start-up time of every command: http.client takes longer to import than the daemon
+takes to answer. A body that ends early is an error, never a short answer.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from wakeful import __version__
+from wakeful.cli.failure import Failure, NoDaemon
+from wakeful.cli.text import escape
+
+# A daemon that folds or looks at much may take seconds; one that was stopped never answers.
+PATIENCE_SECONDS = 60.0
+_PIECE_BYTES = 1 << 18
+_AWAY = "the daemon went away; start it with: wakeful daemon"
+
+
+@dataclass(slots=True)
+class Answer:
+    status: int
+    headers: dict[str, str]
+    body: Iterator[bytes]
+
+    def read(self) -> bytes:
+        return b"".join(self.body)
+
+
+class Client:
+    """Speaks to the daemon behind one socket; with the run's token when a run uses it."""
+
+    def __init__(self, path: str, token: str | None = None) -> None:
+        self.path = path
+        self._token = token
+        self._has_compared = False
+
+    def get_bytes(self, route: str, **query: Any) -> bytes:
+        return self._ask("GET", route, query).read()
+
+    def get(self, route: str, **query: Any) -> Any:
+        return json.loads(self.get_bytes(route, **query))
+
+    def get_answer(self, route: str, **query: Any) -> Answer:
+        return self._ask("GET", route, query)
+
+    def stream(self, route: str, **query: Any) -> Iterator[bytes]:
+        """The pieces of an answer as they come, for as long as it takes."""
+        return self._ask("GET", route, query, is_patient=True).body
+
+    def stream_lines(self, route: str, **query: Any) -> Iterator[bytes]:
+        """Lines of JSON, without their newline."""
+        return split_lines(self.stream(route, **query))
+
+    def call(self, verb: str, key: str | None = None, **body: Any) -> dict[str, Any]:
+        given = {name: value for name, value in body.items() if value is not None}
+        headers = {"Idempotency-Key": key} if key is not None else {}
+        return json.loads(self._ask("POST", f"/call/{verb}", {}, body=json.dumps(given).encode(), extra=headers).read())
+
+    def _ask(
+        self,
+        method: str,
+        route: str,
+        query: dict[str, Any],
+        *,
+        body: bytes = b"",
+        extra: dict[str, str] | None = None,
+        is_patient: bool = False,
+    ) -> Answer:
+        connection = connect(self.path)
+        given = {name: value for name, value in query.items() if value is not None}
+        target = route + (f"?{urlencode(given, doseq=True, quote_via=quote, errors='surrogateescape')}" if given else "")
+        headers = {"Host": "wakeful", "Connection": "close", "Wakeful-Version": __version__, "Content-Length": str(len(body)), **(extra or {})}
+        if self._token is not None:
+            headers["Authorization"] = f"Bearer {self._token}"
+        head = f"{method} {target} HTTP/1.1\r\n" + "".join(f"{name}: {value}\r\n" for name, value in headers.items()) + "\r\n"
+        connection.settimeout(PATIENCE_SECONDS)
+        try:
+            connection.sendall(head.encode() + body)
+            answer = read_answer(connection)
+        except TimeoutError:
+            raise NoDaemon(f"the daemon at {self.path} does not answer; is it stopped? wakeful doctor tells more") from None
+        except OSError as error:
+            raise NoDaemon(f"{_AWAY} ({error.strerror})") from None
+        if is_patient:
+            connection.settimeout(None)
+        self._compare_versions(answer)
+        if answer.status >= 400:
+            raise Failure(escape(read_error(answer)))
+        return answer
+
+    def _compare_versions(self, answer: Answer) -> None:
+        theirs = answer.headers.get("wakeful-version")
+        if self._has_compared or theirs == __version__:
+            return
+        self._has_compared = True
+        if theirs is None:
+            raise NoDaemon(f"what answers at {self.path} is not wakeful; give the right place with --socket")
+        print(
+            f"wakeful: this command is version {__version__}, the daemon is {escape(theirs)}: "
+            "restart the daemon (systemctl --user restart wakeful), or upgrade the older of the two",
+            file=sys.stderr,
+        )
+
+
+def connect(path: str) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    try:
+        connection.settimeout(PATIENCE_SECONDS)
+        connection.connect(path)
+    except PermissionError:
+        connection.close()
+        raise Failure(f"{escape(path)} belongs to another user's daemon; give your own with --socket") from None
+    except OSError as error:
+        connection.close()
+        raise NoDaemon(
+            f"no daemon answers at {escape(path)} ({error.strerror or error}); start one with: wakeful daemon, "
+            "or say where it listens with --socket"
+        ) from None
+    return connection
+
+
+def read_error(answer: Answer) -> str:
+    body = answer.read()
+    try:
+        return str(json.loads(body)["error"])
+    except (ValueError, KeyError, TypeError):
+        return f"the daemon answered {answer.status}: {body[:200].decode(errors='replace')}"
+
+
+def read_answer(connection: socket.socket) -> Answer:
+    buffer = bytearray()
+    while (end := buffer.find(b"\r\n\r\n")) < 0:
+        piece = connection.recv(_PIECE_BYTES)
+        if not piece or len(buffer) > _PIECE_BYTES:
+            raise NoDaemon(_AWAY)
+        buffer += piece
+    status_line, *lines = bytes(buffer[:end]).decode("latin-1").split("\r\n")
+    headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    rest = _Reader(connection, buffer[end + 4 :])
+    body = _read_chunks(rest) if headers.get("transfer-encoding") == "chunked" else _read_counted(rest, int(headers.get("content-length", "0")))
+    return Answer(int(status_line.split()[1]), headers, body)
+
+
+class _Reader:
+    """Buffered reading of exact lengths and lines; an early end raises."""
+
+    def __init__(self, connection: socket.socket, buffer: bytearray) -> None:
+        self._connection = connection
+        self._buffer = buffer
+
+    def _fill(self) -> None:
+        try:
+            piece = self._connection.recv(_PIECE_BYTES)
+        except OSError:
+            piece = b""
+        if not piece:
+            raise NoDaemon(_AWAY)
+        self._buffer += piece
+
+    def read_line(self) -> bytes:
+        while (end := self._buffer.find(b"\r\n")) < 0:
+            self._fill()
+        line = bytes(self._buffer[:end])
+        del self._buffer[: end + 2]
+        return line
+
+    def read_some(self, most: int) -> bytes:
+        if not self._buffer:
+            self._fill()
+        piece = bytes(self._buffer[:most])
+        del self._buffer[:most]
+        return piece
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def _read_counted(reader: _Reader, length: int) -> Iterator[bytes]:
+    try:
+        while length:
+            piece = reader.read_some(length)
+            length -= len(piece)
+            yield piece
+    finally:
+        reader.close()
+
+
+def _read_chunks(reader: _Reader) -> Iterator[bytes]:
+    try:
+        while length := int(reader.read_line(), 16):
+            yield from _read_exactly(reader, length)
+            reader.read_line()
+    finally:
+        reader.close()
+
+
+def _read_exactly(reader: _Reader, length: int) -> Iterator[bytes]:
+    while length:
+        piece = reader.read_some(length)
+        length -= len(piece)
+        yield piece
+
+
+def split_lines(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    rest = b""
+    for piece in pieces:
+        *lines, rest = (rest + piece).split(b"\n")
+        yield from (line for line in lines if line)
+
+
+def read_token() -> str | None:
+    """The token of the run we are inside of, if we are inside of one."""
+    path = os.environ.get("WAKEFUL_TOKEN_FILE")
+    if path is None:
+        return os.environ.get("WAKEFUL_TOKEN")
+    try:
+        with open(path, encoding="ascii") as file:
+            return file.read().strip()
+    except OSError as error:
+        raise Failure(f"cannot read this run's token at {path}: {error.strerror}; it ends with the run") from None
+
+
+def quote_name(name: str) -> str:
+    """A name as one segment of a path, its slashes included."""
+    return quote(name, safe="", errors="surrogateescape")

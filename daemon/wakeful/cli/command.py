@@ -1,0 +1,167 @@
+"""The command itself: the table of verbs, the options they share, and how every ending becomes an exit code.
+
+Only the module of the verb that is used gets imported. `--socket` and `--json` may stand before or after the verb.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from wakeful import __version__
+from wakeful.cli.client import Client, read_token
+from wakeful.cli.failure import FAILED, USAGE, Failure
+from wakeful.cli.places import find_socket
+from wakeful.errors import WakefulError
+
+INTERRUPTED = 130
+# Verb -> the module that has it, and what it does in a few words.
+VERBS: dict[str, tuple[str, str]] = {
+    "list": ("listing", "all sessions, one a line"),
+    "show": ("showing", "everything about a session, now or at an earlier seq"),
+    "log": ("records", "a session's records"),
+    "follow": ("records", "what happens, as it happens"),
+    "output": ("output", "what a run wrote to its terminal"),
+    "why": ("reasons", "why a session ran or did not, which run wrote a file, who reads it"),
+    "plan": ("reasons", "what would wake if these paths changed; what is owed now"),
+    "activate": ("calls", "run now, whatever is owed"),
+    "resume": ("calls", "lift a hold; runs only if something is owed"),
+    "suspend": ("calls", "start nothing more of this run; its causes are parked"),
+    "sleep": ("calls", "hold until a time, or until resumed"),
+    "interrupt": ("calls", "stop the present step now; its causes are parked"),
+    "cancel": ("calls", "abandon the run; its causes count as seen"),
+    "terminate": ("calls", "close a session for good"),
+    "open": ("calls", "reopen a terminated session, with --again"),
+    "rename": ("calls", "another name, the same identity and history"),
+    "send": ("memory", "put a message in a session's mailbox"),
+    "note": ("memory", "leave a hand-off for the next run"),
+    "remember": ("memory", "keep a fact"),
+    "recall": ("memory", "one fact, or all"),
+    "facts": ("memory", "a session's facts"),
+    "history": ("records", "a session's latest records"),
+    "check": ("specs", "judge specs without a daemon"),
+    "schema": ("specs", "the JSON Schema of specs, for editors"),
+    "new": ("specs", "write a commented spec that checks"),
+    "verify": ("keep", "recompute every hash of the log"),
+    "doctor": ("doctor", "is everything as it should be, and if not, what mends it"),
+    "backup": ("keep", "a verified copy of the log, beside a running daemon"),
+    "restore": ("keep", "put a backup in the place of the log"),
+    "daemon": ("daemon", "the service itself"),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What every verb is told besides its own arguments."""
+
+    socket: str | None = None
+    is_json: bool = False
+
+    def client(self, token: str | None = None) -> Client:
+        return Client(find_socket(self.socket), token)
+
+    def client_of_run(self) -> Client:
+        return self.client(read_token())
+
+
+class Verbs(click.Group):
+    """Loads a verb when it is used; lists them without loading any."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return None
+        module = importlib.import_module(f"wakeful.cli.verbs.{VERBS[cmd_name][0]}")
+        return getattr(module, f"{cmd_name}_verb")
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Verbs"):
+            formatter.write_dl([(name, words) for name, (_, words) in VERBS.items()])
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        name = args[0] if args else ""
+        if name and not name.startswith("-") and name not in VERBS:
+            raise click.UsageError(f"there is no verb {name!r}{_suggest(name)}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+def _suggest(name: str) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(name, VERBS, 1)
+    return f"; did you mean {near[0]!r}?" if near else "; `wakeful --help` lists them"
+
+
+def shared_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    function = click.option("--json", "is_json", is_flag=True, help="Print JSON, times in RFC 3339 UTC.")(function)
+    return click.option("--socket", metavar="PATH", help="The daemon's socket.")(function)
+
+
+def verb(name: str) -> Callable[[Callable[..., Any]], click.Command]:
+    """A verb: its function gets `Options` first, then its own arguments."""
+
+    def decorate(function: Callable[..., Any]) -> click.Command:
+        @functools.wraps(function)
+        @click.pass_context
+        def run(ctx: click.Context, socket: str | None, is_json: bool, **own: Any) -> Any:
+            before: Options = ctx.obj or Options()
+            return function(Options(socket or before.socket, is_json or before.is_json), **own)
+
+        return click.command(name, context_settings={"help_option_names": ["-h", "--help"]})(shared_options(run))
+
+    return decorate
+
+
+@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@shared_options
+@click.version_option(__version__, prog_name="wakeful")
+@click.pass_context
+def wakeful(ctx: click.Context, socket: str | None, is_json: bool) -> None:
+    """Keeps sessions at rest until something they depend on changes.
+
+    `wakeful daemon` is the service, the other verbs are what a person does.
+    """
+    ctx.obj = Options(socket, is_json)
+
+
+def main() -> int:
+    try:
+        code = wakeful.main(prog_name="wakeful", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except Failure as failure:
+        return _end(str(failure), failure.code)
+    except WakefulError as error:
+        return _end(str(error), FAILED)
+    except click.UsageError as error:
+        return _end(f"{error.format_message()} (see {_help_of(error)})", USAGE)
+    except click.ClickException as error:
+        return _end(error.format_message(), FAILED)
+    except click.exceptions.Exit as ending:
+        return ending.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Who read us has seen enough (`wakeful log | head`). Python would complain while closing stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 0
+
+
+def _end(words: str, code: int) -> int:
+    sys.stdout.flush()
+    if words:
+        print(f"wakeful: {words}", file=sys.stderr)
+    return code
+
+
+def _help_of(error: click.UsageError) -> str:
+    return f"{error.ctx.command_path} --help" if error.ctx is not None else "wakeful --help"

@@ -1,0 +1,139 @@
+"""Text for a terminal: tables, colour, times, and nothing from outside that a terminal would obey.
+
+Colour only where a person looks (a terminal, no NO_COLOR). Everything that came from a name, a path, a message or a run's
+output goes through `escape` before it is printed. Plain code: a table library costs more start-up than the whole command.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import unicodedata
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+
+NARROWEST = 40
+COLOURS = {
+    "running": "36", "succeeded": "32", "suspended": "", "sleeping": "33", "failed": "31", "lost": "31",
+    "cancelled": "33", "interrupted": "33", "terminated": "2", "dim": "2", "bold": "1", "good": "32", "bad": "31", "warn": "33",
+}  # fmt: skip
+# Controls, separators that break a line, marks that reorder text, and halves of characters. Joiners stay: scripts need them.
+_MARKS = "\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufff9-\ufffb\ud800-\udfff"
+_UNSAFE = re.compile(f"[\x00-\x1f{_MARKS}]")
+_UNSAFE_BUT_LINES = re.compile(f"[\x00-\x08\x0b-\x1f{_MARKS}]")
+_SECONDS = ((86400, "d"), (3600, "h"), (60, "min"))
+
+
+def escape(text: str) -> str:
+    """One line in which no character moves a terminal: ESC is shown as \\x1b, a newline as \\n."""
+    return _UNSAFE.sub(_show, text)
+
+
+def escape_lines(text: str) -> str:
+    """The same for text of several lines: newlines and tabs stay."""
+    return _UNSAFE_BUT_LINES.sub(_show, text)
+
+
+def escape_output(output: bytes) -> str:
+    """A run's output: what is no UTF-8 is shown byte by byte."""
+    return escape_lines(output.decode(errors="backslashreplace"))
+
+
+def _show(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape").decode()
+
+
+def is_coloured() -> bool:
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def paint(text: str, colour: str) -> str:
+    code = COLOURS.get(colour, "")
+    return f"\x1b[{code}m{text}\x1b[0m" if code and is_coloured() else text
+
+
+def columns() -> int:
+    return max(shutil.get_terminal_size((80, 24)).columns, NARROWEST)
+
+
+def measure(text: str) -> int:
+    """Columns on the screen: wide characters take two, combining ones none."""
+    if text.isascii():
+        return len(text)
+    return sum(0 if unicodedata.combining(one) else 2 if unicodedata.east_asian_width(one) in "WF" else 1 for one in text)
+
+
+def fit(text: str, width: int) -> str:
+    """At most this wide, with an ellipsis where something was left out."""
+    if measure(text) <= width:
+        return text
+    kept, used = [], 1
+    for one in text:
+        used += measure(one)
+        if used > width:
+            break
+        kept.append(one)
+    return "".join(kept) + "…"
+
+
+def pad(text: str, width: int) -> str:
+    return text + " " * (width - measure(text))
+
+
+def format_table(head: Sequence[str], rows: Sequence[Sequence[str]], colours: Sequence[Sequence[str]] | None = None) -> Iterable[str]:
+    """Lines of a table as wide as the screen: the first column is never cut, since it is what one types again."""
+    widths = [max(map(measure, column)) for column in zip(head, *rows, strict=True)]
+    room = columns() - sum(widths[:-1]) - 2 * (len(widths) - 1)
+    widths[-1] = max(min(widths[-1], room), 10)
+    yield paint("  ".join(map(pad, head, widths)).rstrip(), "dim")
+    for index, row in enumerate(rows):
+        cells = [pad(fit(cell, width) if place else cell, width) for place, (cell, width) in enumerate(zip(row, widths, strict=True))]
+        if colours is not None:
+            cells = [paint(cell, colour) for cell, colour in zip(cells, colours[index], strict=True)]
+        yield "  ".join(cells).rstrip()
+
+
+def parse_time(text: str) -> datetime:
+    return datetime.fromisoformat(text)
+
+
+def format_ago(text: str | None, now: datetime | None = None) -> str:
+    """`3 min ago`, `in 2 h`."""
+    if text is None:
+        return "never"
+    seconds = ((now or datetime.now(UTC)) - parse_time(text)).total_seconds()
+    if abs(seconds) < 1:
+        return "just now"
+    span = format_span(abs(seconds))
+    return f"{span} ago" if seconds > 0 else f"in {span}"
+
+
+def format_span(seconds: float) -> str:
+    for size, unit in _SECONDS:
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+
+
+def format_exact(text: str | None) -> str:
+    """Local time to the second, with its offset: what a person's own clock showed."""
+    return "never" if text is None else parse_time(text).astimezone().strftime("%Y-%m-%d %H:%M:%S%z")
+
+
+def format_both(text: str | None) -> str:
+    return "never" if text is None else f"{format_ago(text)} ({format_exact(text)})"
+
+
+def wrap(text: str, indent: str = "") -> list[str]:
+    """Words into lines that fit; a word longer than a line stays whole, so that it can be copied."""
+    lines, line = [], ""
+    width = columns() - len(indent)
+    for word in text.split(" "):
+        if line and measure(line) + 1 + measure(word) > width:
+            lines.append(indent + line)
+            line = word
+        else:
+            line = f"{line} {word}" if line else word
+    return [*lines, indent + line]

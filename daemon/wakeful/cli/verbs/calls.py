@@ -1,0 +1,161 @@
+"""The system calls a person makes: each says what the daemon answered.
+
+`--key` makes a call safe to repeat: the daemon carries out the first of those with the same key.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import click
+
+from wakeful.cli.client import Client, quote_name
+from wakeful.cli.command import Options, verb
+from wakeful.cli.failure import FAILED, Failure
+from wakeful.cli.text import escape
+from wakeful.views.times import read_time
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def named(function: Callable[..., Any]) -> Callable[..., Any]:
+    function = click.option("--key", metavar="TEXT", help="Makes it safe to repeat: the same key is carried out once.")(function)
+    return click.argument("name")(function)
+
+
+def carry_out(options: Options, verb_name: str, key: str | None, **body: Any) -> None:
+    say(options, options.client().call(verb_name, key, **body))
+
+
+def say(options: Options, answer: dict[str, Any]) -> None:
+    print(json.dumps(answer) if options.is_json else f"{escape(answer['name'])}: {escape(answer['words'])}")
+
+
+@verb("activate")
+@named
+@click.option("--note", metavar="TEXT", help="Why, for the record and for the run.")
+@click.option("--fresh", is_flag=True, help="Start without the present conversation.")
+@click.option("--wait", "is_waiting", is_flag=True, help="Follow the run to its end; exit 1 if it did not succeed.")
+def activate_verb(options: Options, name: str, key: str | None, note: str | None, fresh: bool, is_waiting: bool) -> None:
+    """Run a session now, whatever is owed: past settle, pace and holds, not past slots."""
+    client = options.client()
+    head = client.get(f"/sessions/{quote_name(name)}")["seq"] if is_waiting else 0
+    answer = client.call("activate", key, name=name, note=note, fresh=fresh)
+    if not is_waiting:
+        say(options, answer)
+        return
+    ended = wait_for_run(client, name, head)
+    if options.is_json:
+        print(json.dumps({"name": name, "run": ended["run"], **ended["payload"]}))
+    else:
+        print(f"{escape(name)}: {escape(ended['words'])}")
+    if ended["payload"].get("outcome") != "succeeded":
+        raise Failure(code=FAILED)
+
+
+def wait_for_run(client: Client, name: str, head: int) -> dict[str, Any]:
+    """The end, for good, of the run that takes the activation recorded after `head` in."""
+    position: int | None = None
+    taken: set[int] = set()
+    for line in _records_after(client, name, head):
+        payload = line["payload"]
+        match line["kind"]:
+            case "activation_requested" if position is None:
+                position = payload["position"]
+            case "run_started" if position is not None and int(payload["versions"].get("activation", 0)) >= position:
+                taken.add(payload["run"])
+            case "run_finished" if payload["run"] in taken and payload["is_final"]:
+                return line
+            case "wake_withdrawn" | "session_terminated" if position is not None:
+                return line
+    raise Failure(f"{escape(name)}: the daemon stopped before the run ended")
+
+
+def _records_after(client: Client, name: str, head: int) -> Iterator[dict[str, Any]]:
+    """What was recorded, then what will be: following begins before the log is read, so nothing falls between."""
+    following = client.stream_lines("/follow", name=name, words="true")
+    last = head
+    for line in client.stream_lines(f"/sessions/{quote_name(name)}/log", **{"from": head + 1, "words": "true"}):
+        record = json.loads(line)
+        last = record["seq"]
+        yield record
+    for line in following:
+        record = json.loads(line)
+        if record["seq"] > last:
+            yield record
+
+
+@verb("resume")
+@named
+def resume_verb(options: Options, name: str, key: str | None) -> None:
+    """Lift a hold; the session runs only if something is owed."""
+    carry_out(options, "resume", key, name=name)
+
+
+@verb("suspend")
+@named
+def suspend_verb(options: Options, name: str, key: str | None) -> None:
+    """Start nothing more of this run: a command may end. Its causes are parked."""
+    carry_out(options, "suspend", key, name=name)
+
+
+@verb("sleep")
+@named
+@click.option("--for", "length", metavar="DURATION", help="Such as 30s, 5m, 2h, 7d.")
+@click.option("--until", metavar="TIME", help="RFC 3339, such as 2026-01-31T06:00:00Z.")
+@click.option("--reason", metavar="TEXT", help="The words `list` shows.")
+def sleep_verb(options: Options, name: str, key: str | None, length: str | None, until: str | None, reason: str | None) -> None:
+    """Hold a session until a time, or until it is resumed. Changes are remembered, none is lost."""
+    if length is not None and until is not None:
+        raise click.UsageError("give --for or --until, not both")
+    seconds = read_duration(length) if length is not None else None
+    carry_out(options, "sleep", key, name=name, seconds=seconds, until=read_time(until) if until is not None else None, words=reason)
+
+
+def read_duration(text: str) -> float:
+    parts = _DURATION.fullmatch(text.strip())
+    if parts is None:
+        raise click.UsageError(f"{text!r} is not a duration; expected one such as 500ms, 30s, 5m, 2h or 7d")
+    return float(parts[1]) * _UNIT_SECONDS[parts[2]]
+
+
+@verb("interrupt")
+@named
+def interrupt_verb(options: Options, name: str, key: str | None) -> None:
+    """Stop the present step now and keep its progress. Its causes are parked."""
+    carry_out(options, "interrupt", key, name=name)
+
+
+@verb("cancel")
+@named
+def cancel_verb(options: Options, name: str, key: str | None) -> None:
+    """Abandon the run, or the queued wake; its causes count as seen."""
+    carry_out(options, "cancel", key, name=name)
+
+
+@verb("terminate")
+@named
+@click.option("--reason", metavar="TEXT", help="Why, for the record.")
+def terminate_verb(options: Options, name: str, key: str | None, reason: str | None) -> None:
+    """Close a session for good. Its record is kept; `open --again` reopens it."""
+    carry_out(options, "terminate", key, name=name, reason=reason)
+
+
+@verb("open")
+@named
+@click.option("--again", is_flag=True, help="Reopen a terminated session with its history.")
+def open_verb(options: Options, name: str, key: str | None, again: bool) -> None:
+    """Reopen a terminated session. A new one is opened by its spec: `wakeful new NAME`."""
+    carry_out(options, "open", key, name=name, again=again)
+
+
+@verb("rename")
+@named
+@click.argument("new")
+def rename_verb(options: Options, name: str, key: str | None, new: str) -> None:
+    """Give a session and its file another name; identity and history stay."""
+    carry_out(options, "rename", key, name=name, new=new)

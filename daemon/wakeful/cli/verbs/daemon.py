@@ -1,0 +1,32 @@
+"""`wakeful daemon`: the service itself. Everything it needs is imported here and nowhere else on the command line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import click
+
+from wakeful.cli.command import Options, verb
+from wakeful.wiring import run_daemon
+
+
+@dataclass(frozen=True, slots=True)
+class Flags:
+    """What was given on the command line; None where the environment and the defaults decide."""
+
+    specs: str | None
+    state: str | None
+    socket: str | None
+    is_once: bool
+
+
+@verb("daemon")
+@click.option("--specs", metavar="DIR", help="Where the specs are. Default: ./sessions.d, else the one in your configuration.")
+@click.option("--state", metavar="DIR", help="Where the log and everything else is kept.")
+@click.option("--http", metavar="HOST:PORT|off", default=None, envvar="WAKEFUL_HTTP", help="Listen on TCP, too: not yet, only `off`.")
+@click.option("--once", "is_once", is_flag=True, help="Run all that is owed to the end of the wave, then exit: 1 if a run failed.")
+def daemon_verb(options: Options, specs: str | None, state: str | None, http: str | None, is_once: bool) -> int:
+    """Watch, wake, run and record, until SIGTERM. Prints a line that begins with `ready` when it is armed."""
+    if http not in (None, "off"):
+        raise click.UsageError(f"--http {http}: listening on TCP comes later; leave it out or say --http off")
+    return run_daemon(Flags(specs, state, options.socket, is_once))

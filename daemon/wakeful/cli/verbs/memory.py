@@ -1,0 +1,108 @@
+"""What a session keeps and is told: `note`, `send`, `remember`, `recall`, `facts`.
+
+Inside a run (WAKEFUL_SESSION is set) they speak for the run's own session with its token and take no NAME; outside, a
+person names the session first.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import click
+
+from wakeful.cli.client import Client, quote_name
+from wakeful.cli.command import Options, verb
+from wakeful.cli.failure import Failure
+from wakeful.cli.text import escape, escape_lines, paint
+from wakeful.cli.verbs.calls import say
+
+
+def own_session() -> str | None:
+    return os.environ.get("WAKEFUL_SESSION")
+
+
+def client_for(options: Options) -> Client:
+    """Inside a run: with its token, so that the record says which run spoke."""
+    return options.client_of_run() if own_session() is not None else options.client()
+
+
+def take_name(verb_name: str, words: tuple[str, ...], expected: str) -> tuple[str, list[str]]:
+    """The session's name and the words after it. `expected` are the arguments inside a run, `[…]` those that may be left out."""
+    own = own_session()
+    name, rest = (own, list(words)) if own is not None else (words[0] if words else "", list(words[1:]))
+    arguments = expected.split()
+    needed = sum(not argument.startswith("[") for argument in arguments)
+    if not name or not needed <= len(rest) <= len(arguments):
+        where = "inside a run" if own is not None else "outside a run"
+        usage = " ".join(["wakeful", verb_name, *([] if own is not None else ["NAME"]), *arguments])
+        raise click.UsageError(f"{where} it is: {usage}")
+    return name, rest
+
+
+@verb("note")
+@click.argument("words", nargs=-1, metavar="[NAME] TEXT")
+@click.option("--key", metavar="TEXT", help="Makes it safe to repeat.")
+def note_verb(options: Options, words: tuple[str, ...], key: str | None) -> None:
+    """Leave a hand-off for the next run. Inside a run: note TEXT; outside: note NAME TEXT."""
+    name, (text,) = take_name("note", words, "TEXT")
+    say(options, client_for(options).call("note", key, name=name, text=text))
+
+
+@verb("send")
+@click.argument("name")
+@click.argument("text")
+@click.option("--no-wake", is_flag=True, help="Put it in the mailbox without waking the session.")
+@click.option("--key", metavar="TEXT", help="Makes it safe to repeat.")
+def send_verb(options: Options, name: str, text: str, no_wake: bool, key: str | None) -> None:
+    """Put a message in a session's mailbox. Inside a run its own session is the sender."""
+    say(options, client_for(options).call("send", key, name=name, text=text, wake=not no_wake))
+
+
+@verb("remember")
+@click.argument("words", nargs=-1, metavar="[NAME] KEY VALUE")
+@click.option("--because", metavar="TEXT", help="Why, kept with the fact.")
+@click.option("--key", metavar="TEXT", help="Makes it safe to repeat.")
+def remember_verb(options: Options, words: tuple[str, ...], because: str | None, key: str | None) -> None:
+    """Keep a fact. Inside a run: remember KEY VALUE; outside: remember NAME KEY VALUE."""
+    name, (fact, value) = take_name("remember", words, "KEY VALUE")
+    say(options, client_for(options).call("remember", key, **{"name": name, "key": fact, "value": value, "rationale": because}))
+
+
+@verb("recall")
+@click.argument("words", nargs=-1, metavar="[NAME] [KEY]")
+def recall_verb(options: Options, words: tuple[str, ...]) -> None:
+    """One fact's value, or all facts. Inside a run: recall [KEY]; outside: recall NAME [KEY]."""
+    name, rest = take_name("recall", words, "[KEY]")
+    facts = _get_facts(options, name)
+    if not rest:
+        _print_facts(options, facts)
+        return
+    found = next((fact for fact in facts if fact["key"] == rest[0]), None)
+    if found is None:
+        raise Failure(f"{escape(name)} has no fact {escape(rest[0])!r}; `wakeful recall` without a key shows those there are")
+    # The value alone, as it was kept: this is what programs inside a run read.
+    print(json.dumps(found) if options.is_json else found["value"])
+
+
+@verb("facts")
+@click.argument("words", nargs=-1, metavar="[NAME]")
+def facts_verb(options: Options, words: tuple[str, ...]) -> None:
+    """A session's facts, with who said so and why. Inside a run NAME is left out."""
+    name = words[0] if len(words) == 1 else take_name("facts", words, "")[0]
+    _print_facts(options, _get_facts(options, name))
+
+
+def _get_facts(options: Options, name: str) -> list[dict[str, Any]]:
+    return client_for(options).get(f"/sessions/{quote_name(name)}/facts")
+
+
+def _print_facts(options: Options, facts: list[dict[str, Any]]) -> None:
+    if options.is_json:
+        print(json.dumps(facts))
+        return
+    for fact in facts:
+        because = f": {fact['rationale']}" if fact["rationale"] else ""
+        said = f"  ({fact['author']}, seq {fact['seq']}{because})"
+        print(f"{paint(escape(fact['key']), 'bold')} = {escape_lines(fact['value'])}{paint(escape(said), 'dim')}")

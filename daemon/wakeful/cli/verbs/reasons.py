@@ -1,0 +1,74 @@
+"""`why` and `plan`: the daemon's sentences and waves, printed."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import click
+
+from wakeful.cli.command import Options, verb
+from wakeful.cli.text import escape, paint, wrap
+
+
+@verb("why")
+@click.argument("x", metavar="SESSION|PATH")
+def why_verb(options: Options, x: str) -> None:
+    """For a session: why it ran last, or why it does not run. For a path: which run wrote it, and who reads it."""
+    found = options.client().get("/why", x=x, path=os.path.abspath(x))
+    if options.is_json:
+        print(json.dumps(found))
+        return
+    for sentence in found["words"]:
+        print("\n".join(wrap(escape(sentence))))
+
+
+@verb("plan")
+@click.argument("paths", nargs=-1, metavar="[PATH]...")
+def plan_verb(options: Options, paths: tuple[str, ...]) -> None:
+    """What would wake if these paths changed, in the order of the graph. Without a path: what is owed and queued now."""
+    found = options.client().get("/plan", path=[os.path.abspath(path) for path in paths] or None)
+    if options.is_json:
+        print(json.dumps(found))
+        return
+    for line in _format_now(found) if "now" in found else _format_waves(found):
+        print(line)
+    for line in wrap(f"Never looked at unless named: {', '.join(found['default_excludes'])}, and the state folder."):
+        print(paint(escape(line), "dim"))
+
+
+def _format_now(found: dict[str, Any]) -> list[str]:
+    if not found["now"]:
+        return ["Nothing is owed, nothing runs."]
+    lines = []
+    for entry in found["now"]:
+        doing = f"run {entry['run']} is under way" if entry["run"] else f"waits: {entry['held'] or entry['queued'] or 'settling'}"
+        new = f" (new: {', '.join(entry['owed'])})" if entry["owed"] else ""
+        lines += _indent(f"{entry['wave']}. {entry['session']}: {doing}{new}")
+    slots = found["slots"]
+    return [*lines, f"{slots['used']} of {slots['of']} slots are in use."]
+
+
+def _format_waves(found: dict[str, Any]) -> list[str]:
+    lines = []
+    for number, wave in enumerate(found["waves"], 1):
+        for entry in wave:
+            lines += _indent(f"{number}. {entry['session']}: {_say_why(entry)}")
+    for path in found["unmatched"]:
+        lines += _indent(f"{path}: wakes nobody; `wakeful why {path}` says what nearly matches")
+    if len(found["waves"]) > 1:
+        lines.append("Output that comes out unchanged ends the wave there.")
+    return lines
+
+
+def _say_why(entry: dict[str, Any]) -> str:
+    parts = [f"{cause['binding']} covers {cause['path']}" for cause in entry["causes"]]
+    parts += [f"reads what {name} writes" for name in entry["upstream"]]
+    held = f" (held now: {entry['held']})" if entry["held"] else ""
+    return "; ".join(parts) + held
+
+
+def _indent(text: str) -> list[str]:
+    first, *rest = wrap(escape(text), "   ")
+    return [first[3:], *rest]

@@ -1,0 +1,134 @@
+"""`log`, `follow`, `history`: records as lines, past and live.
+
+With `--json` the daemon's lines pass through as they are; for people each becomes one line of words.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from wakeful.cli.client import Client, quote_name
+from wakeful.cli.command import Options, verb
+from wakeful.cli.failure import Failure
+from wakeful.cli.text import escape, fit, columns, paint, parse_time
+
+HISTORY = 20
+_DAEMON = "wakeful"
+_KIND_COLOURS = {
+    "run_started": "running",
+    "wake_requested": "bold",
+    "session_slept": "sleeping",
+    "session_suspended": "dim",
+    "session_terminated": "dim",
+}
+
+
+@verb("log")
+@click.argument("name")
+@click.option("--from", "first", type=click.IntRange(1), metavar="SEQ", help="The first seq shown.")
+@click.option("--to", type=click.IntRange(1), metavar="SEQ", help="The last seq shown.")
+@click.option("--since", metavar="TIME", help="RFC 3339, such as 2026-01-31T06:00:00Z.")
+@click.option("--until", metavar="TIME", help="RFC 3339.")
+@click.option("--kind", multiple=True, help="Only this kind, such as run_finished; may be repeated.")
+@click.option("--run", type=click.IntRange(1), metavar="N", help="Only records of this run.")
+@click.option("--author", help="Only records by this author.")
+@click.option("--last", type=click.IntRange(1), metavar="N", help="Only the newest N.")
+@click.option("--follow", "is_following", is_flag=True, help="Go on with what will be recorded.")
+def log_verb(options: Options, name: str, first: int | None, is_following: bool, **bounds: Any) -> None:
+    """A session's records, oldest first."""
+    client = options.client()
+    words = None if options.is_json else "true"
+    route = f"/sessions/{quote_name(name)}/log"
+    if not is_following:
+        print_records(options, client.stream_lines(route, **{"from": first}, words=words, **bounds))
+        return
+    if any(bounds.values()):
+        raise click.UsageError("--follow goes with --from alone; pipe it through a filter instead")
+    print_records(options, _read_on(client, name, first or 1, words))
+
+
+def _read_on(client: Client, name: str, first: int, words: str | None) -> Iterator[bytes]:
+    """Following begins before the log is read, so nothing falls between."""
+    following = client.stream_lines("/follow", name=name, words=words)
+    last = first - 1
+    for line in client.stream_lines(f"/sessions/{quote_name(name)}/log", **{"from": first}, words=words):
+        last = json.loads(line)["seq"]
+        yield line
+    for line in following:
+        record = json.loads(line)
+        if record["seq"] > last:
+            del record["session"]
+            yield line if words else json.dumps(record).encode()
+
+
+@verb("history")
+@click.argument("name", required=False)
+@click.option("--last", type=click.IntRange(1), default=HISTORY, metavar="N", help=f"How many, {HISTORY} unless told.")
+def history_verb(options: Options, name: str | None, last: int) -> None:
+    """A session's latest records. Inside a run NAME is its own session and may be left out."""
+    own = os.environ.get("WAKEFUL_SESSION")
+    name = name or own
+    if name is None:
+        raise click.UsageError("NAME is needed outside a run: wakeful history NAME")
+    client = options.client_of_run() if own is not None else options.client()
+    words = None if options.is_json else "true"
+    print_records(options, client.stream_lines(f"/sessions/{quote_name(name)}/log", last=last, words=words))
+
+
+@verb("follow")
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+def follow_verb(options: Options, names: tuple[str, ...]) -> None:
+    """What happens, as it happens: wakes with their causes, runs, their ends. Ends with Ctrl-C."""
+    lines = options.client().stream_lines("/follow", name=names or None, words=None if options.is_json else "true")
+    if options.is_json:
+        for line in lines:
+            _write_line(line)
+    else:
+        for line in lines:
+            record = json.loads(line)
+            if record["words"] is not None:
+                print(format_line(record, record["session"]), flush=True)
+    raise Failure("the daemon stopped")
+
+
+def print_records(options: Options, lines: Iterator[bytes]) -> None:
+    for line in lines:
+        if options.is_json:
+            _write_line(line)
+        else:
+            print(format_record(json.loads(line)))
+
+
+def _write_line(line: bytes) -> None:
+    sys.stdout.buffer.write(line + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def format_line(record: dict[str, Any], session: str) -> str:
+    """A line of `follow`: when, who, what. Never cut: the paths at its end are what one looks for."""
+    at = parse_time(record["at"]).astimezone().strftime("%H:%M:%S")
+    return f"{paint(at, 'dim')}  {paint(escape(session), 'bold')}  {paint(escape(record['words']), _colour(record))}"
+
+
+def format_record(record: dict[str, Any]) -> str:
+    """A line of `log`: seq, when, kind, and its words or its fields."""
+    at = parse_time(record["at"]).astimezone()
+    is_today = at.date() == datetime.now(UTC).astimezone().date()
+    when = at.strftime("%H:%M:%S") if is_today else at.strftime("%Y-%m-%d %H:%M:%S")
+    author = "" if record["author"] == _DAEMON else f" by {record['author']}"
+    words = record["words"] or json.dumps(record["payload"], ensure_ascii=False)
+    head = f"{record['seq']:>5}  {when}  {record['kind']:<20}  "
+    return f"{paint(head, 'dim')}{paint(fit(escape(words + author), max(columns() - len(head), 30)), _colour(record))}"
+
+
+def _colour(record: dict[str, Any]) -> str:
+    if record["kind"] == "run_finished" and record["payload"]:
+        return record["payload"]["outcome"]
+    return _KIND_COLOURS.get(record["kind"], "")

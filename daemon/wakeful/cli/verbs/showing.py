@@ -1,0 +1,150 @@
+"""`wakeful show`: everything about one session on a page, now or folded up to an earlier seq."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from wakeful.cli.client import quote_name
+from wakeful.cli.command import Options, verb
+from wakeful.cli.text import escape, escape_lines, format_ago, format_both, format_span, format_table, paint, wrap
+
+SHORT_VERSION = 10
+
+
+@verb("show")
+@click.argument("name")
+@click.option("--at", type=click.IntRange(1), metavar="SEQ", help="As its log knew it at this seq.")
+def show_verb(options: Options, name: str, at: int | None) -> None:
+    """State, hold, bindings with their versions, neighbours in the graph, last runs, facts and hand-off."""
+    found = options.client().get(f"/sessions/{quote_name(name)}", at=at)
+    if options.is_json:
+        print(json.dumps(found))
+        return
+    for block in (_head(found), _bindings(found), _runs(found), _keeps(found)):
+        if block:
+            print("\n".join(block))
+
+
+def _head(found: dict[str, Any]) -> list[str]:
+    state = found["state"] + (f": {found['reason']}" if found["reason"] else "")
+    lines = [f"{paint(escape(found['name']), 'bold')}  {paint(escape(state), found['state'])}"]
+    lines += wrap(escape(found["objective"]), "  ") if found["objective"] else []
+    pairs = [
+        ("queued", found.get("queued")),
+        ("new", ", ".join(found.get("owed", ()))),
+        ("held until", format_both(found["hold"]["until"]) if found["hold"] and found["hold"]["until"] else None),
+        ("running", _say_running(found["run"]) if found["run"] else None),
+        ("woken by", _say_causes(found["wake"]["causes"]) if found["wake"] else None),
+        ("retry", format_both(found["wake"]["retry_at"]) if found["wake"] and found["wake"]["retry_at"] else None),
+        ("agent", found["agent"]),
+        ("priority", str(found["priority"])),
+        ("tags", ", ".join(found["tags"])),
+        ("root", found["root"]),
+        ("upstream", ", ".join(found.get("upstream", ()))),
+        ("readers", ", ".join(found.get("readers", ()))),
+        ("opened", format_both(found["opened_at"])),
+        ("last active", format_both(found["last_active_at"])),
+        ("id", f"{found['id']}, seq {found['seq']}"),
+    ]
+    for label, value in pairs:
+        if value:
+            first, *rest = wrap(escape(value), " " * 15)
+            lines += [f"  {paint(f'{label:<11}', 'dim')}  {first.lstrip()}", *rest]
+    if found.get("problem"):
+        lines += [paint(line, "bad") for line in wrap(f"spec: {escape(found['problem'])}", "  ")]
+    return lines
+
+
+def _say_running(run: dict[str, Any]) -> str:
+    stopping = f", {run['stopping']['why']} asked for by {run['stopping']['by']}" if run["stopping"] else ""
+    return f"run {run['run']} since {format_both(run['started_at'])}{stopping}"
+
+
+def _say_causes(causes: list[dict[str, Any]]) -> str:
+    return "; ".join(_say_cause(cause) for cause in causes)
+
+
+def _say_cause(cause: dict[str, Any]) -> str:
+    paths = [path["path"] for path in cause["paths"]]
+    more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
+    told = ": " + ", ".join(paths[:3]) + more if paths else f": {cause['reason']}" if cause.get("reason") else ""
+    return cause["binding"] + told
+
+
+def _bindings(found: dict[str, Any]) -> list[str]:
+    bindings = found["bindings"]
+    if not bindings:
+        return []
+    rows = [
+        (f"  {escape(one['name'])}", _say_binding(one), _short(one.get("version")), _short(one["seen"]), _short(one["good"]), _say_look(one))
+        for one in bindings
+    ]
+    head = ("  BINDING", "WHAT", "NOW", "SEEN", "GOOD", "LOOKED")
+    remarks = [line for one in bindings for line in _remarks(one)]
+    return ["", *format_table(head, rows), *remarks]
+
+
+def _say_binding(binding: dict[str, Any]) -> str:
+    access = {"write": " >", "both": " <>"}.get(binding["access"], "")
+    quiet = "" if binding["wake"] or access else " (quiet)"
+    what = escape(binding["what"])
+    return f"{binding['kind']}{access} {what if len(what) <= 24 else '…' + what[-23:]}{quiet}"
+
+
+def _short(version: str | None) -> str:
+    """Slots are told by their time, digests by their beginning."""
+    if version is None:
+        return "-"
+    return version if len(version) <= 12 or "T" in version else version[:SHORT_VERSION]
+
+
+def _say_look(binding: dict[str, Any]) -> str:
+    if binding.get("next_due"):
+        return f"next {format_ago(binding['next_due'])}"
+    return format_ago(binding["looked_at"]) if "looked_at" in binding else ""
+
+
+def _remarks(binding: dict[str, Any]) -> list[str]:
+    """What a person should know about a binding and no column has."""
+    name = escape(binding["name"])
+    told = [
+        ("new", "is new" if binding.get("owed") else None),
+        ("bad", f"cannot be seen: {binding['problem']}" if binding.get("problem") else None),
+        ("warn", binding.get("degraded")),
+        ("warn", f"is held: {binding['held']}" if binding.get("held") else None),
+        ("dim", "is not there" if binding.get("absent") else None),
+        ("warn", "was changed by somebody else since its run wrote it" if binding.get("drift") else None),
+    ]
+    return [paint(line, colour) for colour, words in told if words for line in wrap(f"{name} {escape(words)}", "  ")]
+
+
+def _runs(found: dict[str, Any]) -> list[str]:
+    runs = found.get("last_runs", ())
+    if not runs:
+        return []
+    rows = [
+        (
+            f"  {run['run']}",
+            run["outcome"] or "running",
+            format_ago(run["started_at"]),
+            format_span(run["seconds"]) if run.get("seconds") is not None else "",
+            escape((f"{run['reason']}; " if run.get("reason") else "") + _say_causes(run["causes"])),
+        )
+        for run in runs
+    ]
+    colours = [("", row[1], "", "", "") for row in rows]
+    return ["", *format_table(("  RUN", "OUTCOME", "STARTED", "TOOK", "CAUSES"), rows, colours)]
+
+
+def _keeps(found: dict[str, Any]) -> list[str]:
+    lines = []
+    if found["facts"]:
+        lines += ["", paint("  FACTS", "dim")]
+        lines += [f"  {escape(fact['key'])} = {escape_lines(fact['value'])}" for fact in found["facts"]]
+    if found["handoff"]:
+        lines += ["", paint("  HAND-OFF", "dim")]
+        lines += [part for line in escape_lines(found["handoff"]).split("\n") for part in wrap(line, "  ")]
+    return lines
