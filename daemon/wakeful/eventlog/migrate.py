@@ -39,7 +39,9 @@ def refuse_newer(connection: apsw.Connection, migrations: tuple[Migration, ...],
     """Raise NewerSchema for a store this release does not know."""
     found, known = read_version(connection), migrations[-1].number
     if found > known:
-        raise NewerSchema(f"{database} has schema {found}, this release knows up to {known}; install the newer wakeful again, the store was not touched")
+        raise NewerSchema(
+            f"{database} has schema {found}, this release knows up to {known}; install the newer wakeful again, the store was not touched"
+        )
 
 
 def migrate(connection: apsw.Connection, migrations: tuple[Migration, ...], database: Path) -> None:

@@ -103,7 +103,9 @@ def accept_store(state_dir: Path) -> str | None:
         connection.close()
         return wrong
     except apsw.Error as error:
-        raise StoreDamaged(f"{files.database} cannot be read, so there is nothing to accept: {error}; use: wakeful restore BACKUP") from error
+        raise StoreDamaged(
+            f"{files.database} cannot be read, so there is nothing to accept: {error}; use: wakeful restore BACKUP"
+        ) from error
     finally:
         lock.release()
 

@@ -32,7 +32,9 @@ def lock_state(state_dir: Path, started_at: str = "") -> StateLock:
         state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         file = os.open(state_dir / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise StoreUnsafe(f"{state_dir} cannot be used as state folder: {error}; make it writable or choose another with --state") from error
+        raise StoreUnsafe(
+            f"{state_dir} cannot be used as state folder: {error}; make it writable or choose another with --state"
+        ) from error
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:

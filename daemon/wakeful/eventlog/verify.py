@@ -101,7 +101,8 @@ def _check_snapshots(connection: apsw.Connection, key: int, name: str, counts: _
     for seq, state, state_hash in connection.execute("SELECT seq, state, state_hash FROM snapshot WHERE session = ? ORDER BY seq", (key,)):
         counts.snapshots += 1
         if chain.hash_bytes(state) != state_hash:
-            yield Finding(f"session {name}, snapshot at seq {seq}", "its state is not the one that was saved; it is ignored, a replay replaces it")
+            where = f"session {name}, snapshot at seq {seq}"
+            yield Finding(where, "its state is not the one that was saved; it is ignored, a replay replaces it")
 
 
 def _check_keys(connection: apsw.Connection, key: int, name: str) -> Iterator[Finding]:
