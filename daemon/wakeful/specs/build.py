@@ -298,9 +298,10 @@ def _warn_about(spec: SessionSpec, keys: SessionKeys, around: Surroundings, buil
 def _warn_about_twins(spec: SessionSpec, built: Built) -> None:
     first: dict[str, AnyBinding] = {}
     for binding in spec.bindings:
-        other = first.setdefault(binding.identity, binding)
+        meant = f"file {binding.pattern} {binding.exclude}" if isinstance(binding, FileBinding) else binding.identity
+        other = first.setdefault(meant, binding)
         if other is binding:
             continue
-        is_own_output = {getattr(other, "access", "read"), getattr(binding, "access", "read")} == {"read", "write"}
-        words = "; what a session writes never wakes it" if is_own_output else "; one is enough"
-        built.warn(("bindings", binding.name), f"bindings '{other.name}' and '{binding.name}' are the same{words}", is_key=True)
+        is_own_output = getattr(other, "access", "read") != getattr(binding, "access", "read")
+        words = "mean the same paths; what a session writes never wakes it" if is_own_output else "are the same; one is enough"
+        built.warn(("bindings", binding.name), f"bindings '{other.name}' and '{binding.name}' {words}", is_key=True)

@@ -34,6 +34,7 @@ DEEPEST_FOLDER = 16
 RACY_NANOSECONDS = 2_000_000_000
 
 StatKey = tuple[int, int, int, int]
+UNREAD: StatKey = (0, 0, 0, 0)
 
 
 class Defaults(Struct, frozen=True):
@@ -93,17 +94,18 @@ def read_folder(
     warnings: list[Problem] = []
     now = time.time_ns()
     for path, relative in _walk(top, folders, unlisted):
-        file = _display(f"{shown}/{relative}")
         if not relative.endswith(SUFFIX):
-            warnings.append(Problem(file, 1, 1, f"ignored, because its name does not end in {SUFFIX}; rename it"))
+            words = f"ignored, because its name does not end in {SUFFIX}; rename it"
+            warnings.append(Problem(_display(f"{shown}/{relative}"), 1, 1, words))
             continue
-        if (reading := _read_file(path, relative, file, known.get(relative), defaults, around, now)) is not None:
+        reading = known.get(relative) or _name_file(relative, shown)
+        if (reading := _read_file(path, reading, defaults, around, now)) is not None:
             files[relative] = reading
     for prefix, problem in unlisted:
         # Cannot be seen is not gone: what was read there before stands.
         files |= {r: kept for r, kept in (previous.files if previous else {}).items() if r.startswith(prefix)}
         name = prefix.rstrip("/") or shown
-        files[prefix or "/"] = FileReading(name=name, file=problem.file, key=(0, 0, 0, 0), is_racy=True, problems=(problem,))
+        files[prefix or "/"] = FileReading(name=name, file=problem.file, key=UNREAD, is_racy=True, problems=(problem,))
     return _assemble(files, warnings, tuple(folders), (defaults, around), top)
 
 
@@ -152,30 +154,34 @@ def merge_defaults(under: dict[str, Any], over: dict[str, Value]) -> dict[str, A
 # -- one file -------------------------------------------------------------------------------------
 
 
-def _read_file(
-    path: str, relative: str, file: str, known: FileReading | None, defaults: Defaults, around: Surroundings, now: int
-) -> FileReading | None:
+def _name_file(relative: str, shown: str) -> FileReading:
+    """A file of which nothing is known yet but its name."""
     name = _display(relative.removesuffix(SUFFIX))
+    return FileReading(name=name, file=_display(f"{shown}/{relative}"), key=UNREAD, is_racy=True)
+
+
+def _read_file(path: str, known: FileReading, defaults: Defaults, around: Surroundings, now: int) -> FileReading | None:
+    """What the file says now; `known` itself where it did not change, None where it is gone."""
     try:
         found = os.stat(path)
         key = (found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino)
-        if known is not None and known.key == key and not known.is_racy:
+        if known.key == key and not known.is_racy:
             return known
         is_racy = now - max(found.st_mtime_ns, found.st_ctime_ns) < RACY_NANOSECONDS
-        data = _read_bytes(path, found, file)
+        blank = FileReading(name=known.name, file=known.file, key=key, is_racy=is_racy)
+        data = _read_bytes(path, found, known.file)
     except FileNotFoundError:
         # Gone since the folder was listed, or a link to nothing.
         return None
     except OSError as error:
-        problem = Problem(file, 1, 1, f"cannot be read: {error.strerror or error}; check its permissions")
-        return FileReading(name=name, file=file, key=(0, 0, 0, 0), is_racy=True, problems=(problem,))
+        problem = Problem(known.file, 1, 1, f"cannot be read: {error.strerror or error}; check its permissions")
+        return FileReading(name=known.name, file=known.file, key=UNREAD, is_racy=True, problems=(problem,))
     except RefusedSpec as refusal:
-        return FileReading(name=name, file=file, key=key, is_racy=is_racy, problems=refusal.problems)
+        return replace(blank, problems=refusal.problems)
     digest = hashlib.blake2b(data, digest_size=16).hexdigest()
-    if known is not None and known.digest == digest:
+    if known.digest == digest:
         return replace(known, key=key, is_racy=is_racy)
-    blank = FileReading(name=name, file=file, key=key, is_racy=is_racy, digest=digest)
-    return _parse_file(data, blank, defaults, around)
+    return _parse_file(data, replace(blank, digest=digest), defaults, around)
 
 
 def _parse_file(data: bytes, blank: FileReading, defaults: Defaults, around: Surroundings) -> FileReading:

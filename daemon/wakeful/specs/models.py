@@ -19,6 +19,7 @@ from wakeful.specs.scalars import (
     Duration,
     Environment,
     FilledText,
+    FolderPath,
     Hours,
     PathPattern,
     PathPatterns,
@@ -76,7 +77,7 @@ class FileKeys(BindingKeys):
 
 class CommitsKeys(BindingKeys):
     commits: RepositoryPath = _describe(..., "A path inside the repository. Version: tree id of branch:path.")
-    repo: PathPattern | None = _describe(None, "The repository. Default: the one around root.")
+    repo: FolderPath | None = _describe(None, "The repository. Default: the one around root.")
     branch: Branch | None = _describe(None, "A branch such as main or origin/main. Default: HEAD, the one checked out.")
     each_commit: Boolean = _describe(False, "true: every commit is one occurrence.")
     export: Boolean = _describe(False, "true: a clean copy of the new tree at $WAKEFUL_BINDING_<NAME>.")
@@ -156,7 +157,7 @@ AnyBindingKeys = Annotated[
 class RunKeys(Keys):
     command: Argv | None = _describe(None, "The program and its words; never a shell string.")
     script: FilledText | None = _describe(None, "Several lines for sh -eu; values reach it only through the environment.")
-    cwd: PathPattern | None = _describe(None, "The folder it runs in. Default: root.")
+    cwd: FolderPath | None = _describe(None, "The folder it runs in. Default: root.")
     env: Environment = _describe({}, "Extra variables, never secrets.")
     timeout: PositiveDuration = _describe(3600.0, "Then SIGTERM, and after grace the whole tree is killed. Default: 1h.")
     grace: Duration = _describe(10.0, "Time between SIGTERM and the kill. Default: 10s.")
@@ -182,7 +183,7 @@ class SessionKeys(Keys):
     priority: WholeNumber = _describe(50, "0 to 100, higher first; waiting raises it slowly. Default: 50.", ge=0, le=100)
     tags: Words = _describe((), "Words to filter by.")
     enabled: Boolean = _describe(True, "false: declared, held as `sleeping: disabled`.")
-    root: PathPattern | None = _describe(None, "What relative paths resolve against. Default: the folder that holds sessions.d/.")
+    root: FolderPath | None = _describe(None, "What relative paths resolve against. Default: the folder that holds sessions.d/.")
     bindings: dict[str, AnyBindingKeys] = _describe({}, "What is read, written, used or waited for: name -> binding.")
     when: When = _describe("any", "any waking binding is new, all of them are, or changed: the clock wakes only if another is new.")
     pace: Duration = _describe(0.0, "At most one run per this long; changes collect meanwhile.")
@@ -199,7 +200,7 @@ class SessionKeys(Keys):
 
 class PromptKeys(Keys):
     text: FilledText | None = None
-    file: PathPattern | None = _describe(None, "The file that holds the prompt.")
+    file: FolderPath | None = _describe(None, "The file that holds the prompt.")
 
 
 class AgentKeys(Keys):

@@ -20,6 +20,7 @@ FileKind = Literal["session", "agent", "daemon"]
 
 MODELS: dict[FileKind, type[Keys]] = {"session": SessionKeys, "agent": AgentKeys, "daemon": DaemonKeys}
 
+NOT_YET = "not yet"
 # Keys of the format whose part of the program does not exist yet: known, and never accepted silently.
 NOT_YET_SESSION = (
     "budget", "secrets", "network", "isolation", "allow", "approve", "tools", "people", "retention", "notify", "hosts", "for_each",
@@ -39,7 +40,10 @@ Finding = tuple[Path, bool, str]
 def translate(error: ValidationError, data: dict[str, Any], kind: FileKind) -> list[Finding]:
     """What is wrong with `data`, most of it at once, in the order of the model."""
     details = error.errors(include_url=False, include_input=False)[:MOST_PROBLEMS]
-    return [_translate_one(detail, data, kind) for detail in details]
+    # A misspelt key is one mistake, not an unknown key and a missing one.
+    misspelt = {detail["loc"][:-1] for detail in details if detail["type"] == "extra_forbidden"}
+    told = (detail for detail in details if detail["type"] != "missing" or detail["loc"][:-1] not in misspelt)
+    return [_translate_one(detail, data, kind) for detail in told]
 
 
 def _translate_one(detail: ErrorDetails, data: dict[str, Any], kind: FileKind) -> Finding:
@@ -48,7 +52,7 @@ def _translate_one(detail: ErrorDetails, data: dict[str, Any], kind: FileKind) -
         case "extra_forbidden":
             return path, True, _explain_unknown_key(path, data, kind)
         case "union_tag_not_found" | "union_tag_invalid" | "union_tag":
-            return path, False, _explain_kind(str(path[-1]), _find(data, path))
+            return _explain_kind(path, _find(data, path))
         case "value_error":
             return path, False, _words_of_ours(detail, path)
         case "literal_error":
@@ -66,10 +70,12 @@ def _translate_one(detail: ErrorDetails, data: dict[str, Any], kind: FileKind) -
 
 
 def _real_path(loc: Iterable[str | int], data: Any) -> Path:
-    """pydantic names the chosen kind of a binding inside the path; the file knows no such step."""
+    """The path as the file knows it: pydantic also names a binding's kind, and the key a short form stands for."""
     steps = list(loc)
     if len(steps) > 2 and steps[0] == "bindings" and steps[2] in BINDING_MODELS:
         del steps[2]
+    while len(steps) > 1 and not isinstance(_find(data, tuple(steps[:-1])), dict | list):
+        steps.pop()
     return tuple(steps)
 
 
@@ -85,7 +91,8 @@ def _find(data: Any, path: Path) -> Any:
 
 
 def _words_of_ours(detail: ErrorDetails, path: Path) -> str:
-    return str(detail["ctx"]["error"]) if "error" in detail.get("ctx", {}) else f"{_name(path)}: {detail['msg']}"
+    words = str(detail.get("ctx", {}).get("error", detail["msg"]))
+    return words if words.startswith(NOT_YET) else f"{path[-1]}: {words}"
 
 
 def _explain_choice(path: Path, found: Any, detail: ErrorDetails) -> str:
@@ -97,18 +104,21 @@ def _explain_choice(path: Path, found: Any, detail: ErrorDetails) -> str:
     return f"{path[-1]} is '{shorten(found)}'; expected {_list_words(choices)}{hint}"
 
 
-def _explain_kind(name: str, found: Any) -> str:
+def _explain_kind(path: Path, found: Any) -> Finding:
+    """A binding that is no mapping, or has no kind, several, or one of a later version."""
+    name = shorten(str(path[-1]))
     if not isinstance(found, dict):
-        return f'binding \'{shorten(name)}\' is {_describe(found)}; expected a kind and its value, such as {{file: "data/*.csv"}}'
+        return path, False, f"binding '{name}' is {_describe(found)}; expected a kind and its value, such as {{file: \"data/*.csv\"}}"
     kinds = [key for key in found if key in BINDING_MODELS or key in NOT_YET_KINDS]
     if len(kinds) > 1:
-        return f"binding '{shorten(name)}' has {len(kinds)} kinds ({', '.join(kinds)}); split it into one binding each"
+        return path, False, f"binding '{name}' has {len(kinds)} kinds ({', '.join(kinds)}); split it into one binding each"
     if kinds:
-        return f"not yet: binding '{shorten(name)}' is of kind '{kinds[0]}', which this version does not have; remove it for now"
+        words = f"{NOT_YET}: binding '{name}' is of kind '{kinds[0]}', which this version does not have; remove it for now"
+        return (*path, kinds[0]), True, words
     for key in found:
-        if nearest := find_nearest(key, BINDING_MODELS):
-            return f"unknown key '{shorten(key)}' in binding '{shorten(name)}'; did you mean '{nearest}'?"
-    return f"binding '{shorten(name)}' has no kind; add one of {_list_words(list(BINDING_MODELS))}"
+        if key not in BindingKeys.model_fields and (nearest := find_nearest(key, BINDING_MODELS)):
+            return (*path, key), True, f"unknown key '{shorten(key)}' in binding '{name}'; did you mean '{nearest}'?"
+    return path, False, f"binding '{name}' has no kind; add one of {_list_words(list(BINDING_MODELS))}"
 
 
 def _explain_unknown_key(path: Path, data: dict[str, Any], kind: FileKind) -> str:
@@ -116,10 +126,10 @@ def _explain_unknown_key(path: Path, data: dict[str, Any], kind: FileKind) -> st
     place, keys, not_yet = _keys_at(where, data, kind)
     shown = shorten(key)
     if key in not_yet:
-        return f"not yet: '{shown}' {place} is known, but this version cannot do it; remove it for now"
+        return f"{NOT_YET}: '{shown}' {place} is known, but this version cannot do it; remove it for now"
     if where[:1] == ("bindings",) and len(where) == 2 and (owners := _owners_of(key)):
         own = next(known for known in BINDING_MODELS if known in _find(data, where))
-        return f"'{shown}' belongs to {' and '.join(owners)} bindings, and binding '{where[1]}' is a {own} binding; remove it"
+        return f"'{shown}' belongs to {_list_words(owners)} bindings, and binding '{where[1]}' is of kind {own}; remove it"
     if nearest := find_nearest(key, keys):
         return f"unknown key '{shown}' {place}; did you mean '{nearest}'?"
     if len(path) == 1 and kind == "session" and key in RunKeys.model_fields:

@@ -32,7 +32,7 @@ from wakeful.specs.yaml_traps import explain, quote_found
 MAX_BYTES = 256 * 1024
 MAX_LEVELS = 32
 # An event costs about 2 us: 256 KB of `[1,1,…` would take a quarter of a second without this.
-MAX_EVENTS = 20_000
+MAX_EVENTS = 10_000
 
 Value = str | list["Value"] | dict[str, "Value"]
 Path = tuple[str | int, ...]

@@ -58,7 +58,9 @@ def quote_found(text: str, mark: Mark) -> str:
 
 
 def _explain_first_character(text: str, at: Mark) -> str:
-    character = _character(text, at)
+    character = _line(text, at)[at.column : at.column + 1]
+    if not character:
+        return "the file ends inside a [ or {; close it"
     if character == "\t":
         return "a tab cannot indent; use spaces"
     return _NEEDS_QUOTES.format(character, quote_found(text, at))

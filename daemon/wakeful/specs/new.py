@@ -1,0 +1,152 @@
+"""A new spec from a person's answers: commented, ready to edit, and sure to check.
+
+The pure half of `wakeful new`: the CLI asks or takes flags, this renders and validates. `write_new` is the only
+function that touches the disk, and never replaces a file.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import textwrap
+from pathlib import Path
+
+from msgspec import Struct
+
+from wakeful.core.spec import RESERVED_BINDINGS
+from wakeful.errors import CallerError
+from wakeful.specs.build import MESSAGE, Surroundings
+from wakeful.specs.load import AGENTS, SUFFIX, read_text
+from wakeful.specs.scalars import find_name_problem
+
+# What reads back as itself without quotes; everything else is quoted.
+_PLAIN = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./=+@-]*( [A-Za-z0-9_./=+@(][A-Za-z0-9_./=+@(),;'-]*)*")
+_PLAIN_IN_LIST = re.compile(r"[A-Za-z0-9_./-][A-Za-z0-9_./=+@-]*")
+
+
+class Answers(Struct, frozen=True, kw_only=True):
+    """What a new session is to do. Without a command or a script the run is an example to replace."""
+
+    files: tuple[str, ...] = ()
+    commits: str | None = None
+    branch: str | None = None
+    cron: str | None = None
+    every: str | None = None
+    command: tuple[str, ...] = ()
+    script: str | None = None
+    writes: tuple[str, ...] = ()
+    objective: str | None = None
+    agent: str | None = None
+    priority: int | None = None
+
+
+def render_spec(name: str, answers: Answers) -> str:
+    """The text of `sessions.d/<name>.yaml`; raises SpecError where an answer cannot stand in a spec."""
+    _check_name(name)
+    if answers.command and answers.script:
+        raise CallerError(f"session '{name}' was given a command and a script; choose one of them")
+    lines = [
+        f"# {name}: rests until one of its bindings changes, then runs.",
+        "# Check it with `wakeful check`; see what would wake it with `wakeful plan`.",
+    ]
+    if answers.agent:
+        lines.append(f"agent: {_scalar(answers.agent)}")
+    lines.append(f"objective: {_scalar(answers.objective or f'Say in one sentence what {name} is for.')}")
+    if answers.priority is not None:
+        lines.append(f"priority: {answers.priority}  # 0 to 100, higher first")
+    lines += _render_bindings(answers)
+    lines += _render_run(answers)
+    text = "\n".join(lines) + "\n"
+    read_text(text.encode(), name, f"{name}{SUFFIX}", Surroundings("/"))
+    return text
+
+
+def write_new(specs_dir: Path, name: str, answers: Answers) -> Path:
+    """Write the spec where nothing stands yet; returns its path."""
+    text = render_spec(name, answers)
+    path = specs_dir / f"{name}{SUFFIX}"
+    if answers.agent and not (specs_dir / AGENTS / f"{answers.agent}{SUFFIX}").exists():
+        raise CallerError(f"agent '{answers.agent}' does not exist; write {AGENTS}/{answers.agent}{SUFFIX} first, or leave it out")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Written apart and linked in place: the daemon, which watches this folder, never sees half a file.
+    half = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        half.write_text(text, encoding="utf-8")
+        os.link(half, path)
+    except FileExistsError:
+        raise CallerError(f"{path} exists already; choose another name, or edit that file") from None
+    finally:
+        half.unlink(missing_ok=True)
+    return path
+
+
+def _check_name(name: str) -> None:
+    if problem := find_name_problem(name):
+        raise CallerError(problem)
+    if name.endswith("@"):
+        raise CallerError(f"'{name}' ends in @, which is for templates; choose another name")
+
+
+def _render_bindings(answers: Answers) -> list[str]:
+    lines = []
+    names: set[str] = set()
+    for pattern in answers.files:
+        lines.append(f"  {_name_binding(pattern, 'input', names)}: {{file: {_flow(pattern)}}}")
+    if answers.commits is not None:
+        branch = f", branch: {_flow(answers.branch)}" if answers.branch else ""
+        lines.append(f"  {_name_binding('code', 'code', names)}: {{commits: {_flow(answers.commits)}{branch}}}")
+    if answers.cron is not None:
+        lines.append(f"  {_name_binding('clock', 'clock', names)}: {{cron: {_flow(answers.cron)}}}")
+    if answers.every is not None:
+        lines.append(f"  {_name_binding('beat', 'beat', names)}: {{every: {_flow(answers.every)}}}")
+    if lines:
+        lines.insert(0, "  # What it reads: a new version of any of these wakes it (add `wake: false` to only read).")
+    if answers.writes:
+        lines.append("  # What it writes: never wakes it, and wakes the sessions that read it.")
+    for pattern in answers.writes:
+        lines.append(f"  {_name_binding(pattern, 'output', names)}: {{file: {_flow(pattern)}, access: write}}")
+    return ["bindings:", *lines] if lines else ["# bindings:", '#   input: {file: "data/*.csv"}']
+
+
+def _name_binding(text: str, otherwise: str, taken: set[str]) -> str:
+    """A binding's name out of a path: `data/sales-2024.csv` -> sales-2024, told apart by a number where needed."""
+    stem = re.sub(r"\.[A-Za-z0-9]+$", "", text.rstrip("/").rsplit("/", 1)[-1])
+    words = re.findall(r"[A-Za-z0-9]+", stem) or re.findall(r"[A-Za-z0-9]+", text.rsplit("/", 1)[0])
+    name = "-".join(words).lower()[:40]
+    if not name or not name[0].isalpha() or name in (*RESERVED_BINDINGS, MESSAGE):
+        name = otherwise
+    chosen, number = name, 2
+    while chosen in taken:
+        chosen, number = f"{name}-{number}", number + 1
+    taken.add(chosen)
+    return chosen
+
+
+def _render_run(answers: Answers) -> list[str]:
+    lines = ["run:"]
+    if answers.script:
+        lines.append("  script: |")
+        lines += [f"    {line}" if line else "" for line in textwrap.dedent(answers.script).strip("\n").split("\n")]
+    else:
+        words = answers.command or ("echo", "replace me by a program and its words")
+        lines.append(f"  command: [{', '.join(map(_flow, words))}]  # words, never a shell string")
+    return [*lines, "  timeout: 10m"]
+
+
+def _scalar(text: str) -> str:
+    return text if _PLAIN.fullmatch(text) else _quote(text)
+
+
+def _flow(text: str) -> str:
+    return text if _PLAIN_IN_LIST.fullmatch(text) and text != "-" else _quote(text)
+
+
+def _quote(text: str) -> str:
+    return '"' + "".join(_escape(character) for character in text) + '"'
+
+
+def _escape(character: str) -> str:
+    if character in '\\"':
+        return f"\\{character}"
+    # Line breaks would fold, and what cannot be seen should not be hidden in a file that people edit.
+    return character if character.isprintable() else f"\\U{ord(character):08x}"

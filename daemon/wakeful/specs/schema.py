@@ -1,0 +1,59 @@
+"""JSON Schema 2020-12 of the three kinds of file, for editors (`wakeful schema`).
+
+Made from the models, so that it cannot say other than what is accepted. An editor types YAML before it validates;
+where text may look like a number or a boolean, the schema allows both.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from wakeful.specs.translate import MODELS, FileKind
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_TITLES: dict[FileKind, str] = {
+    "session": "wakeful: a session (sessions.d/<name>.yaml)",
+    "agent": "wakeful: an agent (sessions.d/agents/<name>.yaml)",
+    "daemon": "wakeful: the daemon (wakeful.yaml)",
+}
+
+
+def json_schema(kind: FileKind = "session") -> dict[str, Any]:
+    """The schema of a session, an agent or wakeful.yaml."""
+    schema = _tidy(MODELS[kind].model_json_schema())
+    if kind == "session":
+        _require_one_run(schema["$defs"]["RunKeys"])
+    if kind == "daemon":
+        schema["properties"]["defaults"] = _as_partial(json_schema("session"), schema)
+    return {"$schema": DIALECT, **schema, "title": _TITLES[kind]}
+
+
+def _tidy(schema: Any) -> Any:
+    """Without `null`, which no file can say, and without titles made of key names and defaults that need a reader."""
+    if isinstance(schema, list):
+        return [_tidy(item) for item in schema if item != {"type": "null"}]
+    if not isinstance(schema, dict):
+        return schema
+    # Below `properties` the keys are those of the file: a key may be called `default` or `title`.
+    kept = {
+        key: {name: _tidy(value) for name, value in inner.items()} if key in ("properties", "$defs") else _tidy(inner)
+        for key, inner in schema.items()
+        if key not in ("default", "title")
+    }
+    only = kept.get("anyOf")
+    if isinstance(only, list) and len(only) == 1:
+        del kept["anyOf"]
+        return {**only[0], **kept}
+    return kept
+
+
+def _require_one_run(run: dict[str, Any]) -> None:
+    run["oneOf"] = [{"required": ["command"]}, {"required": ["script"]}]
+
+
+def _as_partial(session: dict[str, Any], around: dict[str, Any]) -> dict[str, Any]:
+    """A session of which any part may be missing; its definitions move to the schema around it."""
+    definitions = dict(session.pop("$defs"))
+    definitions["RunKeys"] = {key: value for key, value in definitions["RunKeys"].items() if key != "oneOf"}
+    around.setdefault("$defs", {}).update(definitions)
+    return {key: value for key, value in session.items() if key not in ("$schema", "title")}

@@ -1,0 +1,329 @@
+"""A folder of specs: names, defaults, isolation of bad files, and reading again only what changed."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+from wakeful.core.spec import (
+    CommandRun,
+    CommitsBinding,
+    CronBinding,
+    EveryBinding,
+    FileBinding,
+    MessageBinding,
+    ProbeBinding,
+    ScriptRun,
+    ServiceBinding,
+    SessionBinding,
+    SessionSpec,
+    Window,
+)
+from wakeful.specs.build import Surroundings
+from wakeful.specs.load import FolderReading, read_folder, read_text
+from wakeful.specs.program import find_program
+from wakeful.specs.timezones import find_local_zone
+
+
+def write(folder: Path, name: str, text: str) -> Path:
+    path = folder / "sessions.d" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def read(folder: Path, previous: FolderReading | None = None) -> FolderReading:
+    return read_folder(folder / "sessions.d", Surroundings(str(folder), "Europe/Berlin"), previous=previous)
+
+
+def parse(text: str, root: str = "/project") -> SessionSpec:
+    return read_text(text.encode(), "n", "n.yaml", Surroundings(root, "Europe/Berlin"))[0]
+
+
+PLAIN = "objective: x\nrun: {command: [echo]}\n"
+
+EVERYTHING = """
+agent: hr
+objective: Every key.
+priority: 80
+tags: [a, b]
+enabled: no
+root: sub
+when: all
+pace: 1h
+window: 22:00-06:00
+timezone: Asia/Shanghai
+first: adopt
+conversation: continue
+concurrency: {pool: gpu}
+bindings:
+  files: {file: "data/**/*.csv", exclude: ["*.bak"], compare: names, missing: wait, settle: 500ms, stale: allow}
+  big: {file: /srv/big, compare: stat, wake: false, settle: 0}
+  out: {file: out/, access: write}
+  again: {file: out2, access: write, wake: true}
+  code: {commits: ./src//, repo: ../r, branch: 3.10, each_commit: true, export: yes}
+  monthly: {cron: "0  6 1 * *"}
+  daily: {cron: "@daily", timezone: UTC, catch_up: none, catch_up_window: 2d, overlap: skip, jitter: 5m}
+  often: {every: 30m}
+  mail: {message: any, wake: false}
+  up: {session: hr/payroll}
+  fx: {probe: [psql, -Atc, "select 1"], check_every: 1m, timeout: 5s}
+  db: {service: "tcp://localhost:5432"}
+run:
+  script: |
+    echo one
+    echo two
+  cwd: there
+  env: {LANG: C, N: 1}
+  timeout: 5m
+  grace: 0
+  retries: 0
+  check: [test, -f, out]
+"""
+
+
+def test_every_key_reaches_the_core_typed_and_resolved() -> None:
+    """A spec that uses everything becomes exactly the values the core expects, defaults included."""
+    day = 86400.0
+    assert parse(EVERYTHING) == SessionSpec(
+        name="n",
+        root="/project/sub",
+        agent="hr",
+        objective="Every key.",
+        priority=80,
+        tags=("a", "b"),
+        enabled=False,
+        when="all",
+        pace_seconds=3600.0,
+        window=Window(22 * 60, 6 * 60, "Asia/Shanghai"),
+        first="adopt",
+        conversation="continue",
+        pool="gpu",
+        bindings=(
+            FileBinding(
+                name="files", pattern="data/**/*.csv", exclude=("*.bak",), compare="names", missing="wait",
+                settle_seconds=0.5, settle_max_seconds=10.0, stale_allowed=True,
+            ),
+            FileBinding(name="big", pattern="/srv/big", compare="stat", wake=False, settle_seconds=0.0, settle_max_seconds=2.0),
+            FileBinding(name="out", pattern="out/", access="write", wake=False),
+            FileBinding(name="again", pattern="out2", access="write", wake=True),
+            CommitsBinding(name="code", path="src", repo="../r", branch="3.10", each_commit=True, export=True),
+            CronBinding(name="monthly", expression="0 6 1 * *", timezone="Asia/Shanghai"),
+            CronBinding(
+                name="daily", expression="@daily", timezone="UTC", catch_up="none", catch_up_window_seconds=2 * day,
+                overlap="skip", jitter_seconds=300.0,
+            ),
+            EveryBinding(name="often", period_seconds=1800.0),
+            MessageBinding(name="mail", wake=False),
+            SessionBinding(name="up", session="hr/payroll"),
+            ProbeBinding(name="fx", argv=("psql", "-Atc", "select 1"), check_every_seconds=60.0, timeout_seconds=5.0),
+            ServiceBinding(name="db", url="tcp://localhost:5432", wake=False),
+        ),
+        run=ScriptRun(
+            text="echo one\necho two\n", cwd="there", env={"LANG": "C", "N": "1"}, timeout_seconds=300.0, grace_seconds=0.0,
+            retries=0, check=("test", "-f", "out"),
+        ),
+    )  # fmt: skip
+
+
+def test_a_small_spec_has_its_defaults() -> None:
+    """A command alone gives the documented defaults, an implied mailbox and nothing else."""
+    spec = parse("run: {command: [true]}")
+    assert spec == SessionSpec(name="n", root="/project", bindings=(MessageBinding(name="message"),), run=CommandRun(argv=("true",)))
+    assert (spec.run.timeout_seconds, spec.run.grace_seconds, spec.run.retries, spec.priority) == (3600.0, 10.0, 2, 50)
+
+
+def test_a_session_without_a_run_has_no_mailbox_of_its_own() -> None:
+    """A container that people talk in is not woken by what they say."""
+    assert parse("objective: talk").bindings == ()
+
+
+def test_home_is_found_and_the_zone_of_the_machine_is_the_default(private_environment: Path) -> None:
+    """`~` becomes the person's home, and a cron without a zone says which one it means."""
+    spec = parse("root: ~\nbindings: {a: {file: ~/x/*.csv}, b: {cron: '0 6 * * *'}}")
+    assert spec.root == str(private_environment)
+    assert spec.bindings[0].pattern == f"{private_environment}/x/*.csv"
+    assert spec.bindings[1].timezone == "Europe/Berlin"
+
+
+@pytest.mark.parametrize(
+    ("environ", "target", "zone"),
+    [
+        ({"TZ": "Asia/Shanghai"}, None, "Asia/Shanghai"),
+        ({"TZ": ":Europe/Paris"}, None, "Europe/Paris"),
+        ({"TZ": "CST-8"}, "Europe/Berlin", None),
+        ({}, "America/New_York", "America/New_York"),
+        ({"TZ": ""}, "Etc/UTC", "Etc/UTC"),
+        ({}, None, "UTC"),
+    ],
+)
+def test_the_machine_s_zone_is_named(environ: dict[str, str], target: str | None, zone: str | None, tmp_path: Path) -> None:
+    """TZ goes before /etc/localtime, and a zone without a name is not guessed."""
+    localtime = tmp_path / "localtime"
+    if target:
+        localtime.symlink_to(f"/usr/share/zoneinfo/{target}")
+    assert find_local_zone(environ, str(localtime)) == zone
+
+
+PROGRAMS = [
+    (("python3", "tools/report.py", "--all"), None, "tools/report.py"),
+    (("python3", "-W", "error", "-u", "./tools/report.py"), None, "tools/report.py"),
+    (("/usr/bin/env", "LANG=C", "python3.11", "a.py"), None, "a.py"),
+    (("python3", "-m", "tools.report", "x.py"), None, None),
+    (("sh", "-c", "./x.sh"), None, None),
+    (("./x.sh",), None, "x.sh"),
+    (("bin/plain",), None, "bin/plain"),
+    (("bin/absent",), None, None),
+    (("plain",), None, None),
+    (("bash", "plain"), "bin", "bin/plain"),
+    (("python3", "../tools/report.py"), "bin", "tools/report.py"),
+    (("python3", "../outside.py"), None, None),
+    (("python3", "/usr/lib/thing.py"), None, None),
+    (("node", "a[1].js"), None, None),
+    (("python3",), None, None),
+    (("env",), None, None),
+]
+
+
+@pytest.mark.parametrize(("argv", "cwd", "program"), PROGRAMS)
+def test_the_script_a_command_names_is_bound(argv: tuple[str, ...], cwd: str | None, program: str | None, tmp_path: Path) -> None:
+    """Only a script inside root is the session's program, however the command reaches it."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "plain").touch()
+    assert find_program(argv, str(tmp_path), cwd) == program
+
+
+def test_an_absolute_path_inside_root_is_the_program_too(tmp_path: Path) -> None:
+    """How the path is written does not matter, where it leads does."""
+    assert find_program((f"{tmp_path}/x.sh",), str(tmp_path), None) == "x.sh"
+
+
+def test_folders_become_part_of_the_name_and_agents_are_no_sessions(tmp_path: Path) -> None:
+    """`hr/payroll.yaml` is hr/payroll; agents/ declares agents; droppings of editors declare nothing."""
+    write(tmp_path, "hr/payroll.yaml", "agent: hr\n" + PLAIN)
+    write(tmp_path, "nightly.yaml", PLAIN)
+    write(tmp_path, "v1.2@x.yaml", PLAIN)
+    write(tmp_path, "工资.yaml", PLAIN)
+    write(tmp_path, "agents/hr.yaml", "prompt: Be careful.")
+    for dropping in (".nightly.yaml.swp", ".#nightly.yaml", "nightly.yaml~", "#nightly.yaml#", "README.md", ".hidden/x.yaml", "4913"):
+        write(tmp_path, dropping, "{broken")
+    reading = read(tmp_path)
+    assert (reading.problems, reading.warnings) == ({}, [])
+    assert sorted(reading.sessions) == ["hr/payroll", "nightly", "v1.2@x", "工资"]
+    assert reading.agents == {"hr"}
+    assert {Path(folder).name for folder in reading.folders} == {"sessions.d", "hr", "agents"}
+
+
+NAMES = [
+    ("-x.yaml", "sessions.d/-x.yaml:1:1: '-x' cannot be a name; use letters, digits and - _ . @, with / between folders, no - or . first;"
+     " rename the file"),
+    ("a b.yaml", "sessions.d/a b.yaml:1:1: 'a b' cannot be a name; use letters, digits and - _ . @, with / between folders, no - or . first;"
+     " rename the file"),
+    ("shop@.yaml", "sessions.d/shop@.yaml:1:1: not yet: a name that ends in @ is a template, which this version does not have; rename the file"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("file", "words"), NAMES)
+def test_a_file_that_cannot_name_a_session_is_refused(file: str, words: str, tmp_path: Path) -> None:
+    """A name must be typable on a command line and usable in a URL."""
+    write(tmp_path, file, PLAIN)
+    assert [str(problem) for problem in read(tmp_path).problems[f"sessions.d/{file}"]] == [words]
+
+
+def test_a_name_of_bytes_that_are_no_text_is_refused_printably(tmp_path: Path) -> None:
+    """A file name that is not UTF-8 does not break the message about it."""
+    write(tmp_path, "good.yaml", PLAIN)
+    (Path(os.fsdecode(os.fsencode(tmp_path) + b"/sessions.d/caf\xe9.yaml"))).write_text(PLAIN)
+    reading = read(tmp_path)
+    assert list(reading.sessions) == ["good"]
+    assert [str(problems[0]).encode() for problems in reading.problems.values()] != []
+
+
+def test_a_bad_file_disturbs_no_other(tmp_path: Path) -> None:
+    """Broken, empty, unreadable, huge and strange files are refused each for itself."""
+    write(tmp_path, "good.yaml", PLAIN)
+    write(tmp_path, "broken.yaml", "a: [")
+    write(tmp_path, "empty.yaml", "")
+    write(tmp_path, "huge.yaml", "#" * 300_000)
+    os.mkfifo(tmp_path / "sessions.d" / "pipe.yaml")
+    (tmp_path / "sessions.d" / "nowhere.yaml").symlink_to("not-there")
+    (tmp_path / "sessions.d" / "loop").symlink_to(tmp_path / "sessions.d")
+    reading = read(tmp_path)
+    assert list(reading.sessions) == ["good"]
+    assert {name: words.split(": ", 1)[1] for name, words in reading.refused.items()} == {
+        "broken": "the file ends inside a [ or {; close it",
+        "empty": "the file is empty; write at least `objective: …`, or delete it",
+        "huge": "the file is larger than 256 KB; split it into several",
+        "pipe": "this is no regular file; replace it by one, or remove it",
+    }
+
+
+def test_a_file_of_another_suffix_is_pointed_out(tmp_path: Path) -> None:
+    """`.yml` is not read, and not passed over in silence either."""
+    write(tmp_path, "a.yml", PLAIN)
+    assert [str(warning) for warning in read(tmp_path).warnings] == [
+        "sessions.d/a.yml:1:1: ignored, because its name does not end in .yaml; rename it"
+    ]
+
+
+def test_an_agent_must_exist(tmp_path: Path) -> None:
+    """A session of an unknown agent is refused at the word; writing the agent's file mends it."""
+    write(tmp_path, "a.yaml", "objective: x\nagent: hrr\n")
+    write(tmp_path, "b.yaml", "objective: x\nagent: legal\n")
+    write(tmp_path, "agents/hr.yaml", "prompt: x")
+    reading = read(tmp_path)
+    assert reading.refused == {
+        "a": "sessions.d/a.yaml:2:8: agent 'hrr' does not exist; did you mean 'hr'?",
+        "b": "sessions.d/b.yaml:2:8: agent 'legal' does not exist; write agents/legal.yaml, or remove the key",
+    }
+    write(tmp_path, "agents/legal.yaml", "prompt: x")
+    assert list(read(tmp_path, reading).sessions) == ["b"]
+
+
+def age(path: Path) -> None:
+    """Make a file look old enough to be trusted by its stat; its change time cannot be set, so that is waited for by no test."""
+    long_ago = time.time_ns() - 10**12
+    os.utime(path, ns=(long_ago, long_ago))
+
+
+def test_reading_again_returns_the_very_same_specs(tmp_path: Path) -> None:
+    """A file whose bytes did not change is not parsed again, whatever happened to its times."""
+    path = write(tmp_path, "a.yaml", PLAIN)
+    write(tmp_path, "b.yaml", "a: [")
+    first = read(tmp_path)
+    age(path)
+    second = read(tmp_path, first)
+    assert second.sessions["a"] is first.sessions["a"]
+    assert second.refused == first.refused
+
+
+def test_an_edit_within_the_same_tick_is_seen(tmp_path: Path) -> None:
+    """Equal size and equal times do not hide a change of a file that was fresh when it was read."""
+    path = write(tmp_path, "a.yaml", "objective: one\n")
+    before = path.stat()
+    first = read(tmp_path)
+    path.write_text("objective: two\n")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert read(tmp_path, first).sessions["a"].objective == "two"
+
+
+def test_a_folder_that_is_not_there_declares_nothing(tmp_path: Path) -> None:
+    """No folder is an empty folder."""
+    assert read(tmp_path).sessions == {}
+
+
+def test_ten_thousand_specs_load_and_reload(tmp_path: Path) -> None:
+    """A large folder is read whole, and read again without parsing; the times are printed, not judged."""
+    folder = tmp_path / "sessions.d"
+    folder.mkdir()
+    for number in range(10_000):
+        (folder / f"s{number:05}.yaml").write_text(
+            f"objective: Session {number}\nbindings:\n  data: {{file: data/{number}/*.csv}}\nrun: {{command: [python3, a.py]}}\n"
+        )
+    began = time.perf_counter()
+    first = read(tmp_path)
+    loaded = time.perf_counter()
+    second = read(tmp_path, first)
+    print(f"10,000 specs: read in {loaded - began:.2f} s, again in {time.perf_counter() - loaded:.2f} s")
+    assert len(first.sessions) == 10_000
+    assert all(second.sessions[name] is spec for name, spec in first.sessions.items())

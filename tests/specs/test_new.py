@@ -1,0 +1,108 @@
+"""A new spec: it says what was answered, it checks, and it never replaces a file."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from wakeful.core.spec import CommandRun, CronBinding, FileBinding, ScriptRun
+from wakeful.errors import CallerError, SpecError
+from wakeful.specs.build import Surroundings
+from wakeful.specs.load import read_folder, read_text
+from wakeful.specs.new import Answers, render_spec, write_new
+
+PROJECT = Surroundings("/project", "UTC")
+
+
+def test_a_spec_from_answers_reads_as_a_person_would_write_it() -> None:
+    """The text is commented, quotes only what must be, and names bindings after their files."""
+    answers = Answers(
+        files=("data/*.csv", "rates.yaml"), cron="0 6 1 * *", commits="src/", branch="main", writes=("out/report.md",),
+        command=("python3", "report.py", "--all files"), objective="Report: monthly.", priority=70,
+    )  # fmt: skip
+    assert render_spec("hr/report", answers) == (
+        "# hr/report: rests until one of its bindings changes, then runs.\n"
+        "# Check it with `wakeful check`; see what would wake it with `wakeful plan`.\n"
+        'objective: "Report: monthly."\n'
+        "priority: 70  # 0 to 100, higher first\n"
+        "bindings:\n"
+        "  # What it reads: a new version of any of these wakes it (add `wake: false` to only read).\n"
+        '  data: {file: "data/*.csv"}\n'
+        "  rates: {file: rates.yaml}\n"
+        "  code: {commits: src/, branch: main}\n"
+        '  clock: {cron: "0 6 1 * *"}\n'
+        "  # What it writes: never wakes it, and wakes the sessions that read it.\n"
+        "  report: {file: out/report.md, access: write}\n"
+        "run:\n"
+        '  command: [python3, report.py, "--all files"]  # words, never a shell string\n'
+        "  timeout: 10m\n"
+    )
+
+
+def test_no_answers_give_a_spec_that_checks() -> None:
+    """Without any answer there is still something to start from."""
+    spec, warnings = read_text(render_spec("x", Answers()).encode(), "x", "x.yaml", PROJECT)
+    assert isinstance(spec.run, CommandRun)
+    assert warnings == ()
+
+
+TEXT = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\x00"), min_size=1, max_size=20)
+
+
+@given(st.lists(TEXT, min_size=1, max_size=4), st.lists(TEXT, max_size=3), TEXT)
+def test_any_answer_comes_back_as_it_was_given(words: list[str], files: list[str], objective: str) -> None:
+    """Whatever the characters, the spec says exactly what was answered, or is refused in words."""
+    try:
+        text = render_spec("x", Answers(command=tuple(words), files=tuple(files), objective=objective))
+    except SpecError:
+        return
+    spec, _ = read_text(text.encode(), "x", "x.yaml", PROJECT)
+    assert isinstance(spec.run, CommandRun)
+    assert spec.run.argv == tuple(words)
+    assert spec.objective == objective.strip()
+    found = [binding.pattern for binding in spec.bindings if isinstance(binding, FileBinding)]
+    assert [pattern for pattern in found if not pattern.startswith("/")] == [file for file in files if file[0] not in "/~"]
+
+
+def test_a_script_keeps_its_lines() -> None:
+    """Several lines become a block, freed of the indentation they were pasted with."""
+    text = render_spec("x", Answers(script="\n    set -x\n    for i in 1 2; do\n      echo $i: x\n    done\n", every="5m"))
+    spec, _ = read_text(text.encode(), "x", "x.yaml", PROJECT)
+    assert isinstance(spec.run, ScriptRun)
+    assert spec.run.text == "set -x\nfor i in 1 2; do\n  echo $i: x\ndone\n"
+
+
+@pytest.mark.parametrize("name", ["", "-x", ".x", "a b", "a//b", "../x", "/x", "agents/x", "x@", "a/-b", "x" * 201, "a\nb", "a\x00"])
+def test_a_name_that_cannot_be_one_is_refused(name: str) -> None:
+    """A bad name is told before anything is written."""
+    with pytest.raises(CallerError):
+        render_spec(name, Answers())
+
+
+def test_an_answer_that_cannot_stand_in_a_spec_is_refused() -> None:
+    """Bad values are refused with the words of `check`."""
+    with pytest.raises(SpecError, match="is not a duration"):
+        render_spec("x", Answers(every="soon"))
+    with pytest.raises(CallerError, match="a command and a script"):
+        render_spec("x", Answers(command=("a",), script="b"))
+
+
+def test_a_file_that_exists_is_never_replaced(tmp_path: Path) -> None:
+    """Writing twice keeps the first, leaves nothing half written, and the folder checks."""
+    specs = tmp_path / "sessions.d"
+    path = write_new(specs, "hr/a", Answers(files=("a.csv",), cron="@daily"))
+    before = path.read_text()
+    with pytest.raises(CallerError, match="exists already; choose another name"):
+        write_new(specs, "hr/a", Answers())
+    assert path.read_text() == before
+    assert [found.name for found in path.parent.iterdir()] == ["a.yaml"]
+    reading = read_folder(specs)
+    assert reading.problems == {}
+    assert any(isinstance(binding, CronBinding) for binding in reading.sessions["hr/a"].bindings)
+
+
+def test_an_unknown_agent_is_told_before_the_file_is_written(tmp_path: Path) -> None:
+    """The new spec would be refused at once, so it is not written."""
+    with pytest.raises(CallerError, match=r"write agents/hr\.yaml first"):
+        write_new(tmp_path / "sessions.d", "a", Answers(agent="hr"))
+    assert not (tmp_path / "sessions.d" / "a.yaml").exists()

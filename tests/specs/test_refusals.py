@@ -1,0 +1,258 @@
+"""A spec that cannot be taken: where, what was found, what was expected, what to do. One row, one mistake."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from wakeful.errors import SpecError
+from wakeful.specs.build import Surroundings
+from wakeful.specs.load import check_agent, read_text
+from wakeful.specs.problem import RefusedSpec
+
+PROJECT = Surroundings("/project", "Europe/Berlin")
+
+
+def refusal(text: str, around: Surroundings = PROJECT) -> str:
+    with pytest.raises(RefusedSpec) as caught:
+        read_text(text.encode(), "nightly", "f.yaml", around)
+    return str(caught.value)
+
+
+def warnings(text: str) -> list[str]:
+    return [str(warning) for warning in read_text(text.encode(), "nightly", "f.yaml", PROJECT)[1]]
+
+
+KEYS = [
+    ("objectiv: x", "1:1: unknown key 'objectiv' in this session; did you mean 'objective'?"),
+    ("tag: x", "1:1: unknown key 'tag' in this session; did you mean 'tags'?"),
+    ("Priority: 3", "1:1: unknown key 'Priority' in this session; did you mean 'priority'?"),
+    ("command: [x]", "1:1: unknown key 'command' in this session; it belongs under run"),
+    ("file: x", "1:1: unknown key 'file' in this session; it belongs in a binding, such as bindings: {source: {file: …}}"),
+    (
+        "xyzzy: 1",
+        "1:1: unknown key 'xyzzy' in this session; expected one of agent, objective, priority, tags, enabled, root, bindings,"
+        " when, pace, window, timezone, first, run, conversation, concurrency",
+    ),
+    ("run: {comand: [a]}", "1:7: unknown key 'comand' in run; did you mean 'command'?"),
+    ("concurrency: {pol: gpu}", "1:15: unknown key 'pol' in concurrency; did you mean 'pool'?"),
+]
+
+VALUES = [
+    ("priority: 200", "1:11: priority is 200; expected at most 100"),
+    ("priority: high", "1:11: priority: 'high' is not a whole number"),
+    ("priority: [1]", "1:11: priority: expected a whole number, found a list"),
+    ("enabled: maybe", "1:10: enabled: 'maybe' is neither true nor false"),
+    ("tags: [a b]", "1:7: tags: expected a list of words such as [hr, monthly]: letters, digits and . _ - / : + @"),
+    ("objective: ' '", "1:12: objective: empty text; write something, or delete the line"),
+    ("first: adpot", "1:8: first is 'adpot'; expected run or adopt; did you mean 'adopt'?"),
+    ("first: {a: b}", "1:8: 'first' needs run or adopt, found keys and values"),
+    ("when: sometimes", "1:7: when is 'sometimes'; expected any, all or changed"),
+    ("pace: soon", "1:7: pace: 'soon' is not a duration; write one number and its unit, such as 500ms, 30s, 5m, 2h or 7d"),
+    ("root: ''", "1:7: root: empty path; name a folder, or delete the line"),
+    ("window: 8-20", "1:9: window: '8-20' is not a window; write hours such as \"08:00-20:00\""),
+    ("window: 25:00-26:00", "1:9: window: '25:00-26:00' holds an hour that no day has; write hours such as \"08:00-20:00\""),
+    ("window: 08:00-08:00", "1:9: window: '08:00-08:00' is empty; delete it if the session may always run"),
+    ("timezone: Mars/Base", "1:11: time zone 'Mars/Base' is not known; write a name such as Asia/Shanghai or UTC"),
+    ("bindings: [a]", "1:11: 'bindings' needs keys and values, found a list; write {key: value}"),
+    ("run: x", "1:6: 'run' needs keys and values, found 'x'; write {key: value}"),
+    (
+        "run: {command: python3 x.py --a 'b c'}",
+        '1:16: command: a command is a list of words, never a shell string; write [python3, x.py, --a, "b c"], or use script',
+    ),
+    ("run: {command: [a, {b: c}]}", "1:16: command: every word of a command is text; put quotes around one that holds : or {"),
+    ("run: {command: []}", "1:16: command: expected a list of words such as [python3, report.py]"),
+    ("run: {command: [a], script: b}", "1:21: run has a command and a script; keep one of them"),
+    ("run: {timeout: 5m}", "1:1: run has neither a command nor a script; add one"),
+    ("run: {command: [a], timeout: 0}", "1:30: timeout: 0 is too short here; write a duration such as 30s or 5m"),
+    ("run: {command: [a], retries: -1}", "1:30: retries is -1; expected at least 0"),
+    ("run: {command: [a], env: {WAKEFUL_X: 1}}", "1:26: env: 'WAKEFUL_X' belongs to wakeful; choose another name"),
+    ("run: {command: [a], env: {a-b: 1}}", "1:26: env: 'a-b' cannot be a variable; use letters, digits and _, no digit first"),
+]
+
+# Each stands after `bindings:\n  code: `, so that column 9 of line 2 is its beginning.
+BINDINGS = [
+    ("{commits: src/, brnach: main}", "2:25: unknown key 'brnach' in binding 'code'; did you mean 'branch'?"),
+    ("{fil: a}", "2:10: unknown key 'fil' in binding 'code'; did you mean 'file'?"),
+    ("{file: a, branch: main}", "2:19: 'branch' belongs to commits bindings, and binding 'code' is of kind file; remove it"),
+    ("{every: 1h, timezone: UTC}", "2:21: 'timezone' belongs to cron bindings, and binding 'code' is of kind every; remove it"),
+    ("{cron: '* * * * *', exclude: a}", "2:29: 'exclude' belongs to file bindings, and binding 'code' is of kind cron; remove it"),
+    ("{file: a, cron: '* * * * *'}", "2:9: binding 'code' has 2 kinds (file, cron); split it into one binding each"),
+    ("{}", "2:9: binding 'code' has no kind; add one of file, commits, cron, every, message, session, probe or service"),
+    ("{wake: true}", "2:9: binding 'code' has no kind; add one of file, commits, cron, every, message, session, probe or service"),
+    ("a.csv", "2:9: binding 'code' is 'a.csv'; expected a kind and its value, such as {file: \"data/*.csv\"}"),
+    ("{file: ''}", "2:16: file: '' is not a path pattern: expected a path such as data/*.csv"),
+    ("{file: [a, b]}", "2:16: file: expected a path such as data/*.csv, found a list"),
+    ("{file: '**/../x'}", "2:16: file: pattern '**/../x': '..' after a wildcard has no fixed meaning; write the folder it leads to"),
+    ("{file: a, access: wriet}", "2:27: access is 'wriet'; expected read, write or both; did you mean 'write'?"),
+    ("{file: a, settle: 5s, settle_max: 1s}", "2:43: settle_max (1s) is shorter than settle (5s); make it longer"),
+    ("{commits: src, branch: -x}", "2:32: branch: branch '-x' begins with '-', which git takes for an option; name the branch itself"),
+    ("{commits: src, branch: a b}", "2:32: branch: 'a b' cannot be a branch; write a name such as main or origin/main"),
+    ("{commits: ../x}", "2:19: commits: '../x' does not lie inside the repository; write a path such as src/, or . for all of it"),
+    ("{cron: '61 * * * *'}", "2:16: cron expression '61 * * * *': bad minute; expected five fields, such as \"0 6 1 * *\""),
+    ("{cron: '* * * * *', timezone: Mars/Base}", "2:39: time zone 'Mars/Base' is not known; write a name such as Asia/Shanghai or UTC"),
+    ("{every: 0}", "2:17: every: a period shorter than 100ms is refused; write one such as 30s or 5m"),
+    ("{every: 1h30m}", "2:17: every: '1h30m' is not a duration; write one number and its unit, such as 500ms, 30s, 5m, 2h or 7d"),
+    (
+        "{every: 1h, catch_up: all, overlap: skip}",
+        "2:31: catch_up: all gives every slot its run, and overlap: skip takes it away again; choose one of them",
+    ),
+    (
+        "{cron: '0 * * * *', catch_up: all, overlap: replace}",
+        "2:39: catch_up: all gives every slot its run, and overlap: replace takes it away again; choose one of them",
+    ),
+    ("{message: all}", "2:19: message is 'all'; expected any"),
+    ("{session: nightly}", "2:19: a session cannot wait for itself; name another, or remove the binding"),
+    ("{probe: psql -c x}", "2:17: probe: a command is a list of words, never a shell string; write [psql, -c, x], or use script"),
+    ("{service: localhost}", "2:19: service: 'localhost' is not a service; write tcp://HOST:PORT or http://…"),
+    ("{service: 'tcp://h:1', wake: true}", "2:38: a service is a condition and wakes nothing; remove wake, or use a probe"),
+]
+
+NAMES = [
+    ("bindings:\n  spec: {file: a}", "2:3: 'spec' is a name that wakeful gives itself; choose another"),
+    ("bindings:\n  mailbox: {file: a}", "2:3: 'mailbox' is a name that wakeful gives itself; choose another"),
+    (
+        "bindings:\n  1a: {file: a}",
+        "2:3: '1a' cannot name a binding, because a run finds it as $WAKEFUL_BINDING_<NAME>; use letters, digits, - and _,"
+        " a letter first",
+    ),
+    ("bindings:\n  a-b: {file: a}\n  a_b: {file: b}", "3:3: bindings 'a-b' and 'a_b' would both be $WAKEFUL_BINDING_A_B; rename one"),
+    (
+        "bindings:\n  message: {file: a}\nrun: {command: [x]}",
+        "2:3: 'message' names the mailbox that every session with a run has; choose another",
+    ),
+    ("agent: '-x'", "1:8: agent: '-x' cannot be a name; use letters, digits and - _ . @, with / between folders, no - or . first"),
+]
+
+
+@pytest.mark.parametrize(("text", "words"), KEYS + VALUES + NAMES)
+def test_a_mistake_is_named_where_it_stands(text: str, words: str) -> None:
+    """Each mistake in a session gets its line, its column and the way out."""
+    assert refusal(text) == f"f.yaml:{words}"
+
+
+@pytest.mark.parametrize(("binding", "words"), BINDINGS)
+def test_a_mistake_in_a_binding_is_named_where_it_stands(binding: str, words: str) -> None:
+    """Each mistake in a binding gets its line, its column and the way out."""
+    assert refusal(f"bindings:\n  code: {binding}") == f"f.yaml:{words}"
+
+
+LATER = [
+    "budget: {day: {usd: 2.00}}", "secrets: [a]", "network: false", "isolation: strict", "allow: {read: [a]}", "approve: before_run",
+    "tools: {a: ask}", "people: {ann: observer}", "retention: {keep: 90d}", "notify: [mail]", "hosts: [big]", "for_each: '*.csv'",
+    "run: {prompt: Do it.}", "run: {command: [a], workspace: worktree}", "bindings: {a: {webhook: github, secret: x}}",
+    "bindings: {a: {file: b, access: both}}", "bindings: {a: {service: 'mcp:github'}}", "bindings: {a: {file: b, trust: untrusted}}",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", LATER)
+def test_a_key_of_a_later_version_is_answered_not_yet(text: str) -> None:
+    """What this version cannot do is never accepted silently, and never called unknown."""
+    words = refusal(text)
+    assert ": not yet: " in words
+    assert "unknown" not in words
+
+
+def test_all_mistakes_of_a_file_come_at_once() -> None:
+    """An author sees every mistake of a kind in one go, in their places."""
+    assert refusal("priority: x\nrun:\n  command: a b\n  retires: 3\n").splitlines() == [
+        "f.yaml:1:11: priority: 'x' is not a whole number",
+        "f.yaml:3:12: command: a command is a list of words, never a shell string; write [a, b], or use script",
+        "f.yaml:4:3: unknown key 'retires' in run; did you mean 'retries'?",
+    ]
+
+
+def test_hundreds_of_mistakes_are_told_by_twenty() -> None:
+    """A wrong file does not flood the screen."""
+    assert len(refusal("".join(f"key{i}: 1\n" for i in range(3000))).splitlines()) == 20
+
+
+def test_a_machine_without_a_named_zone_asks_for_one() -> None:
+    """A cron that would depend on an unnameable zone is refused; one with its own zone is not."""
+    nameless = Surroundings("/project", None)
+    words = "f.yaml:1:22: this machine's time zone has no name; add a timezone such as Asia/Shanghai or UTC"
+    assert refusal("bindings: {a: {cron: '0 6 * * *'}}", nameless) == words
+    assert read_text(b"bindings: {a: {cron: '0 6 * * *', timezone: UTC}}", "n", "f", nameless)[0].bindings[0].timezone == "UTC"
+
+
+WARNINGS = [
+    ("run: {command: [a]}", "1:1: no objective; say in one sentence what this session is for"),
+    ("objective: x\nbindings: {a: {file: b}}", "2:1: bindings may wake this session, but it has no run; add one"),
+    ("objective: x\nrun: {command: [a]}\nconcurrency: gpu", "3:14: pool 'gpu' is not in wakeful.yaml, so it holds one run at a time"),
+    ("objective: x\nroot: nowhere", "2:7: the folder '/project/nowhere' does not exist"),
+    (
+        "objective: x\nrun: {command: [a]}\nbindings:\n  a: {every: 5m, overlap: replace}",
+        "4:27: overlap: replace with a timeout (3600s) longer than the period (300s) may stop every run before it ends;"
+        " shorten the timeout",
+    ),
+    (
+        "objective: x\nrun: {command: [a]}\nbindings:\n  a: {cron: '*/10 * * * *', overlap: replace}",
+        "4:38: overlap: replace with a timeout (3600s) longer than the period (600s) may stop every run before it ends;"
+        " shorten the timeout",
+    ),
+    (
+        "objective: x\nrun: {command: [a]}\nbindings:\n  a: {file: b}\n  c: {file: b, access: write}",
+        "5:3: bindings 'a' and 'c' mean the same paths; what a session writes never wakes it",
+    ),
+    ("objective: x\nrun: {command: [a]}\nwhen: changed", "3:7: when: changed is about the clock, and no binding is one; add cron or every"),
+]
+
+
+@pytest.mark.parametrize(("text", "words"), WARNINGS)
+def test_a_doubtful_spec_is_taken_with_a_warning(text: str, words: str) -> None:
+    """What can be run but is probably not meant is said, and stands in no one's way."""
+    assert warnings(text) == [f"f.yaml:{words}"]
+
+
+AGENTS = [
+    ("promt: x", "1:1: unknown key 'promt' in this agent; did you mean 'prompt'?"),
+    ("tools: {bash: maybe}", "1:15: bash is 'maybe'; expected allow, ask or deny"),
+    ("acp: claude code", "1:6: acp: a command is a list of words, never a shell string; write [claude, code], or use script"),
+    ("prompt: {fil: a}", "1:10: unknown key 'fil' in prompt; did you mean 'file'?"),
+]
+
+
+@pytest.mark.parametrize(("text", "words"), AGENTS)
+def test_an_agent_is_checked_for_its_keys(text: str, words: str) -> None:
+    """An agent's file is refused in the same words as a session's."""
+    with pytest.raises(RefusedSpec) as caught:
+        check_agent(text.encode(), "agents/hr.yaml")
+    assert str(caught.value) == f"agents/hr.yaml:{words}"
+
+
+def test_a_whole_agent_is_accepted() -> None:
+    """Every key of an agent is known already, although nothing runs it yet."""
+    check_agent(
+        b"prompt: {file: hr.md}\nmodel: {openai-compatible: x, base_url: 'http://h/'}\nfallback: [a, b]\nkey: k\n"
+        b"settings: {temperature: 0.2}\ntools: {bash: ask}\nmcp: {gh: {command: [gh]}}\nbudget: {day: {usd: 1}}\ncontext: {tokens: 9}\n",
+        "agents/hr.yaml",
+    )
+
+
+WORDS = st.sampled_from(
+    "agent objective priority tags enabled root bindings when pace window timezone first run concurrency file commits cron every"
+    " message session probe service command script env timeout retries check wake settle stale access branch a 5m 0 -1 true *".split()
+)
+VALUES_OF_ANY_SHAPE = st.recursive(
+    WORDS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=4), max_leaves=12
+)
+
+
+def as_flow(value: object) -> str:
+    match value:
+        case dict():
+            return "{" + ", ".join(f'"{key}": {as_flow(inner)}' for key, inner in value.items()) + "}"
+        case list():
+            return "[" + ", ".join(map(as_flow, value)) + "]"
+    return f'"{value}"'
+
+
+@given(st.dictionaries(WORDS, VALUES_OF_ANY_SHAPE, max_size=5))
+def test_any_shape_is_taken_or_refused_with_its_place(value: dict[str, object]) -> None:
+    """Known keys with values of any shape never end in anything but a spec or a SpecError that names the file."""
+    try:
+        spec, _ = read_text(as_flow(value).encode(), "n", "f.yaml", Surroundings(str(Path("/project")), "UTC"))
+    except SpecError as error:
+        assert all(line.startswith("f.yaml:") for line in str(error).splitlines())
+    else:
+        assert spec.name == "n"

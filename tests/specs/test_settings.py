@@ -1,0 +1,163 @@
+"""wakeful.yaml and the places of the daemon: what is said, where it is looked for, what is refused."""
+
+import os
+from pathlib import Path
+
+import pytest
+from wakeful.core.spec import Settings
+from wakeful.errors import OperatorError
+from wakeful.settings import Places, default_settings, read_settings, resolve_places
+from wakeful.specs.build import Surroundings
+from wakeful.specs.load import read_folder
+
+
+def settings_of(folder: Path, text: str | None) -> tuple[Settings, list[str]]:
+    (folder / "sessions.d").mkdir(exist_ok=True)
+    if text is not None:
+        (folder / "wakeful.yaml").write_text(text)
+    settings, _, problems = read_settings(folder / "sessions.d", dict(os.environ))
+    return settings, [str(problem) for problem in problems]
+
+
+def test_every_setting_is_taken(tmp_path: Path) -> None:
+    """Each key of wakeful.yaml that this version has reaches the core typed."""
+    text = """
+concurrency: {commands: 7, agents: 3}
+pools: {gpu: 1, net: 4}
+limits: {output: 4MiB, message: 64KB}
+loop_depth: 5
+stop_grace: 1m
+hints: poll
+"""
+    assert settings_of(tmp_path, text) == (
+        Settings(
+            concurrency=7, agent_concurrency=3, pools={"gpu": 1, "net": 4}, loop_depth=5, stop_grace_seconds=60.0, hints="poll",
+            output_limit_bytes=4 * 2**20, message_limit_bytes=64_000,
+        ),
+        [],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("text", [None, "", "# nothing yet\n\n"])
+def test_no_settings_are_the_defaults(text: str | None, tmp_path: Path) -> None:
+    """Neither a missing file nor one of comments is an error; commands may use every core."""
+    settings, problems = settings_of(tmp_path, text)
+    assert (settings, problems) == (default_settings(), [])
+    assert settings.concurrency == len(os.sched_getaffinity(0))
+
+
+def test_a_person_s_own_file_is_used_where_the_project_has_none(tmp_path: Path) -> None:
+    """$XDG_CONFIG_HOME/wakeful/wakeful.yaml counts only until one lies beside sessions.d/."""
+    own = Path(os.environ["XDG_CONFIG_HOME"]) / "wakeful"
+    own.mkdir(parents=True)
+    (own / "wakeful.yaml").write_text("concurrency: 9")
+    assert settings_of(tmp_path, None)[0].concurrency == 9
+    assert settings_of(tmp_path, "concurrency: 4")[0].concurrency == 4
+
+
+BAD = [
+    ("concurency: 4", "1:1: unknown key 'concurency' in wakeful.yaml; did you mean 'concurrency'?"),
+    ("concurrency: 0", "1:14: concurrency is 0; expected at least 1"),
+    ("pools: {gpu: many}", "1:14: gpu: 'many' is not a whole number"),
+    ("limits: {output: 4}", "1:18: output: '4' is not a size; write one number and its unit, such as 64KB, 10MB or 1GB"),
+    ("hints: inotfy", "1:8: hints is 'inotfy'; expected auto, inotify, watchfiles or poll; did you mean 'inotify'?"),
+    ("http: off", "1:1: not yet: 'http' in wakeful.yaml is known, but this version cannot do it; remove it for now"),
+    ("loop_depth: 8\ndefaults:\n  priority: hgh", "3:13: priority: 'hgh' is not a whole number"),
+    ("defaults: {isolation: none}", "1:12: not yet: 'isolation' in this session is known, but this version cannot do it; remove it for now"),
+    ("a: [", "2:1: the file ends inside a [ or {; close it"),
+]
+
+
+@pytest.mark.parametrize(("text", "words"), BAD)
+def test_a_mistake_in_the_settings_is_named_where_it_stands(text: str, words: str, tmp_path: Path) -> None:
+    """wakeful.yaml is refused in the same words as a spec, and the defaults hold meanwhile."""
+    assert settings_of(tmp_path, text) == (default_settings(), [f"wakeful.yaml:{words}"])
+
+
+def test_defaults_are_merged_under_every_spec(tmp_path: Path) -> None:
+    """A spec's own keys win; run merges by key, bindings by name, and no session gets a run it did not ask for."""
+    folder = tmp_path / "sessions.d"
+    folder.mkdir()
+    (tmp_path / "wakeful.yaml").write_text(
+        "defaults:\n  priority: 20\n  run: {timeout: 5m, env: {A: b}}\n  bindings:\n    rules: {file: AGENTS.md, wake: false}\n"
+    )
+    (folder / "a.yaml").write_text("objective: x\npriority: 70\nrun: {command: [true], env: {C: d}}\nbindings: {data: {file: a}}\n")
+    (folder / "b.yaml").write_text("objective: x\n")
+    _, defaults, problems = read_settings(folder)
+    reading = read_folder(folder, Surroundings(str(tmp_path)), defaults)
+    assert (problems, reading.problems) == ((), {})
+    first, second = reading.sessions["a"], reading.sessions["b"]
+    assert (first.priority, second.priority) == (70, 20)
+    assert (first.run.timeout_seconds, first.run.env, second.run) == (300.0, {"C": "d"}, None)
+    assert [binding.name for binding in first.bindings] == ["rules", "data", "message"]
+
+
+def test_a_default_that_does_not_fit_a_spec_is_shown_where_it_stands(tmp_path: Path) -> None:
+    """A mistake that only the merge makes names the line of wakeful.yaml."""
+    folder = tmp_path / "sessions.d"
+    folder.mkdir()
+    (tmp_path / "wakeful.yaml").write_text("defaults:\n  bindings:\n    a-b: {file: x}\n")
+    (folder / "a.yaml").write_text("objective: x\nbindings:\n  a_b: {file: y}\n")
+    (folder / "b.yaml").write_text("objective: x\nbindings:\n  c: {session: b}\n")
+    reading = read_folder(folder, Surroundings(str(tmp_path)), read_settings(folder)[1])
+    assert reading.refused == {
+        "a": "sessions.d/a.yaml:3:3: bindings 'a-b' and 'a_b' would both be $WAKEFUL_BINDING_A_B; rename one",
+        "b": "sessions.d/b.yaml:3:16: a session cannot wait for itself; name another, or remove the binding",
+    }
+
+
+# -- places ---------------------------------------------------------------------------------------
+
+
+def places(cwd: Path, flags: dict[str, str | None] | None = None, **environ: str) -> Places:
+    return resolve_places(flags or {}, {"HOME": "/home/ann", **environ}, cwd)
+
+
+def test_places_fall_back_to_the_person_s_folders(tmp_path: Path) -> None:
+    """Without flags, variables and ./sessions.d everything lies where XDG says."""
+    assert places(tmp_path) == Places(
+        specs=Path("/home/ann/.config/wakeful/sessions.d"),
+        state=Path("/home/ann/.local/state/wakeful"),
+        socket=Path("/home/ann/.local/state/wakeful/wakeful.sock"),
+    )
+
+
+def test_a_folder_of_specs_here_is_the_one(tmp_path: Path) -> None:
+    """./sessions.d goes before the person's own."""
+    (tmp_path / "sessions.d").mkdir()
+    assert places(tmp_path).specs == tmp_path / "sessions.d"
+
+
+def test_flags_go_before_variables_and_variables_before_systemd(tmp_path: Path) -> None:
+    """Each place has one order of precedence, and relative paths count from the current folder."""
+    environ = {
+        "WAKEFUL_SPECS": "~/specs", "WAKEFUL_STATE": "/v/state", "WAKEFUL_SOCKET": "/v/sock", "WAKEFUL_HTTP": "127.0.0.1:8420",
+        "STATE_DIRECTORY": "/var/lib/wakeful:/var/lib/other", "RUNTIME_DIRECTORY": "/run/wakeful", "XDG_RUNTIME_DIR": str(tmp_path),
+    }  # fmt: skip
+    assert places(tmp_path, **environ) == Places(Path("/home/ann/specs"), Path("/v/state"), Path("/v/sock"), ("127.0.0.1", 8420))
+    flags = {"specs": "s", "state": "../t", "socket": "/f/sock", "http": "off"}
+    assert places(tmp_path, flags, **environ) == Places(tmp_path / "s", tmp_path.parent / "t", Path("/f/sock"))
+    systemd = {name: value for name, value in environ.items() if not name.startswith("WAKEFUL")}
+    assert places(tmp_path, **systemd).state == Path("/var/lib/wakeful")
+    assert places(tmp_path, **systemd).socket == Path("/run/wakeful/wakeful.sock")
+
+
+def test_the_runtime_folder_is_used_only_while_it_exists() -> None:
+    """A login that ended leaves the variable and takes the folder; the socket then lies in the state folder."""
+    cwd = Path("/")
+    assert places(cwd, XDG_RUNTIME_DIR="/not/there", XDG_STATE_HOME="/s").socket == Path("/s/wakeful/wakeful.sock")
+    assert places(cwd, XDG_RUNTIME_DIR="/tmp").socket == Path("/tmp/wakeful.sock")
+
+
+def test_a_socket_path_the_system_cannot_hold_is_refused() -> None:
+    """The limit of 107 bytes is told before anything tries to listen."""
+    with pytest.raises(OperatorError, match=r"has 108 bytes, and the system allows 107: /x+; choose a shorter one with --socket"):
+        places(Path("/"), {"socket": "/" + "x" * 107})
+    assert len(str(places(Path("/"), {"socket": "/" + "x" * 106}).socket)) == 107
+
+
+@pytest.mark.parametrize("text", ["8420", "host:", ":80", "host:99999", "host:x"])
+def test_an_address_that_is_none_is_refused(text: str) -> None:
+    """--http takes HOST:PORT or off, and says so."""
+    with pytest.raises(OperatorError, match="expected HOST:PORT"):
+        places(Path("/"), {"http": text})
