@@ -1,0 +1,84 @@
+"""Real repositories for tests, and somebody who follows them: what a person does with git, and what the source reports."""
+
+import asyncio
+import os
+import subprocess
+from pathlib import Path
+
+from waiting import eventually_async
+
+from wakeful.core.observation import LookResult, TargetLooked, TargetsHinted
+from wakeful.core.target import CommitsTarget
+from wakeful.sources.commits import CommitSource
+
+
+class GitRepo:
+    """A repository and the person who works in it."""
+
+    def __init__(self, path: Path, *options: str, is_new: bool = True) -> None:
+        self.path = path
+        if is_new:
+            path.mkdir(parents=True, exist_ok=True)
+            self("init", "-q", "-b", "main", *options)
+
+    def __call__(self, *words: str, check: bool = True, text: str | None = None) -> str:
+        done = subprocess.run(["git", *words], cwd=self.path, input=text, capture_output=True, text=True, check=False)
+        assert not check or done.returncode == 0, f"git {' '.join(words)}: {done.stderr}"
+        return done.stdout.strip()
+
+    def write(self, name: str, content: str = "") -> None:
+        file = self.path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(content)
+
+    def commit(self, name: str, content: str, message: str = "a change") -> str:
+        """Write one file, commit it, and give the commit's id."""
+        self.write(name, content)
+        self("add", "--", name)
+        self("commit", "-q", "-m", message)
+        return self.id("HEAD")
+
+    def id(self, name: str) -> str:
+        return self("rev-parse", "--verify", name)
+
+
+class Follower:
+    """Stands for the reactor: asks for looks, keeps what is reported, and looks again when hinted."""
+
+    def __init__(self, **options: object) -> None:
+        self.looked: list[LookResult] = []
+        self.hinted: list[str] = []
+        self._generation = 0
+        make_hints = options.pop("make_hints", None)
+        options = {"poll_seconds": 0.05, "idle_poll_seconds": 0.05} | options
+        self.source = CommitSource(self._take, asyncio.get_running_loop(), make_hints, **options)
+
+    async def __aenter__(self) -> "Follower":
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.source.close()
+
+    def _take(self, observation: TargetsHinted | TargetLooked) -> None:
+        match observation:
+            case TargetsHinted(targets=targets):
+                self.hinted += targets
+            case TargetLooked(result=result):
+                self.looked.append(result)
+
+    def follow(self, root: Path | str, path: str = "src", **options: object) -> str:
+        target = CommitsTarget(key=f"{root} {path} {sorted(options.items())}", root=os.fspath(root), path=path, **options)
+        self.source.follow([target])
+        return target.key
+
+    async def look(self, key: str, base: str | None = None) -> LookResult:
+        self._generation += 1
+        generation = self._generation
+        self.source.look(key, generation, base)
+        await eventually_async(lambda: any(result.generation == generation for result in self.looked))
+        return next(result for result in self.looked if result.generation == generation)
+
+    async def hint(self, key: str) -> None:
+        """Wait until a hint for this target came that was not waited for before."""
+        await eventually_async(lambda: key in self.hinted, what=f"a hint for {key}")
+        self.hinted = [other for other in self.hinted if other != key]

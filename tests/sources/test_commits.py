@@ -1,0 +1,491 @@
+"""Commits as versions, in real repositories: what moves a version, what does not, and what is merely unknown."""
+
+import asyncio
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from sources.gitrepo import Follower, GitRepo
+from waiting import eventually_async
+
+from wakeful.sources.commits import CommitSource
+from wakeful.sources.hints.choice import choose_hints
+from wakeful.sources.history import ABSENT
+
+pytestmark = pytest.mark.asyncio
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> GitRepo:
+    repo = GitRepo(tmp_path / "repo")
+    repo.commit("src/a.py", "one", "the first")
+    repo.commit("docs/a.md", "page")
+    return repo
+
+
+def git_version() -> tuple[int, ...]:
+    return tuple(int(part) for part in subprocess.check_output(["git", "version"], text=True).split()[2].split(".")[:2])
+
+
+def paths(result: object) -> dict[str, str]:
+    return {change.path: change.change for change in result.changes}
+
+
+async def test_a_commit_that_touches_the_path_moves_the_version(repo: GitRepo) -> None:
+    """The version is the tree's id; the delta names paths and commits."""
+    async with Follower() as follower:
+        key = follower.follow(repo.path, "src/", branch="main")
+        first = await follower.look(key)
+        assert (first.version, first.problem, first.previous) == (repo.id("main:src"), None, None)
+        repo.write("src/b.py", "new")
+        repo.write("src/deep/c.py", "new")
+        repo("add", "-A")
+        repo("commit", "-q", "-m", "two files")
+        commit = repo.commit("src/a.py", "two", "change a")
+        await follower.hint(key)
+        second = await follower.look(key)
+        assert second.version == repo.id("main:src")
+        assert second.previous == first.version
+        assert paths(second) == {"src/a.py": "modified", "src/b.py": "added", "src/deep/c.py": "added"}
+        assert second.commits[0] == f"{commit} Test Person: change a"
+        assert [line.split(": ")[1] for line in second.commits] == ["change a", "two files"]
+
+
+async def test_a_commit_elsewhere_and_one_that_changes_nothing_give_no_hint(repo: GitRepo) -> None:
+    """Early cutoff: what does not touch the path is not even looked at."""
+    async with Follower() as follower:
+        key = follower.follow(repo.path, "src", branch="main")
+        elsewhere = follower.follow(repo.path, "docs", branch="main")
+        await follower.look(key)
+        await follower.look(elsewhere)
+        repo("commit", "-q", "--allow-empty", "-m", "nothing")
+        repo.commit("docs/b.md", "page")
+        await follower.hint(elsewhere)
+        assert key not in follower.hinted
+
+
+async def test_amend_moves_the_version_only_with_the_content(repo: GitRepo) -> None:
+    """A new message is no new version."""
+    async with Follower() as follower:
+        key = follower.follow(repo.path, "src", branch="main")
+        first = await follower.look(key)
+        repo("commit", "-q", "--amend", "-m", "other words")
+        assert (await follower.look(key)).version == first.version
+        repo.write("src/a.py", "amended")
+        repo("commit", "-q", "--amend", "-am", "other content")
+        await follower.hint(key)
+        assert (await follower.look(key)).version != first.version
+
+
+async def test_a_rebase_of_twenty_commits_that_leaves_the_tree_alone_is_no_new_version(repo: GitRepo) -> None:
+    """The branch moves once, at the end, and to the same tree."""
+    repo("branch", "base")
+    for number in range(20):
+        repo.commit(f"src/{number}.py", "content")
+    repo("switch", "-q", "base")
+    repo.commit("docs/other.md", "other")
+    repo("switch", "-q", "main")
+    async with Follower() as follower:
+        key = follower.follow(repo.path, "src", branch="main")
+        first = await follower.look(key)
+        head = repo.id("main")
+        repo("rebase", "-q", "base")
+        assert repo.id("main") != head
+        assert (await follower.look(key)).version == first.version
+        repo.commit("docs/last.md", "x")
+        other = follower.follow(repo.path, "docs", branch="main")
+        await follower.look(other)
+        assert key not in follower.hinted
+
+
+async def test_reset_and_force_push_move_the_version_back(repo: GitRepo, tmp_path: Path) -> None:
+    """History that goes back is a version like any other; its delta is known as long as the old tree exists."""
+    repo("clone", "-q", "--bare", ".", str(tmp_path / "server.git"))
+    old = repo.id("main:src")
+    repo.commit("src/a.py", "two")
+    repo("push", "-q", str(tmp_path / "server.git"), "main")
+    async with Follower() as follower:
+        local = follower.follow(repo.path, "src", branch="main")
+        served = follower.follow(tmp_path, "src", repo="server.git", branch="main")
+        assert (await follower.look(local)).version == (await follower.look(served)).version != old
+        repo("reset", "-q", "--hard", "HEAD~1")
+        repo("push", "-q", "--force", str(tmp_path / "server.git"), "main")
+        await follower.hint(local)
+        await follower.hint(served)
+        for key in (local, served):
+            result = await follower.look(key)
+            assert (result.version, paths(result)) == (old, {"src/a.py": "modified"})
+
+
+async def test_packed_refs_and_gc_change_nothing(repo: GitRepo) -> None:
+    """The file of the ref vanishes, its value does not."""
+    async with Follower() as follower:
+        key = follower.follow(repo.path, "src", branch="main")
+        first = await follower.look(key)
+        repo("pack-refs", "--all")
+        repo("gc", "-q", "--prune=now")
+        assert not (repo.path / ".git/refs/heads/main").exists()
+        assert (await follower.look(key)).version == first.version
+        assert follower.hinted == []
+        repo.commit("src/a.py", "after gc")
+        await follower.hint(key)
+
+
+async def test_head_follows_the_branch_that_is_checked_out(repo: GitRepo) -> None:
+    """Without a branch the binding means what the person works on."""
+    repo("switch", "-q", "-c", "feature")
+    repo.commit("src/a.py", "feature")
+    async with Follower() as follower:
+        key = follower.follow(repo.path, "src")
+        assert (await follower.look(key)).version == repo.id("feature:src")
+        repo("switch", "-q", "main")
+        await follower.hint(key)
+        assert (await follower.look(key)).version == repo.id("main:src")
+        repo("switch", "-q", "--detach", "feature")
+        await follower.hint(key)
+        assert (await follower.look(key)).version == repo.id("feature:src")
+
+
+async def test_head_is_held_while_a_rebase_is_under_way_and_looked_at_when_it_ends(repo: GitRepo) -> None:
+    """A detached HEAD in the middle of a rebase is nobody's result."""
+    repo("switch", "-q", "-c", "feature", "HEAD~1")
+    repo.commit("src/a.py", "feature")
+    repo("switch", "-q", "main")
+    repo.commit("src/a.py", "conflict")
+    async with Follower() as follower:
+        key, named = follower.follow(repo.path, "src"), follower.follow(repo.path, "src", branch="main")
+        await follower.look(key)
+        repo("rebase", "feature", check=False)
+        assert (repo.path / ".git/rebase-merge").is_dir()
+        await follower.hint(key)
+        held = await follower.look(key)
+        assert (held.held, held.version) == ("git rebase", None)
+        assert (await follower.look(named)).held is None
+        repo("rebase", "--abort")
+        await follower.hint(key)
+        after = await follower.look(key)
+        assert (after.held, after.version) == (None, repo.id("main:src"))
+
+
+async def test_a_marker_that_is_left_behind_does_not_hold_for_ever(repo: GitRepo) -> None:
+    """A crash in the middle of a rebase delays, and no more."""
+    (repo.path / ".git/rebase-merge").mkdir()
+    async with Follower(longest_hold_seconds=0.2) as follower:
+        key = follower.follow(repo.path, "src")
+        assert (await follower.look(key)).held == "git rebase"
+        await eventually_async(lambda: key in follower.hinted)
+
+        async def is_free() -> bool:
+            return (await follower.look(key)).version == repo.id("main:src")
+
+        await eventually_async(is_free)
+
+
+async def test_a_worktree_is_followed_by_its_own_head(repo: GitRepo, tmp_path: Path) -> None:
+    """`.git` is a file there, refs live in the main repository, HEAD does not."""
+    repo("worktree", "add", "-q", "-b", "side", str(tmp_path / "side"))
+    side = GitRepo(tmp_path / "side", is_new=False)
+    async with Follower(make_hints=choose_hints("auto")) as follower:
+        here, there = follower.follow(repo.path, "src"), follower.follow(side.path, "src")
+        by_name = follower.follow(repo.path, "src", branch="side")
+        for key in (here, there, by_name):
+            await follower.look(key)
+        side.commit("src/a.py", "side")
+        await follower.hint(there)
+        await follower.hint(by_name)
+        assert (await follower.look(there)).version == repo.id("side:src")
+        assert here not in follower.hinted
+
+
+@pytest.mark.parametrize("branch", ["origin/main", "refs/remotes/origin/main", "refs/tags/v1", "v1", "feature/deep/one"])
+async def test_every_form_of_a_branch_is_understood(repo: GitRepo, branch: str) -> None:
+    """Names, remote branches, tags and full refs."""
+    repo("update-ref", "refs/remotes/origin/main", "main")
+    repo("tag", "-a", "v1", "-m", "annotated")
+    repo("branch", "feature/deep/one")
+    async with Follower(make_hints=choose_hints("auto")) as follower:
+        key = follower.follow(repo.path, "src", branch=branch)
+        assert (await follower.look(key)).version == repo.id("main:src")
+
+
+async def test_sha256_repositories_have_longer_ids_and_work_the_same(tmp_path: Path) -> None:
+    """No length is assumed, in ids and in tree objects."""
+    repo = GitRepo(tmp_path / "repo", "--object-format=sha256")
+    repo.commit("src/a.py", "one")
+    async with Follower() as follower:
+        key = follower.follow(repo.path, "src", branch="main")
+        first = await follower.look(key)
+        assert len(first.version) == 64
+        repo.commit("src/b.py", "two")
+        await follower.hint(key)
+        assert paths(await follower.look(key)) == {"src/b.py": "added"}
+
+
+@pytest.mark.skipif(git_version() < (2, 45), reason="this git is older than 2.45: it cannot make a reftable repository")
+async def test_reftable_repositories_work_the_same(tmp_path: Path) -> None:
+    """Refs are asked of git, never read from files."""
+    repo = GitRepo(tmp_path / "repo", "--ref-format=reftable")
+    repo.commit("src/a.py", "one")
+    async with Follower(make_hints=choose_hints("auto")) as follower:
+        key = follower.follow(repo.path, "src", branch="main")
+        first = await follower.look(key)
+        repo.commit("src/a.py", "two")
+        await follower.hint(key)
+        assert (await follower.look(key)).version != first.version
+
+
+async def test_a_deleted_branch_is_unknown_and_comes_back(repo: GitRepo) -> None:
+    """Unknown is not deleted: the words say which branch."""
+    repo("branch", "side")
+    async with Follower() as follower:
+        key = follower.follow(repo.path, "src", branch="side")
+        first = await follower.look(key)
+        repo("branch", "-q", "-D", "side")
+        await follower.hint(key)
+        gone = await follower.look(key)
+        assert (gone.version, gone.is_absent) == (None, False)
+        assert "no branch 'side'" in gone.problem
+        repo("branch", "side", "main")
+        await follower.hint(key)
+        assert (await follower.look(key)).version == first.version
+
+
+async def test_a_path_that_a_branch_does_not_hold_is_a_version_of_its_own(repo: GitRepo) -> None:
+    """Removed and added again, with the paths of both."""
+    async with Follower() as follower:
+        key = follower.follow(repo.path, "src", branch="main")
+        await follower.look(key)
+        repo("rm", "-q", "-r", "src")
+        repo("commit", "-q", "-m", "no source")
+        await follower.hint(key)
+        gone = await follower.look(key)
+        assert (gone.version, gone.is_absent, paths(gone)) == (ABSENT, True, {"src/a.py": "removed"})
+        repo.commit("src/new.py", "new")
+        await follower.hint(key)
+        assert paths(await follower.look(key)) == {"src/new.py": "added"}
+
+
+async def test_a_file_a_folder_in_its_place_and_the_whole_repository_can_be_followed(repo: GitRepo) -> None:
+    """A path may be a blob, may change its kind, and `.` means everything."""
+    async with Follower() as follower:
+        file, everything = follower.follow(repo.path, "src/a.py"), follower.follow(repo.path, ".")
+        assert (await follower.look(file)).version == repo.id("HEAD:src/a.py")
+        assert (await follower.look(everything)).version == repo.id("HEAD^{tree}")
+        repo("rm", "-q", "src/a.py")
+        repo.commit("src/a.py/inner.py", "a folder now")
+        await follower.hint(file)
+        assert paths(await follower.look(file)) == {"src/a.py": "removed", "src/a.py/inner.py": "added"}
+        assert paths(await follower.look(everything)) == {"src/a.py": "removed", "src/a.py/inner.py": "added"}
+
+
+async def test_a_root_inside_the_repository_means_its_own_paths(repo: GitRepo, tmp_path: Path) -> None:
+    """Paths are relative to the root, also through a symbolic link, and cannot leave the repository."""
+    repo.commit("part/src/a.py", "inner")
+    (tmp_path / "link").symlink_to(repo.path / "part")
+    async with Follower() as follower:
+        for root in (repo.path / "part", tmp_path / "link"):
+            key = follower.follow(root, "src")
+            assert (await follower.look(key)).version == repo.id("HEAD:part/src")
+        above = follower.follow(repo.path / "part", "../src")
+        assert (await follower.look(above)).version == repo.id("HEAD:src")
+        outside = await follower.look(follower.follow(repo.path, "../elsewhere"))
+        assert outside.version is None
+        assert "inside the repository" in outside.problem
+
+
+async def test_a_repository_that_is_deleted_is_unknown_and_another_in_its_place_is_looked_at(repo: GitRepo) -> None:
+    """The long-lived process of the old one is not asked about the new one."""
+    async with Follower() as follower:
+        key, other = follower.follow(repo.path, "src", branch="main"), follower.follow(repo.path, "docs", branch="main")
+        first = await follower.look(key)
+        await follower.look(other)
+        shutil.rmtree(repo.path)
+        await follower.hint(key)
+        assert "not inside a git repository" in (await follower.look(key)).problem
+        again = GitRepo(repo.path)
+        again.commit("src/a.py", "another life")
+        await follower.hint(key)
+        await follower.hint(other)
+        second = await follower.look(key)
+        assert second.version == again.id("main:src") != first.version
+        # The old tree died with the old repository: the delta is unknown, the version is not.
+        again_first = await follower.look(key, base=first.version)
+        assert (again_first.previous, again_first.changes, again_first.version) == (None, (), second.version)
+
+
+async def test_a_repository_exchanged_between_two_polls_is_noticed(repo: GitRepo, tmp_path: Path) -> None:
+    """Same name, another folder: its identity is compared, not its name."""
+    other = GitRepo(tmp_path / "other")
+    other.commit("src/a.py", "other")
+    async with Follower() as follower:
+        key = follower.follow(repo.path, "src", branch="main")
+        await follower.look(key)
+        os.rename(repo.path, tmp_path / "away")
+        os.rename(other.path, repo.path)
+        await follower.hint(key)
+        assert (await follower.look(key)).version == repo.id("main:src")
+
+
+async def test_what_is_no_repository_and_what_has_no_commit_are_said_in_words(tmp_path: Path) -> None:
+    """Each problem tells what to do, and ends by itself when the person has done it."""
+    async with Follower() as follower:
+        key = follower.follow(tmp_path, "src")
+        assert "not inside a git repository" in (await follower.look(key)).problem
+        repo = GitRepo(tmp_path)
+        await follower.hint(key)
+        assert "no commit yet" in (await follower.look(key)).problem
+        repo.commit("src/a.py", "one")
+        await follower.hint(key)
+        assert (await follower.look(key)).version == repo.id("HEAD:src")
+
+
+async def test_the_delta_after_a_restart_starts_from_the_version_the_core_remembers(repo: GitRepo) -> None:
+    """A new source knows nothing, but the old tree is still there."""
+    old = repo.id("main:src")
+    commit = repo.commit("src/b.py", "while nobody watched", "in the dark")
+    async with Follower() as follower:
+        key = follower.follow(repo.path, "src", branch="main")
+        result = await follower.look(key, base=old)
+        assert (result.previous, paths(result)) == (old, {"src/b.py": "added"})
+        assert result.commits == (f"{commit} Test Person: in the dark",)
+
+
+async def test_each_commit_gives_every_commit_that_touches_the_path_in_order(repo: GitRepo) -> None:
+    """Oldest first, along first parents, without those that touch other paths."""
+    async with Follower() as follower:
+        key = follower.follow(repo.path, "src", branch="main", each_commit=True)
+        first = await follower.look(key)
+        base = repo("rev-list", "-1", "main", "--", "src")
+        assert (first.version, first.pending) == (base, ())
+        one = repo.commit("src/a.py", "1")
+        repo.commit("docs/a.md", "unrelated")
+        two = repo.commit("src/a.py", "one")
+        repo("switch", "-q", "-c", "side", "HEAD~1")
+        repo.commit("src/side.py", "side")
+        repo("switch", "-q", "main")
+        repo("merge", "-q", "--no-ff", "side", "-m", "merge side")
+        merge = repo.id("main")
+        await follower.hint(key)
+        result = await follower.look(key, base=base)
+        assert (result.version, result.base, result.pending) == (merge, base, (one, two, merge))
+        assert not result.is_rewritten
+        assert (await follower.look(key, base=merge)).pending == ()
+
+
+async def test_each_commit_over_a_rewritten_history_gives_the_new_head_once(repo: GitRepo) -> None:
+    """Amended, reset or collected: one occurrence, marked."""
+    base = repo.commit("src/a.py", "to be rewritten")
+    repo.write("src/a.py", "rewritten")
+    repo("commit", "-q", "--amend", "-am", "rewritten")
+    async with Follower() as follower:
+        key = follower.follow(repo.path, "src", branch="main", each_commit=True)
+        for lost in (base, "0" * 40, "not a commit"):
+            result = await follower.look(key, base=lost)
+            assert (result.pending, result.is_rewritten) == ((repo.id("main"),), True)
+
+
+async def test_each_commit_starts_with_nothing_where_nothing_touched_the_path(repo: GitRepo) -> None:
+    """Absent is a base: the first commit after it is pending."""
+    async with Follower() as follower:
+        key = follower.follow(repo.path, "new", branch="main", each_commit=True)
+        first = await follower.look(key)
+        assert (first.version, first.is_absent) == (ABSENT, True)
+        commits = [repo.commit("new/a", str(number)) for number in range(3)]
+        assert (await follower.look(key, base=ABSENT)).pending == tuple(commits)
+
+
+async def test_pending_commits_are_capped_at_the_oldest_thousand(repo: GitRepo) -> None:
+    """Ten thousand commits pulled at once do not become one monstrous value."""
+    base = repo.id("main")
+    stream = "".join(
+        f"commit refs/heads/main\ncommitter P <p@x> {1700000000 + number} +0000\ndata 1\nx\n"
+        + (f"from {base}\n" if number == 0 else "")
+        + f"M 100644 inline src/a.py\ndata 5\n{number:05d}\n"
+        for number in range(1200)
+    )
+    repo("fast-import", "--quiet", text=stream)
+    async with Follower() as follower:
+        key = follower.follow(repo.path, "src", branch="main", each_commit=True)
+        result = await follower.look(key, base=base)
+        assert len(result.pending) == 1000
+        assert repo("rev-list", "--reverse", f"{base}..main").split()[:1000] == list(result.pending)
+
+
+async def test_watched_folders_make_it_hint_long_before_the_poll(repo: GitRepo) -> None:
+    """Hints are only sooner: the poll here would take minutes."""
+    async with Follower(make_hints=choose_hints("auto"), poll_seconds=300.0) as follower:
+        key = follower.follow(repo.path, "src", branch="main")
+        await follower.look(key)
+        repo.commit("src/a.py", "soon")
+        await follower.hint(key)
+        await follower.look(key)
+        repo("pack-refs", "--all")
+        repo.commit("src/a.py", "sooner")
+        await follower.hint(key)
+
+
+async def test_ten_thousand_targets_of_one_branch_are_one_question_per_poll(repo: GitRepo) -> None:
+    """What a poll costs does not grow with the sessions, and one commit hints only those whose path it touched."""
+    async with Follower() as follower:
+        keys = [follower.follow(repo.path, f"src/part-{number}", branch="main") for number in range(10_000)]
+        for generation, key in enumerate(keys):
+            follower.source.look(key, generation)
+        await eventually_async(lambda: len(follower.looked) == len(keys), seconds=60)
+        (watched,) = follower.source._watched.values()
+        assert len(watched.refs) == 3
+        repo.commit("src/part-77/a", "one of them")
+        await follower.hint(keys[77])
+        assert follower.hinted == []
+
+
+async def test_nothing_is_followed_any_more_after_forget(repo: GitRepo) -> None:
+    """No process, no timer, no report."""
+    async with Follower(make_hints=choose_hints("auto")) as follower:
+        key = follower.follow(repo.path, "src", branch="main")
+        await follower.look(key)
+        follower.source.look(key, 99)
+        follower.source.forget([key, "unknown"])
+        source: CommitSource = follower.source
+        await eventually_async(lambda: not source._watched and source._timer is None and not source._running)
+        assert not any(result.generation == 99 for result in follower.looked)
+        assert not _children_named("git")
+
+
+def _children_named(name: str) -> list[int]:
+    own = os.getpid()
+    children = []
+    for entry in Path("/proc").iterdir():
+        try:
+            fields = (entry / "stat").read_text().rpartition(")")
+        except OSError:
+            continue
+        if f"({name}" in fields[0] and fields[2].split()[1] == str(own) and fields[2].split()[0] != "Z":
+            children.append(int(entry.name))
+    return children
+
+
+async def test_a_git_process_that_is_killed_is_started_anew(repo: GitRepo) -> None:
+    """At most one look is unknown, the next one knows."""
+    async with Follower() as follower:
+        key = follower.follow(repo.path, "src", branch="main")
+        first = await follower.look(key)
+        (watched,) = follower.source._watched.values()
+        watched.repository._finder._process.kill()
+
+        async def knows() -> bool:
+            return (await follower.look(key)).version == first.version
+
+        await eventually_async(knows)
+
+
+async def test_closing_in_the_middle_of_a_look_leaves_nothing_behind(repo: GitRepo) -> None:
+    """The daemon can stop at any moment."""
+    follower = Follower(make_hints=choose_hints("auto"))
+    keys = [follower.follow(repo.path, f"src/{number}") for number in range(50)]
+    for key in keys:
+        follower.source.look(key, 1)
+    await asyncio.sleep(0)
+    await follower.source.close()
+    assert not _children_named("git")
