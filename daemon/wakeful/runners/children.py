@@ -13,6 +13,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Mapping
+from types import FrameType
 
 from wakeful.errors import OperatorError
 from wakeful.runners import proc
@@ -30,9 +31,22 @@ def become_subreaper() -> None:
     if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         reason = os.strerror(ctypes.get_errno())
         raise OperatorError(f"the system refused to make the daemon a child subreaper: {reason}; Linux 3.4 or newer is needed")
-    # Inherited from some launchers; the kernel would then throw away every exit status.
+    _let_signals_reach_children()
+
+
+def _let_signals_reach_children() -> None:
+    """Undo what a launcher may have left ignored: exec passes "ignored" on, and resets only what is handled."""
+    # The kernel would throw away every exit status.
     if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    # `wakeful daemon &` in a script leaves SIGINT ignored: no run could be interrupted before its grace is over.
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, _do_nothing)
+
+
+def _do_nothing(_number: int, _frame: FrameType | None) -> None:
+    """The daemon goes on ignoring it."""
 
 
 class Children:

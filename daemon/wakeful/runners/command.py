@@ -63,7 +63,7 @@ class CommandRunner:
         self._idle.clear()
         run.start(self._inherited)
         if self._tidying is None:
-            self._tidying = self._around.loop.call_later(_TIDY_SECONDS, self._tidy)
+            self._tidying = self._around.loop.call_later(_TIDY_SECONDS, self.tidy)
 
     def stop(self, run_id: str, how: StopWord, grace_seconds: float) -> None:
         if (run := self._runs.get(run_id)) is not None:
@@ -112,8 +112,11 @@ class CommandRunner:
             self._tidy_after(STRAY_SECONDS + 0.1)
         self._report(ended)
 
-    def _tidy(self) -> None:
-        self._tidying = None
+    def tidy(self) -> None:
+        """Reap and end what belongs to no run. Rings by itself while runs are under way; safe to call at any time."""
+        if self._tidying is not None:
+            self._tidying.cancel()
+            self._tidying = None
         live = {run.mark: run_id for run_id, run in self._runs.items()}
         oldest = min((run.started_boottime for run in self._runs.values()), default=None)
         left = self._around.children.tidy(live, oldest, self._around.state)
@@ -123,4 +126,4 @@ class CommandRunner:
     def _tidy_after(self, seconds: float) -> None:
         if self._tidying is not None:
             self._tidying.cancel()
-        self._tidying = self._around.loop.call_later(seconds, self._tidy)
+        self._tidying = self._around.loop.call_later(seconds, self.tidy)

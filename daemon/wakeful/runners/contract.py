@@ -14,6 +14,7 @@ from typing import Literal, Protocol
 from msgspec import Struct
 
 from wakeful.core.observation import ProcessEnded, RunRecovered, Usage
+from wakeful.errors import InternalError
 
 # From weak to strong; a stronger stop replaces a weaker one, never the other way round (rule 23).
 StopWord = Literal["interrupt", "terminate", "kill"]
@@ -50,6 +51,10 @@ class RunOrder(Struct, frozen=True, kw_only=True):
     # Opens the control socket for this session alone; reaches the run as a file, never as a variable.
     token: str
     output_limit_bytes: int
+
+    def __post_init__(self) -> None:
+        if bool(self.argv) == (self.script is not None):
+            raise InternalError(f"run {self.run_id}: an order has either an argv or a script, found {self.argv!r}, {self.script!r}")
 
 
 class Runner(Protocol):

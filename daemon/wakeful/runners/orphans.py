@@ -11,7 +11,7 @@ import os
 import select
 import signal
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from threading import Event
 from time import monotonic
 
@@ -23,6 +23,7 @@ from wakeful.runners.proc import ProcessStat
 GRACE_SECONDS = 2.0
 _FIRST_PAUSE_SECONDS = 0.02
 _LONGEST_PAUSE_SECONDS = 1.0
+_AWAITED = 16
 
 
 def end_orphans(
@@ -45,7 +46,9 @@ def end_orphans(
         # SIGTERM once each: some programs take the second as an order to drop everything.
         targets = members if is_late else [stat for stat in members if (stat.pid, stat.started) not in asked]
         asked.update((stat.pid, stat.started) for stat in targets)
-        _signal_and_wait(targets, members, signal.SIGKILL if is_late else signal.SIGTERM, pause)
+        for stat in targets:
+            _send(stat, signal.SIGKILL if is_late else signal.SIGTERM)
+        _wait_for_any(members, pause)
         pause = min(2 * pause, _LONGEST_PAUSE_SECONDS if is_late else max(0.0, kill_at - monotonic()) + 0.001)
 
 
@@ -83,24 +86,30 @@ def _self_and_ancestors(everyone: Mapping[int, ProcessStat]) -> set[int]:
     return spared
 
 
-def _signal_and_wait(targets: list[ProcessStat], members: list[ProcessStat], number: int, seconds: float) -> None:
-    """Signal the targets, then wait until one of the members ends or the time is over."""
-    waiting = select.poll()
-    opened = []
-    chosen = {stat.pid for stat in targets}
+def _send(stat: ProcessStat, number: int) -> None:
+    fd = _open_confirmed(stat)
+    if fd is None:
+        return
     try:
-        for stat in members:
-            fd = _open_confirmed(stat)
-            if fd is None:
-                continue
-            opened.append(fd)
+        signal.pidfd_send_signal(fd, number)
+    except ProcessLookupError:
+        return
+    finally:
+        os.close(fd)
+
+
+def _wait_for_any(members: list[ProcessStat], seconds: float) -> None:
+    """Return when one of them ends or the time is over. A handful stands for all: descriptors are few."""
+    opened = [fd for stat in members[:_AWAITED] if (fd := _open_confirmed(stat)) is not None]
+    waiting = select.poll()
+    try:
+        for fd in opened:
             waiting.register(fd, select.POLLIN)
-            if stat.pid in chosen:
-                _send(fd, number)
         if opened:
             waiting.poll(seconds * 1000)
     finally:
-        _close(opened)
+        for fd in opened:
+            os.close(fd)
 
 
 def _open_confirmed(stat: ProcessStat) -> int | None:
@@ -114,18 +123,6 @@ def _open_confirmed(stat: ProcessStat) -> int | None:
         os.close(fd)
         return None
     return fd
-
-
-def _send(pidfd: int, number: int) -> None:
-    try:
-        signal.pidfd_send_signal(pidfd, number)
-    except ProcessLookupError:
-        return
-
-
-def _close(fds: Iterable[int]) -> None:
-    for fd in fds:
-        os.close(fd)
 
 
 def _remove_group(cgroups: Cgroups | None, mark: int) -> None:

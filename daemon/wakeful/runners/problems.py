@@ -15,8 +15,8 @@ def describe_start(
     error: OSError | ValueError, argv: Sequence[str], cwd: str, environment: Mapping[str, str]
 ) -> str:
     """Why `argv` could not be started in `cwd`."""
-    program = repr(argv[0]) if argv else "nothing"
-    # subprocess refuses by ValueError: an empty argv, a NUL byte, a '=' in a variable's name.
+    program = repr(argv[0])
+    # subprocess refuses by ValueError: a NUL byte, a '=' in a variable's name.
     if not isinstance(error, OSError):
         return f"cannot start {program}: {error}; look at 'command' and 'env' of the run"
     if error.filename == cwd and not os.path.isdir(cwd):

@@ -101,7 +101,7 @@ class LiveRun:
         )
         try:
             process.launch(argv, self._cwd, self._environment)
-        except (OSError, ValueError, IndexError) as error:
+        except (OSError, ValueError) as error:
             self._problem = describe_start(error, argv, self._cwd, self._environment)
             return False
         self._process = process

@@ -1,0 +1,134 @@
+"""From `start` to the command's first instruction, beside a bare Popen and posix_spawn in the same run.
+
+The child is a C program whose `main` writes its monotonic clock, so that no interpreter's start is measured. Rounds alternate,
+so that a noisy neighbour hits all of them alike. Prints a table; asserts nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+
+from wakeful.blobs import Blobs
+from wakeful.core.observation import ProcessEnded, RunRecovered
+from wakeful.runners.children import Children, become_subreaper
+from wakeful.runners.command import CommandRunner
+from wakeful.runners.contract import RunOrder
+from wakeful.runners.place import open_run_folders
+
+ROUNDS = 400
+FIRST_INSTRUCTION = """
+#include <time.h>
+#include <unistd.h>
+int main(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return write(1, &t, sizeof t) != sizeof t; }
+"""
+
+
+def build(folder: str) -> str:
+    source, program = f"{folder}/first.c", f"{folder}/first"
+    with open(source, "w") as file:
+        file.write(FIRST_INSTRUCTION)
+    subprocess.run([shutil.which("cc") or sys.exit("bench/spawn.py needs a C compiler"), "-O2", "-o", program, source], check=True)
+    return program
+
+
+def read_clock(output: bytes) -> float:
+    seconds, nanoseconds = struct.unpack("qq", output)
+    return seconds + nanoseconds / 1e9
+
+
+class Rounds:
+    """One child each, by three ways; each returns (start to first instruction, the call itself, first instruction to end) in seconds."""
+
+    def __init__(self, folder: str, program: str) -> None:
+        self._program = program
+        self._folder = folder
+        self._blobs = Blobs(f"{folder}/blobs")
+        self._reports: asyncio.Queue[ProcessEnded | RunRecovered] = asyncio.Queue()
+        self._number = 0
+        self._runs = open_run_folders(folder, os.environ)
+        self._runner = CommandRunner(
+            report=self._reports.put_nowait, blobs=self._blobs, state=folder, children=Children()
+        )
+
+    async def close(self) -> None:
+        await self._runner.close(0)
+        os.rmdir(self._runs)
+
+    async def by_posix_spawn(self) -> tuple[float, float, float]:
+        reader, writer = os.pipe()
+        actions = [(os.POSIX_SPAWN_DUP2, writer, 1)]
+        began = time.monotonic()
+        pid = os.posix_spawn(self._program, [self._program], os.environ, file_actions=actions, setsid=True)
+        called = time.monotonic()
+        os.waitpid(pid, 0)
+        ended = time.monotonic()
+        os.close(writer)
+        first = read_clock(os.read(reader, 16))
+        os.close(reader)
+        return first - began, called - began, ended - first
+
+    async def by_popen(self) -> tuple[float, float, float]:
+        began = time.monotonic()
+        process = subprocess.Popen(
+            [self._program], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True, cwd="/"
+        )
+        called = time.monotonic()
+        first = read_clock(process.stdout.read())
+        process.wait()
+        ended = time.monotonic()
+        process.stdout.close()
+        return first - began, called - began, ended - first
+
+    async def by_runner(self) -> tuple[float, float, float]:
+        self._number += 1
+        order = RunOrder(
+            session="s", name="s", run=self._number, run_id=f"run-{self._number}", argv=(self._program,), root="/", cwd="",
+            timeout_seconds=60, grace_seconds=5, scratch=f"{self._folder}/scratch", folder=f"{self._runs}/{self._number}",
+            causes=b"{}" * 200, changed=("a.csv",) * 10, bindings={"salaries": "/x"}, socket="/s", token="t", output_limit_bytes=1 << 20,
+        )  # fmt: skip
+        began = time.monotonic()
+        self._runner.start(order)
+        called = time.monotonic()
+        report = await self._reports.get()
+        ended = time.monotonic()
+        first = read_clock(self._blobs.get(report.output.head))
+        return first - began, called - began, ended - first
+
+
+def print_row(name: str, rounds: list[tuple[float, float, float]]) -> None:
+    first, call, end = (sorted(column) for column in zip(*rounds, strict=True))
+    p95 = first[int(len(first) * 0.95)]
+    medians = (statistics.median(column) * 1000 for column in (first, call, end))
+    print("{:<14} {:>12.3f} {:>9.3f} {:>9.3f} {:>14.3f}".format(name, next(medians), p95 * 1000, *medians))
+
+
+async def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        become_subreaper()
+        rounds = Rounds(folder, build(folder))
+        ways: dict[str, Callable[[], Awaitable[tuple[float, float, float]]]] = {
+            "posix_spawn": rounds.by_posix_spawn,
+            "bare Popen": rounds.by_popen,
+            "CommandRunner": rounds.by_runner,
+        }
+        taken: dict[str, list[tuple[float, float, float]]] = {name: [] for name in ways}
+        for _ in range(ROUNDS):
+            for name, way in ways.items():
+                taken[name].append(await way())
+        print(f"{'ms':<14} {'first instr.':>12} {'p95':>9} {'call':>9} {'end reported':>14}")
+        for name, values in taken.items():
+            print_row(name, values[20:])
+        await rounds.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

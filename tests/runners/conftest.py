@@ -1,0 +1,104 @@
+"""A command runner in the test's own process, with real children, and what it reported."""
+
+import ctypes
+import os
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from waiting import eventually_async
+
+from wakeful.blobs import Blobs
+from wakeful.core.observation import Output, ProcessEnded, RunRecovered
+from wakeful.runners import proc
+from wakeful.runners.children import Children, become_subreaper
+from wakeful.runners.command import CommandRunner
+from wakeful.runners.contract import RunOrder
+
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+class Bench:
+    """The runner under test, orders for it, and its reports."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.state = folder / "state"
+        self.root = folder / "root"
+        self.root.mkdir()
+        self.state.mkdir()
+        self.reports: list[ProcessEnded | RunRecovered] = []
+        self.blobs = Blobs(str(self.state / "blobs"))
+        self.children = Children()
+        # What other fixtures of this process spawned is theirs.
+        for pid in proc.children_of(os.getpid()):
+            self.children.spawned(pid)
+        self.runner = CommandRunner(
+            report=self.reports.append, blobs=self.blobs, state=str(self.state), children=self.children
+        )
+        self._runs = 0
+
+    def order(self, *argv: str, **changes: object) -> RunOrder:
+        self._runs += 1
+        values = dict(
+            session="s-1", name="payroll", run=self._runs, run_id=f"run-{self._runs}", argv=argv, root=str(self.root),
+            cwd="", timeout_seconds=30.0, grace_seconds=5.0, scratch=str(self.state / "scratch"),
+            folder=str(self.state / "runs" / str(self._runs)), causes=b"{}", socket="/nowhere/socket", token="secret",
+            output_limit_bytes=1 << 20,
+        )  # fmt: skip
+        return RunOrder(**(values | changes))
+
+    def python(self, text: str, **changes: object) -> RunOrder:
+        return self.order(sys.executable, "-c", text, **changes)
+
+    def shell(self, text: str, **changes: object) -> RunOrder:
+        return self.order(script=text, **changes)
+
+    def start(self, order: RunOrder) -> str:
+        self.runner.start(order)
+        return order.run_id
+
+    async def run(self, order: RunOrder) -> ProcessEnded:
+        return await self.end_of(self.start(order))
+
+    async def end_of(self, run_id: str, seconds: float = 20.0) -> ProcessEnded:
+        def find() -> ProcessEnded | None:
+            return next((report for report in self.reports if report.run_id == run_id), None)
+
+        return await eventually_async(find, seconds, what=f"the end of {run_id}")
+
+    def output(self, ended: ProcessEnded) -> bytes:
+        return self.text_of(ended.output)
+
+    def text_of(self, output: Output) -> bytes:
+        return b"".join(self.blobs.get(address) for address in (output.head, output.tail) if address)
+
+    async def number_in(self, name: str) -> int:
+        """A pid that a run writes into a file of its root."""
+        path = self.root / name
+        text = await eventually_async(lambda: path.exists() and path.read_text().strip(), what=f"{name} written")
+        return int(text)
+
+    @staticmethod
+    def is_alive(pid: int) -> bool:
+        stat = proc.read_stat(pid)
+        return stat is not None and stat.is_alive
+
+
+@pytest.fixture
+def subreaper() -> Iterator[None]:
+    """As the daemon is; undone afterwards, since the process belongs to every test."""
+    become_subreaper()
+    yield
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+
+
+@pytest_asyncio.fixture
+async def bench(tmp_path: Path, subreaper: None) -> AsyncIterator[Bench]:
+    bench = Bench(tmp_path)
+    yield bench
+    for run_id in bench.runner.attached():
+        bench.runner.stop(run_id, "kill", 0)
+    await bench.runner.close(0)

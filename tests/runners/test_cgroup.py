@@ -1,0 +1,88 @@
+"""Where a control group can be had, a run's tree is ended through it; elsewhere nothing of it is used."""
+
+import os
+import subprocess
+
+import pytest
+from waiting import eventually_async
+
+from wakeful.runners import cgroup, proc
+from wakeful.runners.cgroup import Cgroups
+from wakeful.runners.command import CommandRunner
+from wakeful.runners.mark import mark_of
+
+
+@pytest.fixture
+def cgroups():
+    """A group of our own below the one the tests run in, as systemd's delegation would give."""
+    mount, own = cgroup._find_mount(), cgroup._find_own()
+    if mount is None or own is None:
+        pytest.skip("no cgroup v2 here")
+    folder = f"{mount}/{own}/wakeful-test-{os.getpid()}"
+    try:
+        os.mkdir(folder)
+    except OSError as error:
+        pytest.skip(f"cgroup v2 is not writable here: {error}")
+    yield Cgroups(folder)
+    os.rmdir(folder)
+
+
+@pytest.mark.asyncio
+async def test_a_run_lives_in_a_group_of_its_own_which_is_gone_after_it(bench, cgroups):
+    runner = CommandRunner(
+        report=bench.reports.append, blobs=bench.blobs, state=str(bench.state), children=bench.children, cgroups=cgroups
+    )
+    order = bench.shell("sleep 0.2; (setsid env -i sleep 600 &); sleep 0.1; grep '^0::' /proc/self/cgroup")
+    runner.start(order)
+    ended = await bench.end_of(order.run_id)
+    assert b"/wakeful-1" in bench.output(ended)
+    await eventually_async(lambda: not [name for name in os.listdir(cgroups._folder) if name.startswith("wakeful-")])
+    await runner.close(0)
+
+
+@pytest.mark.asyncio
+async def test_runs_too_short_to_enter_their_group_end_as_all_others(bench, cgroups):
+    runner = CommandRunner(
+        report=bench.reports.append, blobs=bench.blobs, state=str(bench.state), children=bench.children, cgroups=cgroups
+    )
+    orders = [bench.order("true") for _ in range(30)]
+    for order in orders:
+        runner.start(order)
+    for order in orders:
+        assert (await bench.end_of(order.run_id)).exit_code == 0
+    await runner.close(0)
+    assert not [name for name in os.listdir(cgroups._folder) if name.startswith("wakeful-")]
+
+
+@pytest.mark.asyncio
+async def test_recovery_finds_members_of_the_group_by_its_name(bench, cgroups):
+    mark = mark_of(os.path.realpath(bench.state), "lost")
+    process = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    bench.children.spawned(process.pid)
+    cgroups.enter(mark, process.pid)
+    runner = CommandRunner(
+        report=bench.reports.append, blobs=bench.blobs, state=str(bench.state), children=bench.children, cgroups=cgroups
+    )
+    await runner.recover({"lost": "s-1"})
+    assert process.wait(5) == -15
+    bench.children.gone(process.pid)
+    await eventually_async(lambda: cgroups.remove(mark))
+    await runner.close(0)
+
+
+def test_a_tree_that_nobody_delegated_is_not_taken():
+    """Being root makes every group writable; systemd is still its only writer."""
+    found = cgroup.find_delegated()
+    assert found is None or cgroup._is_delegated(found._folder)
+
+
+def test_groups_that_are_not_there_have_no_members_and_need_no_removal(tmp_path):
+    nothing = Cgroups(str(tmp_path))
+    nothing.kill(1)
+    assert nothing.members(1) == []
+    assert nothing.remove(1)
+
+
+def test_the_parent_of_a_process_is_read_behind_any_name(tmp_path):
+    assert proc.read_stat(os.getpid()).parent == os.getppid()
+    assert proc.read_stat(2**22 + 1) is None
