@@ -19,6 +19,7 @@ from wakeful.api.peers import Caller
 from wakeful.api.service import Service
 from wakeful.core import calls
 from wakeful.errors import CallerError
+from wakeful.specs.scalars import find_name_problem
 
 LARGEST_BODY_BYTES = 1_000_000
 LONGEST_KEY = 200
@@ -67,7 +68,10 @@ async def carry_out(service: Service, made: calls.Call, caller: Caller, key: str
     match made:
         case calls.Rename(name=old, new=new):
             # The session first: were the file moved before, the folder would show one session gone and another born.
-            service.rename_spec(old, new)
+            try:
+                service.rename_spec(old, new)
+            except OSError as error:
+                raise CallerError(f"{words}, but its file was not: {error.strerror}; rename sessions.d/{old}.yaml by hand") from error
             service.read_specs()
         case calls.Open():
             service.read_specs()
@@ -117,12 +121,8 @@ def build_call(kind: type[Struct], body: dict[str, Any]) -> Any:
     except msgspec.ValidationError as error:
         raise CallerError(f"the body does not fit: {error}") from None
     if isinstance(made, calls.Rename):
-        check_name(made.new)
+        # A name becomes a path below sessions.d: it must stay there.
+        problem = find_name_problem(made.new)
+        if problem is not None:
+            raise CallerError(problem)
     return made
-
-
-def check_name(name: str) -> None:
-    """A name becomes a path below sessions.d: it must stay there."""
-    parts = name.split("/")
-    if not name.isprintable() or any(part in ("", ".", "..") or part.startswith(".") for part in parts) or parts[0] == "agents":
-        raise CallerError(f"{name!r} cannot be a session's name; expected words such as payroll or hr/payroll")

@@ -72,15 +72,16 @@ async def read_session(request: Request) -> Response:
             session,
             service.moment(),
             runs=view_runs(records, RUNS_SHOWN),
-            problem=find_problem(service.problems(), session.name),
+            problem=find_problem(service.problems(), session),
             describe=service.describe_target,
         )
     )
 
 
-def find_problem(problems: dict[str, str], name: str) -> str | None:
-    """Problems are filed by name, or by file where a file has no name yet."""
-    return next((words for place, words in problems.items() if place == name or place.endswith(f"/{name}.yaml")), None)
+def find_problem(problems: dict[str, str], session: Session) -> str | None:
+    """What is wrong with its own file, or with its agent's."""
+    agent = session.spec.agent if session.spec is not None else None
+    return problems.get(session.name) or (problems.get(f"agents/{agent}") if agent is not None else None)
 
 
 def fold_until(service: Service, session: Session, seq: int) -> Session:

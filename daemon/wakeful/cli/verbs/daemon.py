@@ -2,22 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import click
 
 from wakeful.cli.command import Options, verb
 from wakeful.wiring import run_daemon
-
-
-@dataclass(frozen=True, slots=True)
-class Flags:
-    """What was given on the command line; None where the environment and the defaults decide."""
-
-    specs: str | None
-    state: str | None
-    socket: str | None
-    is_once: bool
 
 
 @verb("daemon")
@@ -27,6 +15,6 @@ class Flags:
 @click.option("--once", "is_once", is_flag=True, help="Run all that is owed to the end of the wave, then exit: 1 if a run failed.")
 def daemon_verb(options: Options, specs: str | None, state: str | None, http: str | None, is_once: bool) -> int:
     """Watch, wake, run and record, until SIGTERM. Prints a line that begins with `ready` when it is armed."""
-    if http not in (None, "off"):
+    if http not in (None, "", "off"):
         raise click.UsageError(f"--http {http}: listening on TCP comes later; leave it out or say --http off")
-    return run_daemon(Flags(specs, state, options.socket, is_once))
+    return run_daemon(specs=specs, state=state, socket=options.socket, once=is_once)

@@ -1,0 +1,166 @@
+"""`wakeful doctor`: is everything as it should be, and if not, which command mends it.
+
+Looks at the machine itself and asks the daemon for what only it knows. Each check is one line; exit 1 if one of them is bad.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import apsw
+import click
+import psutil
+
+from wakeful import __version__
+from wakeful.cli.client import Client
+from wakeful.cli.command import Options, verb
+from wakeful.cli.failure import FAILED, Failure, NoDaemon
+from wakeful.cli.places import find_state
+from wakeful.cli.text import escape, paint, wrap
+from wakeful.eventlog.store import is_affected
+
+FEW_BYTES = 1_000_000_000
+FEWEST_BYTES = 100_000_000
+REMOTE = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "fuse.sshfs", "glusterfs", "lustre")
+INOTIFY = Path("/proc/sys/fs/inotify")
+
+
+class Check(NamedTuple):
+    """`mend` is a command, or what to do in words; empty when nothing is to be done."""
+
+    name: str
+    verdict: Literal["good", "warn", "bad"]
+    words: str
+    mend: str = ""
+
+
+@verb("doctor")
+@click.option("--state", metavar="DIR", help="The state folder; that of the running daemon unless told.")
+def doctor_verb(options: Options, state: str | None) -> None:
+    """Check the daemon, SQLite, watches, git, the state folder, disk space, specs and bindings."""
+    health, answer = _ask_daemon(options.client())
+    folder = Path(health["state"] if health is not None and state is None else find_state(state))
+    checks = [answer, _check_sqlite(), *_check_watches(health), _check_git(), *_check_folder(folder)]
+    checks += _check_health(health) if health is not None else []
+    if options.is_json:
+        print(json.dumps([check._asdict() for check in checks]))
+    else:
+        _print(checks)
+    if any(check.verdict == "bad" for check in checks):
+        raise Failure(code=FAILED)
+
+
+def _print(checks: list[Check]) -> None:
+    marks = {"good": "ok  ", "warn": "look", "bad": "BAD "}
+    for check in checks:
+        first, *rest = wrap(escape(f"{check.name}: {check.words}"), "      ")
+        print(f"{paint(marks[check.verdict], check.verdict)}  {first.lstrip()}")
+        for line in rest:
+            print(line)
+        if check.mend:
+            print(f"      {paint(escape(check.mend), 'bold')}")
+
+
+def _ask_daemon(client: Client) -> tuple[dict[str, Any] | None, Check]:
+    try:
+        health = client.get("/doctor")
+    except NoDaemon as error:
+        return None, Check("daemon", "bad", str(error), "wakeful daemon")
+    if health["version"] != __version__:
+        words = f"version {health['version']}, this command is {__version__}"
+        return health, Check("daemon", "warn", words, "systemctl --user restart wakeful")
+    words = f"version {health['version']}, pid {health['pid']}, {health['sessions']} sessions, {health['running']} running"
+    return health, Check("daemon", "good", words)
+
+
+def _check_sqlite() -> Check:
+    version = apsw.sqlite_lib_version()
+    major, minor, patch = (int(part) for part in version.split(".")[:3])
+    if is_affected((major, minor, patch)):
+        return Check("sqlite", "bad", f"{version} can corrupt its write-ahead log", "pip install --upgrade apsw")
+    return Check("sqlite", "good", version)
+
+
+def _check_watches(health: dict[str, Any] | None) -> Iterator[Check]:
+    try:
+        most = int((INOTIFY / "max_user_watches").read_text())
+    except OSError:
+        yield Check("watches", "warn", "this system has no inotify; folders are polled")
+        return
+    used = count_watches(health["pid"]) if health is not None else 0
+    raise_limit = f"sudo sysctl fs.inotify.max_user_watches={max(most * 4, 524288)}"
+    if used > most * 0.8:
+        yield Check("watches", "warn", f"{used} of {most} are in use by the daemon alone; beyond that folders are polled", raise_limit)
+    else:
+        yield Check("watches", "good", f"{used} of {most} inotify watches in use by the daemon")
+
+
+def count_watches(pid: int) -> int:
+    """Watches a process holds, as the kernel lists them; what ends meanwhile counts as none."""
+    count = 0
+    folder = f"/proc/{pid}/fdinfo"
+    try:
+        files = os.listdir(folder)
+    except OSError:
+        return 0
+    for file in files:
+        try:
+            with open(f"{folder}/{file}", encoding="ascii", errors="replace") as lines:
+                count += sum(line.startswith("inotify wd:") for line in lines)
+        except OSError:
+            continue
+    return count
+
+
+def _check_git() -> Check:
+    if shutil.which("git") is None:
+        return Check("git", "warn", "is not installed; `commits` bindings cannot be seen", "sudo apt install git")
+    version = subprocess.run(["git", "--version"], capture_output=True, text=True, check=False, timeout=10).stdout.strip()
+    return Check("git", "good", version.removeprefix("git version "))
+
+
+def _check_folder(state: Path) -> Iterator[Check]:
+    if not state.is_dir():
+        yield Check("state", "warn", f"{state} is not there yet; the daemon makes it", "wakeful daemon")
+        return
+    found = state.stat()
+    if found.st_uid != os.geteuid():
+        yield Check("state", "bad", f"{state} belongs to user {found.st_uid}", f"sudo chown -R {os.geteuid()} {state}")
+    elif stat.S_IMODE(found.st_mode) & 0o077:
+        yield Check("state", "bad", f"{state} can be read by others ({stat.S_IMODE(found.st_mode):04o})", f"chmod 700 {state}")
+    else:
+        yield Check("state", "good", f"{state}, for its owner alone")
+    system = find_file_system(state)
+    if system in REMOTE:
+        yield Check("disk", "bad", f"{state} lies on {system}, where a write-ahead log is not safe", "wakeful daemon --state LOCAL_FOLDER")
+    free = shutil.disk_usage(state).free
+    verdict: Literal["good", "warn", "bad"] = "bad" if free < FEWEST_BYTES else "warn" if free < FEW_BYTES else "good"
+    yield Check("disk", verdict, f"{free / 1e9:.1f} GB free on {system}", "" if verdict == "good" else f"df -h {state}")
+
+
+def find_file_system(folder: Path) -> str:
+    """The type of the file system with the longest mount point above the folder."""
+    resolved = str(folder.resolve())
+    mounts = [part for part in psutil.disk_partitions(all=True) if Path(resolved).is_relative_to(part.mountpoint)]
+    return max(mounts, key=lambda part: len(part.mountpoint)).fstype if mounts else "unknown"
+
+
+def _check_health(health: dict[str, Any]) -> Iterator[Check]:
+    """What the daemon says of itself."""
+    if health["read_only"]:
+        yield Check("log", "bad", health["read_only"], "wakeful verify")
+    for place, words in sorted(health["problems"].items()):
+        yield Check("spec", "bad", f"{place}: {words}", "wakeful check")
+    if not health["problems"]:
+        yield Check("specs", "good", f"all of {health['specs']} are taken")
+    for one in health["degraded"]:
+        yield Check("binding", "warn", f"{one['session']}, {one['binding']}: {one['words']}", f"wakeful show {one['session']}")
+    if not health["degraded"]:
+        yield Check("bindings", "good", f"{health['targets']} watched by events")

@@ -1,0 +1,92 @@
+"""`verify`, `backup` and `restore`: about the log as a whole, with or without a daemon.
+
+They read the store beside a running daemon through a connection that cannot write; only `restore` writes, and it takes
+the daemon's own lock first.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from wakeful.cli.client import quote_name
+from wakeful.cli.command import Options, verb
+from wakeful.cli.failure import FAILED, Failure, NoDaemon
+from wakeful.cli.places import find_state
+from wakeful.cli.text import escape, paint
+from wakeful.eventlog.backup import restore
+from wakeful.eventlog.contract import Report
+from wakeful.eventlog.sqlite import open_reader
+
+state_option = click.option("--state", metavar="DIR", help="The state folder; that of the running daemon unless told.")
+
+
+def locate_state(options: Options, state: str | None) -> Path:
+    """The folder that was named, else the one the daemon that answers uses, else the default."""
+    if state is None:
+        try:
+            return Path(options.client().get("/version")["state"])
+        except NoDaemon:
+            # A stopped daemon's log can be verified all the same.
+            pass
+    return Path(find_state(state))
+
+
+@verb("verify")
+@click.argument("name", required=False)
+@state_option
+def verify_verb(options: Options, name: str | None, state: str | None) -> None:
+    """Recompute every hash of the log, and say where something does not hold. Exit 1 on a finding."""
+    session = options.client().get(f"/sessions/{quote_name(name)}")["id"] if name is not None else None
+    log = open_reader(locate_state(options, state))
+    try:
+        report = log.verify(session)
+    finally:
+        log.close()
+    _print_report(options, report)
+    if not report.is_sound:
+        raise Failure(code=FAILED)
+
+
+def _print_report(options: Options, report: Report) -> None:
+    if options.is_json:
+        findings = [{"where": one.where, "what": one.what} for one in report.findings]
+        counts = {"sessions": report.sessions, "records": report.records, "erased": report.erased, "snapshots": report.snapshots}
+        print(json.dumps({"sound": report.is_sound, **counts, "findings": findings}))
+        return
+    for finding in report.findings:
+        print(paint(escape(f"{finding.where}: {finding.what}"), "bad"))
+    print(f"{report.records} records of {report.sessions} sessions: " + ("all sound" if report.is_sound else f"{len(report.findings)} findings"))
+
+
+@verb("backup")
+@click.argument("file", type=click.Path(path_type=Path))
+@state_option
+def backup_verb(options: Options, file: Path, state: str | None) -> None:
+    """Write a verified copy of the log to FILE while the daemon goes on. Never overwrites."""
+    log = open_reader(locate_state(options, state))
+    try:
+        report = log.backup(file.absolute())
+    finally:
+        log.close()
+    if options.is_json:
+        print(json.dumps({"file": str(file.absolute()), "sessions": report.sessions, "records": report.records}))
+        return
+    print(f"{escape(str(file))}: {report.records} records of {report.sessions} sessions, verified")
+
+
+@verb("restore")
+@click.argument("file", type=click.Path(path_type=Path))
+@state_option
+@click.option("--even-if-newer", is_flag=True, help="Also when the present log has records the backup has not.")
+def restore_verb(options: Options, file: Path, state: str | None, even_if_newer: bool) -> None:
+    """Put a backup in the place of the log. Refused while a daemon runs; the present log is kept aside."""
+    folder = Path(find_state(state))
+    aside = restore(file.absolute(), folder, even_if_newer=even_if_newer)
+    if options.is_json:
+        print(json.dumps({"state": str(folder), "aside": str(aside) if aside is not None else None}))
+        return
+    kept = f"; the log that was there is kept in {escape(str(aside))}" if aside is not None else ""
+    print(f"restored to {escape(str(folder))}{kept}")

@@ -1,0 +1,178 @@
+"""`check`, `schema` and `new`: all about specs, none of them needs a daemon."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+
+from wakeful.cli.command import Options, verb
+from wakeful.cli.failure import FAILED, Failure
+from wakeful.cli.places import find_specs
+from wakeful.cli.text import escape, paint
+from wakeful.core.graph import Graph
+from wakeful.core.spec import SessionSpec
+from wakeful.settings import SETTINGS_FILE, SPECS_FOLDER, read_settings
+from wakeful.specs.build import Surroundings
+from wakeful.specs.load import FolderReading, read_folder, read_text
+from wakeful.specs.new import Answers, write_new
+from wakeful.specs.problem import Problem, RefusedSpec
+from wakeful.specs.schema import json_schema
+from wakeful.specs.timezones import find_local_zone
+
+
+class Findings(NamedTuple):
+    sessions: int
+    problems: list[Problem]
+    warnings: list[Problem]
+
+
+@verb("check")
+@click.argument("files", nargs=-1, metavar="[FILE]...")
+@click.option("--specs", metavar="DIR", help="The folder to check when no file is named.")
+def check_verb(options: Options, files: tuple[str, ...], specs: str | None) -> None:
+    """Judge specs as the daemon would, with file:line:column. Without a file: the whole folder. Exit 1 on a problem."""
+    if files:
+        parts = [check_file(file) for file in files]
+        found = Findings(sum(p.sessions for p in parts), sum((p.problems for p in parts), []), sum((p.warnings for p in parts), []))
+    else:
+        found = check_folder(Path(find_specs(specs)))
+    if options.is_json:
+        views = {"problems": [_view(one) for one in found.problems], "warnings": [_view(one) for one in found.warnings]}
+        print(json.dumps({"ok": not found.problems, "sessions": found.sessions, **views}))
+    else:
+        _print(found)
+    if found.problems:
+        raise Failure(code=FAILED)
+
+
+def _view(problem: Problem) -> dict[str, Any]:
+    return {"file": problem.file, "line": problem.line, "column": problem.column, "text": problem.text}
+
+
+def _print(found: Findings) -> None:
+    for problem in found.problems:
+        print(paint(escape(str(problem)), "bad"))
+    for warning in found.warnings:
+        print(paint(f"{escape(str(warning))} (a warning)", "warn"))
+    if not found.problems:
+        print(f"{found.sessions} session{'s' if found.sessions != 1 else ''}: all good")
+
+
+def check_folder(specs: Path) -> Findings:
+    """The folder as the daemon would find it: wakeful.yaml, agents, every session, and the graph they make."""
+    if not specs.is_dir():
+        raise Failure(f"{escape(str(specs))} is not a folder; name one with --specs, or begin with: wakeful new NAME")
+    reading, problems = _read(specs)
+    problems += [problem for own in reading.problems.values() for problem in own]
+    refused = _judge_graph(reading)
+    problems += [Problem(_file_of(reading, name), 1, 1, words) for name, words in refused.items()]
+    return Findings(len(reading.sessions) - len(refused), problems, reading.warnings)
+
+
+def _read(specs: Path) -> tuple[FolderReading, list[Problem]]:
+    settings, defaults, problems = read_settings(specs)
+    around = Surroundings(os.path.dirname(os.path.abspath(specs)), find_local_zone(os.environ), frozenset(settings.pools))
+    return read_folder(specs, around, defaults), list(problems)
+
+
+def _judge_graph(reading: FolderReading) -> dict[str, str]:
+    return Graph().admit(reading.sessions.values(), ())
+
+
+def _file_of(reading: FolderReading, name: str) -> str:
+    return next((one.file for one in reading.files.values() if one.name == name), name)
+
+
+def check_file(file: str) -> Findings:
+    """One file. Inside a sessions.d it is judged together with its neighbours, as the daemon would; else by itself."""
+    path = Path(os.path.abspath(file))
+    if not path.is_file():
+        raise Failure(f"{escape(file)} is not a file")
+    if path.name == SETTINGS_FILE:
+        problems = read_settings(path.parent / SPECS_FOLDER)[2]
+        return Findings(0, list(problems), [])
+    top = next((above for above in path.parents if above.name == SPECS_FOLDER), None)
+    if top is None or path.suffix != ".yaml":
+        return _check_alone(path, file)
+    reading, _ = _read(top)
+    own = reading.files.get(str(path.relative_to(top)))
+    if own is None:
+        return Findings(0, [Problem(file, 1, 1, "the daemon would not read this file: it is hidden or too deep")], [])
+    problems = list(reading.problems.get(own.file, ()))
+    refused = _judge_graph(reading).get(own.name)
+    if refused is not None:
+        problems.append(Problem(own.file, 1, 1, refused))
+    return Findings(int(own.spec is not None and not problems), problems, list(own.warnings))
+
+
+def _check_alone(path: Path, file: str) -> Findings:
+    try:
+        spec, warnings = read_text(path.read_bytes(), path.stem, file, Surroundings(str(path.parent), find_local_zone(os.environ)))
+    except RefusedSpec as refusal:
+        return Findings(0, list(refusal.problems), [])
+    except OSError as error:
+        return Findings(0, [Problem(file, 1, 1, f"cannot be read: {error.strerror}")], [])
+    return Findings(1, _judge_alone(spec, file), list(warnings))
+
+
+def _judge_alone(spec: SessionSpec, file: str) -> list[Problem]:
+    return [Problem(file, 1, 1, words) for words in Graph().admit([spec], ()).values()]
+
+
+@verb("schema")
+@click.argument("kind", type=click.Choice(["session", "agent", "daemon"]), default="session")
+def schema_verb(options: Options, kind: Any) -> None:
+    """The JSON Schema of a session's, an agent's or the daemon's file, for editors."""
+    print(json.dumps(json_schema(kind), indent=None if options.is_json else 2))
+
+
+@verb("new")
+@click.argument("name")
+@click.option("--file", "files", multiple=True, metavar="PATTERN", help="Wakes when files that match change; may be repeated.")
+@click.option("--commits", metavar="PATH", help="Wakes on commits that touch this path.")
+@click.option("--branch", help="The branch of --commits; the one checked out unless told.")
+@click.option("--cron", metavar="EXPRESSION", help='Wakes by the clock, such as "0 6 * * *".')
+@click.option("--every", metavar="DURATION", help="Wakes every so often, such as 30m.")
+@click.option("--writes", multiple=True, metavar="PATTERN", help="What it writes; may be repeated.")
+@click.option("--command", metavar="WORDS", help="The program and its words, split as a shell would.")
+@click.option("--script", metavar="TEXT", help="Several lines for sh -eu, instead of a command.")
+@click.option("--objective", metavar="TEXT", help="One sentence.")
+@click.option("--agent", metavar="NAME", help="The owner.")
+@click.option("--priority", type=click.IntRange(0, 100), help="Higher first.")
+@click.option("--specs", metavar="DIR", help="The folder to write to.")
+def new_verb(options: Options, name: str, specs: str | None, command: str | None, **flags: Any) -> None:
+    """Write a commented spec that checks. Asks, when it is given no flags and somebody is there to answer."""
+    if not any(flags.values()) and command is None and sys.stdin.isatty():
+        flags, command = _ask(flags)
+    try:
+        words = tuple(shlex.split(command)) if command else ()
+    except ValueError as error:
+        raise click.UsageError(f"--command {command!r}: {error}") from None
+    path = write_new(_choose_folder(specs), name, Answers(command=words, **flags))
+    if options.is_json:
+        print(json.dumps({"name": name, "file": str(path)}))
+        return
+    print(f"{escape(os.path.relpath(path))} is written; edit it, then: wakeful check")
+
+
+def _choose_folder(specs: str | None) -> Path:
+    """Where the daemon would look; where there is no folder of specs at all yet, begin one here."""
+    found = find_specs(specs)
+    is_chosen = specs is not None or os.environ.get("WAKEFUL_SPECS") or os.path.isdir(found)
+    return Path(found if is_chosen else os.path.abspath(SPECS_FOLDER))
+
+
+def _ask(flags: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    objective = click.prompt("What is it for, in one sentence", default="", show_default=False)
+    files = click.prompt("Which files wake it (patterns, split by spaces; empty for none)", default="", show_default=False)
+    every = "" if files else click.prompt("How often, such as 30m (empty for never)", default="", show_default=False)
+    writes = click.prompt("What does it write (patterns; empty for nothing)", default="", show_default=False)
+    command = click.prompt("Which command", default="", show_default=False)
+    given = {"objective": objective or None, "files": tuple(files.split()), "every": every or None, "writes": tuple(writes.split())}
+    return {**flags, **given}, command
