@@ -117,7 +117,8 @@ def find_settings_file(specs_dir: Path, environ: Mapping[str, str] = os.environ)
     """Beside sessions.d/, else the person's own; the first where neither exists yet."""
     beside = Path(os.path.abspath(specs_dir)).parent / SETTINGS_FILE
     own = _xdg(environ, "XDG_CONFIG_HOME", ".config") / "wakeful" / SETTINGS_FILE
-    return own if not beside.exists() and own.exists() else beside
+    # os.path's `exists`: a folder that may not be entered is no error here; reading the file will say so.
+    return own if not os.path.exists(beside) and os.path.exists(own) else beside
 
 
 def read_settings(specs_dir: Path, environ: Mapping[str, str] = os.environ) -> tuple[Settings, Defaults, tuple[Problem, ...]]:

@@ -280,6 +280,18 @@ def test_an_agent_must_exist(tmp_path: Path) -> None:
     assert list(read(tmp_path, reading).sessions) == ["b"]
 
 
+def test_a_session_that_is_not_declared_is_pointed_out(tmp_path: Path) -> None:
+    """To wait for a session that does not exist is allowed, since it may come, but never silent."""
+    write(tmp_path, "a.yaml", PLAIN + "bindings:\n  up: {session: payrol}\n  other: {session: unheard-of}\n")
+    write(tmp_path, "payroll.yaml", PLAIN)
+    reading = read(tmp_path)
+    assert sorted(reading.sessions) == ["a", "payroll"]
+    assert [str(warning) for warning in reading.warnings] == [
+        "sessions.d/a.yaml:4:17: session 'payrol' is not declared; did you mean 'payroll'?",
+        "sessions.d/a.yaml:5:20: session 'unheard-of' is not declared; this waits until it is",
+    ]
+
+
 def age(path: Path) -> None:
     """Make a file look old enough to be trusted by its stat; its change time cannot be set, so that is waited for by no test."""
     long_ago = time.time_ns() - 10**12
@@ -312,6 +324,7 @@ def test_a_folder_that_is_not_there_declares_nothing(tmp_path: Path) -> None:
     assert read(tmp_path).sessions == {}
 
 
+@pytest.mark.long
 def test_ten_thousand_specs_load_and_reload(tmp_path: Path) -> None:
     """A large folder is read whole, and read again without parsing; the times are printed, not judged."""
     folder = tmp_path / "sessions.d"

@@ -19,7 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from pydantic import ValidationError
 
-from wakeful.core.spec import SessionSpec
+from wakeful.core.spec import SessionBinding, SessionSpec
 from wakeful.specs.build import Surroundings, build_spec
 from wakeful.specs.models import AgentKeys, SessionKeys
 from wakeful.specs.problem import Problem, RefusedSpec, refuse
@@ -267,6 +267,7 @@ def _assemble(
     top: str,
 ) -> FolderReading:
     agents = frozenset(r.name.removeprefix(f"{AGENTS}/") for r in files.values() if r.name.startswith(f"{AGENTS}/"))
+    names = {reading.name for reading in files.values()}
     sessions: dict[str, SessionSpec] = {}
     digests: dict[str, str] = {}
     problems: dict[str, list[Problem]] = {}
@@ -282,6 +283,7 @@ def _assemble(
             continue
         warnings += reading.warnings
         if spec is not None:
+            warnings += _warn_about_strangers(spec, reading, names, os.path.join(top, relative))
             sessions[reading.name] = spec
             digests[reading.name] = reading.digest
     return FolderReading(
@@ -300,12 +302,26 @@ def _assemble(
 def _missing_agent(reading: FileReading, agent: str, agents: frozenset[str], path: str) -> Problem:
     nearest = find_nearest(agent, sorted(agents))
     advice = f"did you mean '{nearest}'?" if nearest else f"write {AGENTS}/{agent}{SUFFIX}, or remove the key"
+    return Problem(reading.file, *_locate(path, ("agent",)), f"agent '{shorten(agent)}' does not exist; {advice}")
+
+
+def _warn_about_strangers(spec: SessionSpec, reading: FileReading, names: set[str], path: str) -> Iterator[Problem]:
+    """A session that is waited for but not declared: it may come later, or it is a slip of the pen."""
+    for binding in spec.bindings:
+        if isinstance(binding, SessionBinding) and binding.session not in names:
+            nearest = find_nearest(binding.session, names)
+            advice = f"did you mean '{nearest}'?" if nearest else "this waits until it is"
+            place = _locate(path, ("bindings", binding.name, "session"))
+            yield Problem(reading.file, *place, f"session '{shorten(binding.session)}' is not declared; {advice}")
+
+
+def _locate(path: str, key: tuple[str, ...]) -> tuple[int, int]:
+    """Where a value stands in a file that was read without marks."""
     try:
-        line, column = read_marks(FilePath(path).read_bytes(), reading.file).of_value(("agent",))
+        return read_marks(FilePath(path).read_bytes(), path).of_value(key)
     except (OSError, RefusedSpec):
         # The file changed since: the next reading will say where.
-        line, column = 1, 1
-    return Problem(reading.file, line, column, f"agent '{shorten(agent)}' does not exist; {advice}")
+        return 1, 1
 
 
 def _display(name: str) -> str:

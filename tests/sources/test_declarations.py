@@ -1,0 +1,227 @@
+"""The declarations watched: one batch of differences per look, nothing when nothing changed, the last good spec kept."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from wakeful.core.observation import SettingsRead, SpecsRead
+from wakeful.settings import ProjectReader
+from wakeful.sources.declarations import LEAST_POLL_SECONDS, Declarations
+
+GOOD = "objective: {}\nrun: {{command: [echo]}}\n"
+
+
+class Project:
+    """A folder of specs on disk, and what its declarations reported since the last look."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.specs = folder / "sessions.d"
+        self.specs.mkdir()
+        self.reports: list[SpecsRead | SettingsRead] = []
+        self.declarations = Declarations(ProjectReader(self.specs), self.reports.append)
+
+    def write(self, name: str, text: str) -> None:
+        path = self.specs / f"{name}.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def look(self) -> list[SpecsRead | SettingsRead]:
+        self.reports.clear()
+        self.declarations.read()
+        return list(self.reports)
+
+    def batch(self) -> tuple[dict[str, str | None], tuple[str, ...], dict[str, str]]:
+        """The one SpecsRead of a look: objectives declared, names removed, words refused."""
+        (report,) = self.look()
+        assert isinstance(report, SpecsRead)
+        return {d.spec.name: d.spec.objective for d in report.declared}, report.removed, report.refused
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    """A project with two good sessions, not looked at yet."""
+    project = Project(tmp_path)
+    project.write("a", GOOD.format("one"))
+    project.write("hr/b", GOOD.format("two"))
+    return project
+
+
+def test_the_first_look_reports_everything(project: Project) -> None:
+    """Settings come first, so that the sessions declared after them find their concurrency."""
+    settings, specs = project.look()
+    assert isinstance(settings, SettingsRead)
+    assert isinstance(specs, SpecsRead)
+    assert [declaration.spec.name for declaration in specs.declared] == ["a", "hr/b"]
+    assert specs.declared[0].spec.root == str(project.folder)
+
+
+def test_the_first_look_at_an_empty_folder_is_reported_too(tmp_path: Path) -> None:
+    """The core must learn that nothing is declared, or sessions of the log would stay armed."""
+    assert Project(tmp_path).look()[1] == SpecsRead()
+
+
+def test_nothing_new_is_no_report(project: Project) -> None:
+    """A look that finds nothing new, a touch included, says nothing."""
+    project.look()
+    os.utime(project.specs / "a.yaml")
+    assert project.look() == []
+
+
+def test_differences_come_as_one_batch(project: Project) -> None:
+    """An edit, a new file, a vanished one and a broken one are one report."""
+    project.look()
+    project.write("a", GOOD.format("one, edited"))
+    project.write("c", GOOD.format("three"))
+    project.write("d", "priorty: 3")
+    (project.specs / "hr" / "b.yaml").unlink()
+    words = "sessions.d/d.yaml:1:1: unknown key 'priorty' in this session; did you mean 'priority'?"
+    assert project.batch() == ({"a": "one, edited", "c": "three"}, ("hr/b",), {"d": words})
+    assert project.look() == []
+
+
+def test_a_changed_comment_is_declared_by_its_digest(project: Project) -> None:
+    """The text is part of the record even where the spec means the same."""
+    project.look()
+    project.write("a", "# why\n" + GOOD.format("one"))
+    assert project.batch() == ({"a": "one"}, (), {})
+
+
+@pytest.mark.parametrize("text", ["", "objective: [", "objective: x\nrun: {}\n"])
+def test_a_broken_file_keeps_its_last_good_spec(project: Project, text: str) -> None:
+    """Half a save is refused with words; it neither removes nor declares, and the next look mends it."""
+    project.look()
+    project.write("a", text)
+    declared, removed, refused = project.batch()
+    assert (declared, removed, list(refused)) == ({}, (), ["a"])
+    assert refused["a"].startswith("sessions.d/a.yaml:")
+    assert project.look() == []
+    project.write("a", GOOD.format("one"))
+    assert project.batch() == ({"a": "one"}, (), {})
+
+
+def test_a_broken_file_that_vanishes_is_removed(project: Project) -> None:
+    """Its last good spec goes with it, and so does a refusal that never was a spec."""
+    project.write("never", "a: [")
+    project.look()
+    project.write("a", "a: [")
+    project.look()
+    (project.specs / "a.yaml").unlink()
+    (project.specs / "never.yaml").unlink()
+    assert project.batch() == ({}, ("a", "never"), {})
+
+
+def test_an_edited_agent_wakes_no_one(project: Project) -> None:
+    """An agent's file applies from the next wake: its edit declares nothing, its mistake is told and taken back."""
+    project.write("agents/hr", "prompt: Be careful.")
+    project.write("a", "agent: hr\n" + GOOD.format("one"))
+    project.look()
+    project.write("agents/hr", "prompt: Be very careful.")
+    assert project.look() == []
+    project.write("agents/hr", "promt: x")
+    declared, removed, refused = project.batch()
+    assert (declared, removed, list(refused)) == ({}, (), ["agents/hr"])
+    project.write("agents/hr", "prompt: x")
+    assert project.batch() == ({}, ("agents/hr",), {})
+
+
+def test_an_agent_that_vanishes_holds_its_sessions_at_their_last_spec(project: Project) -> None:
+    """The session is refused with words, not removed, and declared again when the agent returns."""
+    project.write("agents/hr", "prompt: x")
+    project.write("a", "agent: hr\n" + GOOD.format("one"))
+    project.look()
+    (project.specs / "agents" / "hr.yaml").unlink()
+    words = "sessions.d/a.yaml:1:8: agent 'hr' does not exist; write agents/hr.yaml, or remove the key"
+    assert project.batch() == ({}, (), {"a": words})
+    project.write("agents/hr", "prompt: x")
+    assert project.batch() == ({"a": "one"}, (), {})
+
+
+def test_settings_are_read_again(project: Project) -> None:
+    """A new wakeful.yaml is one report; a broken one keeps the last good settings and says why."""
+    project.look()
+    path = project.folder / "wakeful.yaml"
+    path.write_text("concurrency: 7")
+    (report,) = project.look()
+    assert isinstance(report, SettingsRead)
+    assert report.settings.concurrency == 7
+    path.write_text("concurrency: many")
+    assert project.batch() == ({}, (), {"wakeful.yaml": "wakeful.yaml:1:14: concurrency: 'many' is not a whole number"})
+    path.write_text("concurrency: 7")
+    assert project.batch() == ({}, ("wakeful.yaml",), {})
+
+
+def test_new_defaults_are_declared_in_every_session_they_change(project: Project) -> None:
+    """`defaults` of wakeful.yaml reach the sessions without an edit of their files, and only those that differ."""
+    project.write("a", "priority: 9\n" + GOOD.format("one"))
+    project.look()
+    (project.folder / "wakeful.yaml").write_text("defaults: {priority: 9}")
+    assert project.batch() == ({"hr/b": "two"}, (), {})
+
+
+def test_the_folders_to_watch_are_named(project: Project) -> None:
+    """Every folder of specs, and the one in which wakeful.yaml and sessions.d/ itself may come and go."""
+    project.look()
+    names = [os.path.relpath(folder, project.folder) for folder in project.declarations.folders()]
+    assert names == ["sessions.d", "sessions.d/hr", "."]
+    project.write("legal/c", GOOD.format("three"))
+    project.look()
+    assert str(project.specs / "legal") in project.declarations.folders()
+
+
+def test_a_folder_that_was_moved_away_removes_its_sessions_and_brings_them_back(project: Project) -> None:
+    """Without the folder nothing is declared; when it returns everything is."""
+    project.look()
+    away = project.specs.rename(project.folder / "away")
+    assert project.batch() == ({}, ("a", "hr/b"), {})
+    away.rename(project.specs)
+    assert project.batch()[0] == {"a": "one", "hr/b": "two"}
+
+
+@contextmanager
+def out_of_reach(folder: Path) -> Iterator[None]:
+    """Nobody may look into the folder, and root, who always may, is somebody else meanwhile."""
+    me = os.geteuid()
+    folder.chmod(0)
+    try:
+        if me == 0:
+            os.seteuid(65534)
+        yield
+    finally:
+        os.seteuid(me)
+        folder.chmod(0o755)
+
+
+def test_a_folder_that_cannot_be_listed_is_not_an_empty_one(project: Project) -> None:
+    """Cannot be seen is not gone: the sessions stand, the folder is refused with words, and all is well when it is back."""
+    project.look()
+    with out_of_reach(project.folder):
+        declared, removed, refused = project.batch()
+    assert (declared, removed) == ({}, ())
+    assert refused == {
+        "sessions.d": "sessions.d/:1:1: cannot be listed: Permission denied; check its permissions",
+        "wakeful.yaml": "wakeful.yaml:1:1: cannot be read: Permission denied; check its permissions",
+    }
+    assert project.batch() == ({}, ("sessions.d", "wakeful.yaml"), {})
+
+
+def test_a_reopened_session_is_declared_once_more(project: Project) -> None:
+    """Whoever opens a session again needs its declaration although its file did not change."""
+    project.look()
+    project.reports.clear()
+    project.declarations.report_again("a")
+    (report,) = project.reports
+    assert isinstance(report, SpecsRead)
+    assert [declaration.spec.name for declaration in report.declared] == ["a"]
+    project.reports.clear()
+    project.declarations.report_again("unheard-of")
+    assert project.reports == []
+
+
+def test_looking_unasked_is_paced_by_what_it_costs(project: Project) -> None:
+    """A small folder is polled often."""
+    project.look()
+    project.look()
+    assert LEAST_POLL_SECONDS <= project.declarations.poll_seconds < 300
