@@ -1,0 +1,88 @@
+"""A small daemon on a real socket, and a client of the standard library to speak to it."""
+
+import http.client
+import json
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from api.small_daemon import RunningDaemon
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[RunningDaemon]:
+    with RunningDaemon(tmp_path) as running:
+        yield running
+
+
+class SocketConnection(http.client.HTTPConnection):
+    def __init__(self, path: Path) -> None:
+        super().__init__("wakeful", timeout=10)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(10)
+        self.sock.connect(str(self._path))
+
+
+@dataclass
+class Reply:
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def lines(self) -> list[Any]:
+        return [json.loads(line) for line in self.body.splitlines()]
+
+    @property
+    def error(self) -> str:
+        return self.json["error"]
+
+
+class Speaker:
+    """Speaks HTTP as any other program would: what is tested is the wire, not our own client."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def ask(self, method: str, target: str, body: Any = None, token: str | None = None, **headers: str) -> Reply:
+        connection = SocketConnection(self._path)
+        data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        if token is not None:
+            named["Authorization"] = f"Bearer {token}"
+        connection.request(method, target, data, named)
+        answer = connection.getresponse()
+        reply = Reply(answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read())
+        connection.close()
+        return reply
+
+    def get(self, target: str, token: str | None = None) -> Reply:
+        return self.ask("GET", target, token=token)
+
+    def call(self, verb: str, token: str | None = None, **body: Any) -> Reply:
+        return self.ask("POST", f"/call/{verb}", body, token=token)
+
+    def stream(self, target: str) -> tuple[SocketConnection, http.client.HTTPResponse]:
+        connection = SocketConnection(self._path)
+        connection.request("GET", target)
+        return connection, connection.getresponse()
+
+
+@pytest.fixture
+def speaker(daemon: RunningDaemon) -> Speaker:
+    return Speaker(daemon.socket)
+
+
+def segment(name: str) -> str:
+    return quote(name, safe="")

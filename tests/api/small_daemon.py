@@ -1,0 +1,259 @@
+"""A small daemon for the tests of what people see: the real core, the real log and the real socket, in a thread of its own.
+
+Only the edges are missing: looks are answered from a table, and runs end when a test says so. It implements the API's
+`Service`, so everything between the socket and the core is what ships.
+"""
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from wakeful import __version__
+from wakeful.api.server import ControlSocket
+from wakeful.api.service import FollowLine, PathVerdict, RunIdentity
+from wakeful.core.calls import Call, Called
+from wakeful.core.decide import Observation, decide
+from wakeful.core.decision import Decision
+from wakeful.core.machine import Core
+from wakeful.core.observation import (
+    DaemonStarted,
+    Declaration,
+    LookResult,
+    Moment,
+    Output,
+    PathChange,
+    ProcessEnded,
+    SpecsRead,
+    TargetLooked,
+    TargetsHinted,
+    Usage,
+)
+from wakeful.core.spec import CommandRun, FileBinding, SessionSpec, Settings
+from wakeful.core.target import FileTarget
+from wakeful.errors import CallerError
+from wakeful.eventlog.codec import encode
+from wakeful.eventlog.contract import Append, Draft, EventLog
+from wakeful.eventlog.sqlite import open_log
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Places:
+    specs: Path
+    state: Path
+    socket: Path
+
+
+def declare(name: str, *bindings: FileBinding, root: str = "/project", **keys: Any) -> SessionSpec:
+    """A session that runs a command, with file bindings that settle at once."""
+    keys.setdefault("run", CommandRun(argv=("true",), retries=0))
+    return SessionSpec(name=name, root=root, bindings=bindings, **keys)
+
+
+def reads(name: str, pattern: str, **keys: Any) -> FileBinding:
+    return FileBinding(name=name, pattern=pattern, settle_seconds=0, settle_max_seconds=0, **keys)
+
+
+def writes(name: str, pattern: str, **keys: Any) -> FileBinding:
+    return reads(name, pattern, access="write", wake=False, **keys)
+
+
+class SmallDaemon:
+    def __init__(self, folder: Path, *, version: str = __version__) -> None:
+        self.places = Places(folder / "sessions.d", folder / "state", folder / "run" / "wakeful.sock")
+        self.core = Core()
+        self.version, self.pid, self.started_at = version, 4711, time.time_ns() // 1000
+        self.log: EventLog = open_log(self.places.state)
+        self.versions: dict[str, str] = {}
+        self.changes: dict[str, tuple[PathChange, ...]] = {}
+        self.kept: dict[tuple[str, int], tuple[bytes, bytes, int]] = {}
+        self.live_output: list[bytes] = []
+        self.tokens: dict[str, RunIdentity] = {}
+        self.wrong: dict[str, str] = {}
+        self.renamed: list[tuple[str, str]] = []
+        self._last_look: dict[str, str] = {}
+        self._inbox: deque[Observation] = deque()
+        self._listeners: set[asyncio.Event] = set()
+
+    # -- the loop ------------------------------------------------------------------------------
+
+    def moment(self) -> Moment:
+        return Moment(time.time_ns() // 1000, time.monotonic())
+
+    async def observe(self, observation: Observation) -> None:
+        self._inbox.append(observation)
+        while self._inbox:
+            await self._record(decide(self.core, self._inbox.popleft(), self.moment()))
+
+    async def _record(self, decision: Decision, key: str | None = None) -> None:
+        sessions = dict.fromkeys(entry.session for entry in decision.entries)
+        appends = []
+        for session in sessions:
+            own = [entry for entry in decision.entries if entry.session == session]
+            drafts = tuple(Draft(*encode(entry.event), author=entry.author, run=entry.run) for entry in own)
+            appends.append(Append(session, own[0].seq - 1, drafts, key=next((e.key for e in own if e.key), None)))
+        if appends:
+            await self.log.append(appends, decision.moment.wall)
+            for listener in self._listeners:
+                listener.set()
+        self._inbox.extend(self._answer(look.target, look.generation) for look in decision.looks)
+
+    def _answer(self, key: str, generation: int) -> TargetLooked:
+        target = self.core.looked.targets[key].target
+        name = target.pattern if isinstance(target, FileTarget) else key
+        version = self.versions.get(name, "a" * 32)
+        previous, self._last_look[key] = self._last_look.get(key), version
+        return TargetLooked(
+            LookResult(target=key, generation=generation, version=version, previous=previous, changes=self.changes.get(name, ()), stamp=version)
+        )
+
+    # -- what a test does ------------------------------------------------------------------------
+
+    async def declare(self, *specs: SessionSpec) -> None:
+        await self.observe(SpecsRead(declared=tuple(Declaration(spec, "text") for spec in specs)))
+
+    async def change(self, pattern: str, version: str, *paths: PathChange) -> None:
+        """Another version of what a pattern matches, found by the next look."""
+        self.versions[pattern], self.changes[pattern] = version, paths
+        keys = tuple(k for k, look in self.core.looked.targets.items() if getattr(look.target, "pattern", "") == pattern)
+        await self.observe(TargetsHinted(keys))
+
+    async def finish(self, name: str, exit_code: int = 0, output: bytes = b"") -> None:
+        """The present run of a session ends."""
+        session = self.core.state.by_name(name)
+        assert session.run is not None, f"{name} does not run"
+        self.kept[(session.id, session.run.run)] = (output, b"", len(output))
+        usage = Usage(wall_seconds=1.5, cpu_seconds=0.5)
+        ended = ProcessEnded(session=session.id, run_id=session.run.run_id, exit_code=exit_code, usage=usage, output=Output())
+        await self.observe(ended)
+
+    def give_token(self, name: str) -> str:
+        session = self.core.state.by_name(name)
+        assert session.run is not None
+        token = f"token-of-{name}"
+        self.tokens[token] = RunIdentity(session.id, name, session.run.run)
+        return token
+
+    # -- the facade of the API -------------------------------------------------------------------
+
+    async def call(self, call: Call, *, author: str, key: str | None, run: int | None) -> str:
+        session_id = self.core.state.ids.get(call.name, call.name)
+        if key is not None and self.log.find_key(session_id, key) is not None:
+            return "done already"
+        decision = decide(self.core, Called(call=call, author=author, key=key, run=run), self.moment())
+        await self._record(decision)
+        while self._inbox:
+            await self._record(decide(self.core, self._inbox.popleft(), self.moment()))
+        return decision.reply or "done"
+
+    def read_specs(self) -> None:
+        pass
+
+    def problems(self) -> dict[str, str]:
+        return self.wrong
+
+    def explain_path(self, path: str) -> list[PathVerdict]:
+        looks = self.core.looked.targets.values()
+        return [
+            PathVerdict(self.core.state.get(one).name, "input", "matches", look.looked_at)
+            for look in looks
+            for one in look.subscribers
+            if isinstance(look.target, FileTarget) and f"{look.target.root}/{look.target.pattern}" == path
+        ]
+
+    def describe_target(self, key: str) -> str | None:
+        return "watched by events"
+
+    def output(self, session_id: str, run: int) -> tuple[bytes, bytes, int]:
+        try:
+            return self.kept[(session_id, run)]
+        except KeyError:
+            raise CallerError(f"run {run} has no output yet") from None
+
+    async def follow_output(self, session_id: str) -> AsyncIterator[bytes]:
+        for piece in self.live_output:
+            yield piece
+        while self.core.state.get(session_id).run is not None:
+            await asyncio.sleep(0.005)
+
+    async def follow(self, names: set[str] | None) -> AsyncIterator[FollowLine]:
+        position, heard = self.log.position(), asyncio.Event()
+        self._listeners.add(heard)
+        try:
+            while True:
+                await heard.wait()
+                heard.clear()
+                position, records = self.log.read_after(position, 1000)
+                for record in records:
+                    name = self.core.state.get(record.session).name
+                    if names is None or name in names:
+                        yield FollowLine(name, record)
+        finally:
+            self._listeners.discard(heard)
+
+    @property
+    def listeners(self) -> int:
+        return len(self._listeners)
+
+    def run_identity(self, token: str) -> RunIdentity | None:
+        return self.tokens.get(token)
+
+    def rename_spec(self, old: str, new: str) -> None:
+        self.renamed.append((old, new))
+
+    def stop(self) -> None:
+        pass
+
+
+class RunningDaemon:
+    """A SmallDaemon served from a thread; `do` runs a coroutine of it there and waits for the result."""
+
+    def __init__(self, folder: Path, *, version: str = __version__) -> None:
+        self._folder, self._version = folder, version
+        self._loop = asyncio.new_event_loop()
+        self._ready, self._over = threading.Event(), asyncio.Event()
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="small daemon", daemon=True)
+
+    def __enter__(self) -> "RunningDaemon":
+        self._thread.start()
+        self._ready.wait(10)
+        if self._error is not None:
+            raise self._error
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._over.set)
+        self._thread.join(10)
+        assert not self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            self._loop.run_until_complete(self._live())
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._ready.set()
+            self._loop.close()
+
+    async def _live(self) -> None:
+        self.small = SmallDaemon(self._folder, version=self._version)
+        await self.small.observe(DaemonStarted(incarnation="test", settings=Settings(concurrency=4)))
+        await self.small.observe(SpecsRead())
+        async with ControlSocket(self.small, self.small.places.socket):
+            self._ready.set()
+            await self._over.wait()
+        self.small.log.close()
+
+    @property
+    def socket(self) -> Path:
+        return self.small.places.socket
+
+    def do(self, action: Callable[[SmallDaemon], Coroutine[Any, Any, T]]) -> T:
+        return asyncio.run_coroutine_threadsafe(action(self.small), self._loop).result(10)

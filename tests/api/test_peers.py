@@ -1,0 +1,109 @@
+"""Who may speak: our own user, and runs for their own session alone."""
+
+import os
+import socket
+import tempfile
+from pathlib import Path
+
+import pytest
+from api.conftest import Speaker
+from api.small_daemon import RunningDaemon, declare, reads
+
+NOBODY = 65534
+
+
+@pytest.fixture
+def token(daemon: RunningDaemon) -> str:
+    """The token of payroll's run under way; `other` rests."""
+    daemon.do(lambda d: d.declare(declare("payroll", reads("salaries", "s.csv")), declare("other", reads("x", "x.csv"))))
+    daemon.do(lambda d: d.finish("other"))
+    return daemon.small.give_token("payroll")
+
+
+def test_a_run_speaks_for_its_own_session_without_naming_it(daemon: RunningDaemon, speaker: Speaker, token: str) -> None:
+    """note, remember and send work with no further arguments, and the record says which run spoke."""
+    assert speaker.call("note", token, text="row 7").json["name"] == "payroll"
+    assert speaker.call("remember", token, key="currency", value="CNY").status == 200
+    assert speaker.call("send", token, name="other", text="paid").status == 200
+    assert [fact["value"] for fact in speaker.get("/sessions/payroll/facts", token).json] == ["CNY"]
+    records = speaker.get("/sessions/payroll/log", token).lines
+    noted = next(record for record in records if record["kind"] == "note_added")
+    assert (noted["author"], noted["run"]) == ("run:payroll#1", 1)
+    assert any(record["kind"] == "message_sent" for record in records)
+    received = speaker.get("/sessions/other/log?kind=message_added").lines[0]
+    assert received["payload"]["sender"] == "run:payroll#1"
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["/sessions", "/sessions/payroll", "/sessions/other/log", "/sessions/other/facts", "/sessions/payroll/output", "/follow", "/plan", "/why?x=payroll", "/doctor"],
+)
+def test_a_run_reads_nothing_but_its_own_record(speaker: Speaker, token: str, target: str) -> None:
+    """Isolation holds on the control socket, too."""
+    assert speaker.get(target, token).status == 403
+
+
+@pytest.mark.parametrize("verb", ["activate", "resume", "suspend", "sleep", "interrupt", "cancel", "terminate", "open", "rename", "forget"])
+def test_a_run_makes_no_system_calls(daemon: RunningDaemon, speaker: Speaker, token: str, verb: str) -> None:
+    """A run cannot start, stop or close anything, not even itself."""
+    before = daemon.small.log.position()
+    assert speaker.call(verb, token, name="payroll").status == 403
+    assert daemon.small.log.position() == before
+
+
+def test_a_run_does_not_speak_for_another_session(daemon: RunningDaemon, speaker: Speaker, token: str) -> None:
+    """It may send to another, not write into it."""
+    before = daemon.small.log.position()
+    for verb, body in (("note", {"text": "x"}), ("remember", {"key": "a", "value": "b"})):
+        assert speaker.call(verb, token, name="other", **body).status == 403
+    assert daemon.small.log.position() == before
+
+
+@pytest.mark.parametrize("header", ["Bearer wrong", "Bearer ", "Basic token-of-payroll", "", "Bearer \xff"])
+def test_a_wrong_token_is_not_a_person(speaker: Speaker, token: str, header: str) -> None:
+    """Who shows a token is judged by it: a wrong one does not fall back to the rights of the user."""
+    assert speaker.ask("GET", "/sessions", Authorization=header).status == 401
+
+
+def test_the_socket_is_for_its_owner_alone(daemon: RunningDaemon) -> None:
+    """0600 in a folder of 0700, whatever the umask."""
+    assert os.stat(daemon.socket).st_mode & 0o777 == 0o600
+    assert os.stat(daemon.socket.parent).st_mode & 0o777 == 0o700
+
+
+def ask_as(uid: int, path: Path) -> bytes:
+    """The first line of an answer to a child of ours that became another user."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setgroups([])
+            os.setgid(uid)
+            os.setuid(uid)
+            with socket.socket(socket.AF_UNIX) as connection:
+                connection.connect(str(path))
+                connection.sendall(b"GET /sessions HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+                os.write(writing, connection.recv(65536).split(b"\r\n")[0])
+        except OSError as error:
+            os.write(writing, str(error).encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as answer:
+        told = answer.read()
+    os.waitpid(child, 0)
+    return told
+
+
+def test_another_user_is_refused_even_where_the_file_lets_him_in() -> None:
+    """The kernel says who is at the other end: a loose mode of the file is not enough to get in."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can become another user: the refusal of other users was NOT checked")
+    # Below pytest's own folders nobody could even reach the file.
+    with tempfile.TemporaryDirectory() as folder, RunningDaemon(Path(folder)) as daemon:
+        os.chmod(folder, 0o711)
+        daemon.socket.parent.chmod(0o711)
+        assert b"Permission denied" in ask_as(NOBODY, daemon.socket)
+        daemon.socket.chmod(0o666)
+        assert b"403" in ask_as(NOBODY, daemon.socket)
+        assert b"200" in ask_as(0, daemon.socket)

@@ -1,0 +1,242 @@
+"""What the socket tells: sessions, records, facts, output, reasons. Nothing of it changes anything."""
+
+import json
+import re
+
+import pytest
+from api.conftest import Speaker
+from api.small_daemon import RunningDaemon, SmallDaemon, declare, reads, writes
+from waiting import eventually
+
+from wakeful.core.calls import Note
+from wakeful.core.observation import PathChange
+
+PAYROLL = declare("payroll", reads("salaries", "salaries.csv"), writes("result", "out.csv"), agent=None, objective="Pay.", priority=80)
+FILING = declare("hr/filing", reads("result", "out.csv"), writes("form", "form.txt"))
+RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
+
+
+@pytest.fixture
+def rested(daemon: RunningDaemon) -> RunningDaemon:
+    """payroll and hr/filing ran once and rest."""
+    daemon.do(lambda d: d.declare(PAYROLL, FILING))
+    daemon.do(lambda d: d.finish("payroll", output=b"paid\n"))
+    daemon.do(lambda d: d.finish("hr/filing"))
+    return daemon
+
+
+def test_rows_have_the_keys_of_the_contract_in_its_order(rested: RunningDaemon, speaker: Speaker) -> None:
+    """list --json is a stable surface: other programs read it by these keys."""
+    rows = speaker.get("/sessions").json
+    assert [row["name"] for row in rows] == ["hr/filing", "payroll"]
+    keys = ["name", "id", "state", "reason", "agent", "priority", "queued", "owed", "runs", "last_run"]
+    assert all(list(row) == keys for row in rows)
+    assert list(rows[1]["last_run"]) == ["run", "outcome", "started_at", "finished_at", "causes"]
+    assert rows[1]["state"] == "suspended" and rows[1]["reason"] is None and rows[1]["queued"] is None and rows[1]["owed"] == []
+    assert rows[1]["last_run"]["outcome"] == "succeeded"
+    assert RFC3339.fullmatch(rows[1]["last_run"]["finished_at"])
+    assert [cause["binding"] for cause in rows[1]["last_run"]["causes"]] == ["first"]
+
+
+def test_brief_rows_leave_only_the_causes_out(rested: RunningDaemon, speaker: Speaker) -> None:
+    """The table of `list` does not pay for what it does not print."""
+    whole, brief = speaker.get("/sessions").json, speaker.get("/sessions?brief=true").json
+    for row in whole:
+        del row["last_run"]["causes"]
+    assert whole == brief
+
+
+def test_a_running_session_says_so_and_has_no_last_run_before_its_first_end(daemon: RunningDaemon, speaker: Speaker) -> None:
+    """last_run is null before the first run has ended."""
+    daemon.do(lambda d: d.declare(PAYROLL, FILING))
+    filing, payroll = speaker.get("/sessions").json
+    assert (payroll["state"], payroll["runs"], payroll["last_run"]) == ("running", 1, None)
+    assert filing["state"] == "suspended"
+    assert filing["queued"] == "upstream payroll is running"
+
+
+def test_the_paths_that_changed_are_in_the_causes(rested: RunningDaemon, speaker: Speaker) -> None:
+    """A cause has what specs.md promises: binding, kind, old, new, paths, delta, commits, at."""
+    rested.do(lambda d: d.change("salaries.csv", "b" * 32, PathChange("salaries.csv", "1", "2")))
+    rested.do(lambda d: d.finish("payroll"))
+    (cause,) = speaker.get("/sessions").json[1]["last_run"]["causes"]
+    assert cause["binding"] == "salaries" and cause["kind"] == "file"
+    assert cause["paths"] == [{"path": "salaries.csv", "change": "modified"}]
+    assert (cause["old"], cause["new"], cause["delta"]) == ("a" * 32, "b" * 32, "known")
+    assert RFC3339.fullmatch(cause["at"])
+
+
+def test_a_failed_session_sleeps_with_its_words(daemon: RunningDaemon, speaker: Speaker) -> None:
+    """A hold always has words, and the reason is where list shows them."""
+    daemon.do(lambda d: d.declare(PAYROLL))
+    daemon.do(lambda d: d.finish("payroll", exit_code=3))
+    (row,) = speaker.get("/sessions").json
+    assert row["state"] == "sleeping"
+    assert "failed" in row["reason"]
+
+
+def test_show_has_bindings_neighbours_runs_and_what_is_kept(rested: RunningDaemon, speaker: Speaker) -> None:
+    """One document answers what a person asks about a session."""
+    speaker.call("remember", name="payroll", key="currency", value="CNY")
+    speaker.call("note", name="payroll", text="done until March")
+    rested.small.wrong = {"payroll": "payroll.yaml:1:1: broken"}
+    found = speaker.get("/sessions/payroll").json
+    salaries = next(one for one in found["bindings"] if one["name"] == "salaries")
+    assert salaries["version"] == salaries["seen"] == salaries["good"] == "a" * 32
+    assert salaries["owed"] is False and salaries["watched"] == "watched by events" and RFC3339.fullmatch(salaries["looked_at"])
+    assert found["readers"] == ["hr/filing"] and found["upstream"] == []
+    assert [run["outcome"] for run in found["last_runs"]] == ["succeeded"]
+    assert found["facts"][0]["key"] == "currency" and found["handoff"] == "done until March"
+    assert found["problem"] == "payroll.yaml:1:1: broken"
+
+
+def test_show_at_a_seq_is_the_fold_of_the_log_up_to_it(rested: RunningDaemon, speaker: Speaker) -> None:
+    """The past is read from the log, not from what is in memory now."""
+    records = speaker.get("/sessions/payroll/log").lines
+    started = next(record["seq"] for record in records if record["kind"] == "run_started")
+    then = speaker.get(f"/sessions/payroll?at={started}").json
+    assert (then["state"], then["seq"], then["last_run"]) == ("running", started, None)
+    assert speaker.get("/sessions/payroll?at=1").json["state"] == "sleeping"
+    refused = speaker.get("/sessions/payroll?at=999")
+    assert refused.status == 400 and "999" in refused.error
+
+
+def test_log_lines_have_exactly_the_keys_of_the_contract(rested: RunningDaemon, speaker: Speaker) -> None:
+    """log --json is a stable surface, gap-free from seq 1."""
+    lines = speaker.get("/sessions/payroll/log").lines
+    assert all(list(line) == ["seq", "at", "kind", "author", "run", "payload", "hash"] for line in lines)
+    assert [line["seq"] for line in lines] == list(range(1, len(lines) + 1))
+    assert lines[0]["kind"] == "session_opened" and lines[0]["payload"]["name"] == "payroll"
+    assert all(re.fullmatch("[0-9a-f]{64}", line["hash"]) and RFC3339.fullmatch(line["at"]) for line in lines)
+
+
+def test_log_is_sliced_by_seq_time_kind_run_author_and_from_its_end(rested: RunningDaemon, speaker: Speaker) -> None:
+    """Each bound is inclusive, and they may be combined."""
+    lines = speaker.get("/sessions/payroll/log").lines
+    assert [line["seq"] for line in speaker.get("/sessions/payroll/log?from=2&to=3").lines] == [2, 3]
+    assert [line["seq"] for line in speaker.get("/sessions/payroll/log?last=2").lines] == [line["seq"] for line in lines[-2:]]
+    assert {line["kind"] for line in speaker.get("/sessions/payroll/log?kind=run_started&kind=run_finished").lines} == {"run_started", "run_finished"}
+    assert speaker.get(f"/sessions/payroll/log?since={lines[-1]['at']}").lines[-1] == lines[-1]
+    assert speaker.get("/sessions/payroll/log?until=1990-01-01T00:00:00Z").lines == []
+    assert all(line["run"] == 1 for line in speaker.get("/sessions/payroll/log?run=1").lines)
+    assert speaker.get("/sessions/payroll/log?author=nobody").lines == []
+
+
+def test_a_long_log_is_streamed_whole(daemon: RunningDaemon, speaker: Speaker) -> None:
+    """Pages are an affair of the daemon: the reader sees one gap-free stream."""
+    daemon.do(lambda d: d.declare(PAYROLL))
+
+    async def write_many(small: SmallDaemon) -> None:
+        for number in range(1200):
+            await small.call(Note(name="payroll", text=f"note {number}"), author="person:test", key=None, run=None)
+
+    daemon.do(write_many)
+    seqs = [line["seq"] for line in speaker.get("/sessions/payroll/log").lines]
+    assert seqs == list(range(1, len(seqs) + 1)) and len(seqs) > 1200
+
+
+@pytest.mark.parametrize("query", ["from=x", "from=-1", "since=yesterday", "since=2026-01-01T00:00:00", "last=1e9", "to=" + "9" * 40])
+def test_bounds_that_are_none_are_refused_in_words(rested: RunningDaemon, speaker: Speaker, query: str) -> None:
+    """A wrong number or time never becomes an empty answer."""
+    reply = speaker.get(f"/sessions/payroll/log?{query}")
+    assert reply.status == 400 and "expected" in reply.error or "time zone" in reply.error
+
+
+def test_names_with_slashes_are_one_segment(rested: RunningDaemon, speaker: Speaker) -> None:
+    """A session called x/log cannot be mistaken for the log of x."""
+    assert speaker.get("/sessions/hr%2Ffiling").json["name"] == "hr/filing"
+    assert speaker.get("/sessions/hr%2Ffiling/log").lines[0]["payload"]["name"] == "hr/filing"
+    assert speaker.get("/sessions/hr/filing").status == 404
+
+
+def test_an_unknown_name_is_404_with_words(rested: RunningDaemon, speaker: Speaker) -> None:
+    """The answer says what to do next."""
+    reply = speaker.get("/sessions/payrol")
+    assert reply.status == 404 and "wakeful list" in reply.error
+
+
+def test_output_is_given_as_it_was_with_its_true_length(rested: RunningDaemon, speaker: Speaker) -> None:
+    """Bounds of what is kept are told, never hidden."""
+    session = rested.small.core.state.by_name("payroll")
+    rested.small.kept[(session.id, 1)] = (b"head\x1b[31m", b"tail\xff", 1000)
+    reply = speaker.get("/sessions/payroll/output?run=1")
+    assert reply.body == b"head\x1b[31mtail\xff"
+    assert (reply.headers["wakeful-head"], reply.headers["wakeful-total"], reply.headers["wakeful-run"]) == ("9", "1000", "1")
+    assert speaker.get("/sessions/payroll/output?run=77").status == 400
+
+
+def test_output_of_a_run_under_way_is_what_came_so_far(daemon: RunningDaemon, speaker: Speaker) -> None:
+    """Asking does not wait for the run's end."""
+    daemon.do(lambda d: d.declare(PAYROLL))
+    daemon.small.live_output = [b"one ", b"two"]
+    assert speaker.get("/sessions/payroll/output").body == b"one two"
+
+
+def test_follow_tells_records_as_they_become_durable_and_forgets_who_left(rested: RunningDaemon, speaker: Speaker) -> None:
+    """A follower that went away costs nothing any more."""
+    connection, answer = speaker.stream("/follow?name=payroll")
+    speaker.call("note", name="hr/filing", text="not followed")
+    speaker.call("note", name="payroll", text="hello")
+    line = json.loads(answer.readline())
+    assert (line["session"], line["kind"], line["payload"]) == ("payroll", "note_added", {"text": "hello"})
+    answer.close()
+    connection.close()
+    eventually(lambda: rested.small.listeners == 0)
+
+
+def test_why_a_session_does_not_run(daemon: RunningDaemon, speaker: Speaker) -> None:
+    """The words are those of the verdict that dispatch acts on."""
+    daemon.do(lambda d: d.declare(PAYROLL, FILING))
+    found = speaker.get("/why?x=hr/filing&path=/nowhere").json
+    assert found["about"] == "session"
+    assert any("upstream payroll is running" in sentence for sentence in found["words"])
+
+
+def test_why_an_output_names_the_run_its_causes_and_drift(rested: RunningDaemon, speaker: Speaker) -> None:
+    """For an output: which run wrote it, woken by what, and whether somebody else changed it since."""
+    rested.do(lambda d: d.change("salaries.csv", "b" * 32, PathChange("salaries.csv", "1", "2")))
+    rested.do(lambda d: d.change("out.csv", "c" * 32))
+    rested.do(lambda d: d.finish("payroll"))
+    words = " ".join(speaker.get("/why?x=out.csv&path=/project/out.csv").json["words"])
+    assert "Run 2 left it as cccccccccccc" in words and "salaries.csv modified" in words
+    rested.do(lambda d: d.change("out.csv", "d" * 32))
+    found = speaker.get("/why?x=out.csv&path=/project/out.csv").json
+    assert found["outputs"][0]["drift"] is True and found["outputs"][0]["run"]["run"] == 2
+
+
+def test_why_an_input_names_its_readers_and_its_last_change(rested: RunningDaemon, speaker: Speaker) -> None:
+    """For an input: who matches it, when it was looked at, and what was found."""
+    rested.do(lambda d: d.change("salaries.csv", "b" * 32, PathChange("salaries.csv", "1", "2")))
+    found = speaker.get("/why?x=salaries.csv&path=/project/salaries.csv").json
+    assert found["inputs"][0]["session"] == "payroll" and found["inputs"][0]["looked_at"]
+    assert found["last_change"]["change"] == "modified"
+
+
+def test_why_something_nobody_knows_is_refused_or_said(rested: RunningDaemon, speaker: Speaker) -> None:
+    """No silence: an unknown word gets words."""
+    assert speaker.get("/why?x=nothing").status == 400
+    assert "No binding" in speaker.get("/why?x=nothing&path=/nothing").json["words"][0]
+
+
+def test_plan_tells_the_waves_a_change_would_start(rested: RunningDaemon, speaker: Speaker) -> None:
+    """In the order of the graph, each session in the wave after the last of its upstreams."""
+    found = speaker.get("/plan?path=/project/salaries.csv&path=/project/unbound").json
+    assert [[entry["session"] for entry in wave] for wave in found["waves"]] == [["payroll"], ["hr/filing"]]
+    assert found["unmatched"] == ["/project/unbound"] and ".git" in found["default_excludes"]
+    assert speaker.get("/plan?path=relative").status == 400
+
+
+def test_plan_without_a_path_tells_what_is_owed_and_queued_now(daemon: RunningDaemon, speaker: Speaker) -> None:
+    """What runs first, then what waits for it."""
+    daemon.do(lambda d: d.declare(PAYROLL, FILING))
+    now = speaker.get("/plan").json["now"]
+    assert [(entry["session"], entry["run"], entry["wave"]) for entry in now] == [("payroll", 1, 1), ("hr/filing", None, 2)]
+    assert now[1]["queued"] == "upstream payroll is running"
+
+
+def test_reading_everything_records_nothing(rested: RunningDaemon, speaker: Speaker) -> None:
+    """No GET changes anything."""
+    before = rested.small.log.position()
+    for target in ("/version", "/sessions", "/sessions/payroll", "/sessions/payroll/facts", "/why?x=payroll", "/plan", "/doctor"):
+        assert speaker.get(target).status == 200
+    assert rested.small.log.position() == before

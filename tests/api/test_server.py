@@ -1,0 +1,78 @@
+"""The socket itself: bound once, found stale only when nobody answers, gone when the daemon is."""
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+from api.conftest import Speaker
+from api.small_daemon import RunningDaemon
+
+from wakeful import __version__
+from wakeful.api.server import SocketRefused, bind_socket
+
+
+def test_both_sides_tell_their_version(daemon: RunningDaemon, speaker: Speaker) -> None:
+    """Every answer carries the daemon's version, refusals included."""
+    assert speaker.get("/version").headers["wakeful-version"] == __version__
+    assert speaker.get("/nothing").headers["wakeful-version"] == __version__
+    assert speaker.get("/version").json["pid"] == 4711
+
+
+def test_the_socket_is_gone_when_the_daemon_is(tmp_path: Path) -> None:
+    """A clean stop leaves no file behind, even while somebody follows."""
+    with RunningDaemon(tmp_path) as daemon:
+        path = daemon.socket
+        _, answer = Speaker(path).stream("/follow")
+        assert path.exists()
+    assert not path.exists()
+    assert answer.fp is None or answer.read() == b""
+
+
+def test_a_socket_that_nobody_answers_is_replaced(tmp_path: Path) -> None:
+    """What a killed daemon left behind does not keep the next one out."""
+    path = tmp_path / "wakeful.sock"
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))
+    bind_socket(str(path)).close()
+
+
+def test_a_socket_that_answers_is_never_taken(tmp_path: Path) -> None:
+    """The second daemon refuses and says what to do."""
+    path = str(tmp_path / "wakeful.sock")
+    with bind_socket(path) as living:
+        living.listen(1)
+        with pytest.raises(SocketRefused, match="answers"):
+            bind_socket(path)
+        assert os.path.exists(path)
+
+
+def test_a_file_that_is_no_socket_is_never_removed(tmp_path: Path) -> None:
+    """A wrong --socket costs nobody a file."""
+    path = tmp_path / "precious.txt"
+    path.write_text("mine")
+    with pytest.raises(SocketRefused):
+        bind_socket(str(path))
+    assert path.read_text() == "mine"
+
+
+def test_a_path_that_is_too_long_is_refused_with_its_length(tmp_path: Path) -> None:
+    """The system's limit is told before the system's error."""
+    path = tmp_path / ("x" * 120)
+    with pytest.raises(SocketRefused, match="107"):
+        bind_socket(str(path))
+
+
+@pytest.mark.parametrize("sent", [b"\x00\x01\x02\r\n\r\n", b"GET\r\n\r\n", b"GET /version HTTP/1.1\r\nHost: x\r\nContent-Length: x\r\n\r\n", b"A" * 100_000])
+def test_what_is_no_http_does_not_disturb_the_daemon(daemon: RunningDaemon, speaker: Speaker, sent: bytes) -> None:
+    """Garbage is answered or dropped, and the next caller is served."""
+    with socket.socket(socket.AF_UNIX) as rude:
+        rude.settimeout(10)
+        rude.connect(str(daemon.socket))
+        rude.sendall(sent)
+        rude.shutdown(socket.SHUT_WR)
+        try:
+            rude.recv(1000)
+        except ConnectionResetError:
+            pass
+    assert speaker.get("/version").status == 200
