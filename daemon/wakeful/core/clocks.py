@@ -9,11 +9,11 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from wakeful.core import events as ev
-from wakeful.core.cron import latest_slot, next_slot_after, slot_us, slots_between
+from wakeful.core.cron import jitter_us, latest_slot, next_slot_after, slot_us
 from wakeful.core.decision import Decision
 from wakeful.core.looked import Bound, ClockLook
 from wakeful.core.machine import Core
-from wakeful.core.spec import ClockBinding, CronBinding, EveryBinding, SessionSpec
+from wakeful.core.spec import AnyBinding, ClockBinding, CronBinding, EveryBinding, SessionSpec
 from wakeful.core.state import Session
 
 DAY_US = 86_400_000_000
@@ -23,7 +23,8 @@ MOST_SLOTS_COUNTED = 1000
 
 def first_positions(spec: SessionSpec, session: Session | None, session_id: str, wall: int) -> dict[str, str]:
     """New or changed clock bindings start at the latest slot before the edit (rule 8)."""
-    known = session.seen if session is not None else {}
+    before = session.spec.bindings if session is not None and session.spec is not None else ()
+    known = {binding.identity for binding in before} & (session.seen.keys() if session is not None else set())
     positions = {}
     for binding in spec.bindings:
         if isinstance(binding, CronBinding | EveryBinding) and binding.identity not in known:
@@ -52,47 +53,58 @@ def _ring(core: Core, decision: Decision, session: Session, bound: Bound) -> Non
     clock.next_due = following.due_us if following is not None else None
     if clock.next_due is not None:
         core.wall.add(clock.next_due, "clock", session.id)
-    session = _rebase(core, decision, session, bound, clock.latest or moment_slot(wall))
-    _account_missed(core, decision, session, bound, clock)
+    _rebase(core, decision, session, bound, clock.latest or moment_slot(wall))
 
 
-def _rebase(core: Core, decision: Decision, session: Session, bound: Bound, latest: str) -> Session:
+def _rebase(core: Core, decision: Decision, session: Session, bound: Bound, latest: str) -> None:
     """The clock was set back by more than a day: slots up to seen would block for ever (rule 37)."""
     seen = session.seen.get(bound.key)
-    if seen is None or slot_us(seen) - decision.moment.wall <= DAY_US:
-        return session
-    return core.emit(decision, session.id, ev.ClockRebased(binding=bound.name, key=bound.key, old=seen, new=latest))
+    if seen is not None and slot_us(seen) - decision.moment.wall > DAY_US:
+        core.emit(decision, session.id, ev.ClockRebased(binding=bound.name, key=bound.key, old=seen, new=latest))
 
 
-def _account_missed(core: Core, decision: Decision, session: Session, bound: Bound, clock: ClockLook) -> None:
-    binding, seen = bound.binding, session.seen.get(bound.key)
+def account_slots(core: Core, decision: Decision, session: Session) -> Session:
+    """Record the slots that will not run: too old, or overtaken under `catch_up: none` (rule 36)."""
+    for bound in core.looked.bounds[session.id]:
+        if not bound.is_clock:
+            continue
+        clock, seen = core.looked.clocks.get((session.id, bound.key)), session.seen.get(bound.key)
+        if clock is None or clock.latest is None or seen is None or clock.latest <= seen:
+            continue
+        skipped = _find_skipped(bound.binding, session, seen, clock.latest, decision.moment.wall)
+        if skipped is not None:
+            slot, count, reason = skipped
+            event = ev.SlotSkipped(binding=bound.name, key=bound.key, slot=slot, count=count, reason=reason)
+            session = core.emit(decision, session.id, event)
+    return session
+
+
+def _find_skipped(binding: AnyBinding | None, session: Session, seen: str, latest: str, wall: int) -> tuple[str, int, str] | None:
+    """The newest slot that will not run, how many there are up to it, and why."""
     assert isinstance(binding, CronBinding | EveryBinding)
-    clock.oldest_owed = None
-    if clock.latest is None or seen is None or clock.latest <= seen:
-        return
-    wall = decision.moment.wall
-    if wall - slot_us(clock.latest) > binding.catch_up_window_seconds * 1e6:
-        _skip(core, decision, session, bound, clock.latest, "older than catch_up_window")
-        return
-    match binding.catch_up:
-        case "once":
-            return
-        case "none":
-            _skip_all_but_newest(core, decision, session, bound, binding, seen, clock.latest)
-        case "all":
-            missed = slots_between(binding, seen, wall, 1, session.id)
-            clock.oldest_owed = missed[0] if missed else None
+    opens = wall - int(binding.catch_up_window_seconds * 1e6)
+    if slot_us(latest) < opens:
+        return latest, _count_slots(binding, session, seen, latest), "older than catch_up_window"
+    if binding.catch_up == "none":
+        before = latest_slot(binding, _due_us(binding, session, latest) - 1, session.id)
+        if before is not None and before > seen:
+            return before, _count_slots(binding, session, seen, before), "catch_up: none"
+    if binding.catch_up == "all" and slot_us(seen) < opens:
+        before = latest_slot(binding, opens + jitter_us(binding, session.id) - 1, session.id)
+        if before is not None and before > seen:
+            return before, _count_slots(binding, session, seen, before), "older than catch_up_window"
+    return None
 
 
-def _skip_all_but_newest(
-    core: Core, decision: Decision, session: Session, bound: Bound, binding: ClockBinding, seen: str, latest: str
-) -> None:
-    if session.run is not None:
-        return
-    missed = [slot for slot in slots_between(binding, seen, decision.moment.wall, MOST_SLOTS_COUNTED, session.id) if slot < latest]
-    if missed:
-        _skip(core, decision, session, bound, missed[-1], "catch_up: none", len(missed))
+def _due_us(binding: ClockBinding, session: Session, slot: str) -> int:
+    return slot_us(slot) + jitter_us(binding, session.id)
 
 
-def _skip(core: Core, decision: Decision, session: Session, bound: Bound, slot: str, reason: str, count: int = 1) -> None:
-    core.emit(decision, session.id, ev.SlotSkipped(binding=bound.name, key=bound.key, slot=slot, count=count, reason=reason))
+def _count_slots(binding: ClockBinding, session: Session, seen: str, until: str) -> int:
+    count, slot = 0, seen
+    while slot < until and count < MOST_SLOTS_COUNTED:
+        coming = next_slot_after(binding, slot, session.id)
+        if coming is None:
+            break
+        count, slot = count + 1, coming.slot
+    return count

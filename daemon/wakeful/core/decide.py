@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import heapq
-
 from wakeful.core.busy import refresh_busy
 from wakeful.core.calls import Called
 from wakeful.core.decision import Decision
-from wakeful.core.dispatch import dispatch, settle_finished
+from wakeful.core.dispatch import dispatch, offer_slots, settle_finished
 from wakeful.core.machine import Core
 from wakeful.core.observation import (
     ClockTicked,
@@ -41,7 +39,7 @@ def decide(core: Core, observation: Observation, moment: Moment) -> Decision:
     decision = Decision(moment)
     take(observation, core, decision)
     _dispatch_affected(core, decision)
-    while _offer_slots(core, decision):
+    while offer_slots(core, decision):
         _dispatch_affected(core, decision)
     settle_finished(core, decision)
     return decision
@@ -49,25 +47,13 @@ def decide(core: Core, observation: Observation, moment: Moment) -> Decision:
 
 def _dispatch_affected(core: Core, decision: Decision) -> None:
     while decision.affected:
-        session_id = next(iter(decision.affected))
-        del decision.affected[session_id]
-        refresh_busy(core, decision, session_id)
-        dispatch(core, decision, session_id)
+        # A mark passes on to readers, so all of them are set before anybody acts on one.
+        while decision.unmarked:
+            refresh_busy(core, decision, _pop_first(decision.unmarked))
+        dispatch(core, decision, _pop_first(decision.affected))
 
 
-def _offer_slots(core: Core, decision: Decision) -> bool:
-    """Dispatch waiting sessions in order while slots are free; True if that led to anything (rule 35)."""
-    full: list[tuple[float, str]] = []
-    while core.ready and core.has_slot(None):
-        entry = heapq.heappop(core.ready)
-        if core.ranks.get(entry[1]) != entry[0]:
-            continue
-        session = core.state.get(entry[1])
-        if session.spec is not None and not core.has_slot(session.spec.pool):
-            full.append(entry)
-            continue
-        del core.ranks[session.id]
-        dispatch(core, decision, session.id)
-    for entry in full:
-        heapq.heappush(core.ready, entry)
-    return bool(decision.affected)
+def _pop_first(sessions: dict[str, None]) -> str:
+    first = next(iter(sessions))
+    del sessions[first]
+    return first

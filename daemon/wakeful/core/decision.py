@@ -36,8 +36,10 @@ class Decision:
     looks: list[Look] = field(default_factory=list)
     follow: list[Target] = field(default_factory=list)
     forget: list[str] = field(default_factory=list)
-    # Sessions still to be dispatched, in the order they were touched.
+    # Sessions still to be dispatched, in the order they were touched; before any of them, those whose
+    # busy mark may have changed: nobody starts on the word of a mark that is out of date (rule 30).
     affected: dict[str, None] = field(default_factory=dict)
+    unmarked: dict[str, None] = field(default_factory=dict)
     # Sessions whose plan may have changed.
     planned: dict[str, None] = field(default_factory=dict)
     finished: list[str] = field(default_factory=list)
@@ -47,3 +49,4 @@ class Decision:
 
     def touch(self, session_id: str) -> None:
         self.affected[session_id] = None
+        self.unmarked[session_id] = None

@@ -1,7 +1,8 @@
 """dispatch: state + looked give wakes, starts and sleeps for one session (rule 2).
 
 Runs after every observation for the sessions it touched, and again until nothing more follows.
-Level, not edge: called twice it does nothing the second time.
+Level, not edge: called twice it does nothing the second time. A session that may start waits in
+the heap of the ready; `offer_slots` starts them in order, when all that was touched is settled.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ import heapq
 from typing import assert_never
 
 from wakeful.core import events as ev
-from wakeful.core.busy import refresh_busy
+from wakeful.core.clocks import account_slots
 from wakeful.core.decision import Decision
 from wakeful.core.finish import attend_run
-from wakeful.core.looked import Bound
+from wakeful.core.looked import Looked
 from wakeful.core.machine import Core
 from wakeful.core.owed import (
     describe_causes,
@@ -24,6 +25,7 @@ from wakeful.core.owed import (
     start_versions,
     takes_first_run,
 )
+from wakeful.core.spec import FileBinding
 from wakeful.core.state import Session
 from wakeful.core.verdict import Loops, Ready, Waits, find_hold_words, judge_start
 
@@ -36,14 +38,17 @@ def dispatch(core: Core, decision: Decision, session_id: str) -> None:
     if session.run is not None:
         attend_run(core, decision, session)
         session = core.state.get(session_id)
-    if session.run is not None or not session.is_armed:
+    # Nothing is known of a session whose spec this incarnation has not read yet.
+    if session.run is not None or not session.is_armed or session_id not in core.looked.bounds:
         return
     session = _take_first_sight(core, decision, session)
+    session = account_slots(core, decision, session)
     session = _skip_empty_slots(core, decision, session)
+    _look_onward(core, decision, session)
     session = _lift_spent_hold(core, decision, session)
-    session = _settle_wake(core, decision, session)
-    if session.wake is not None:
-        _try_start(core, decision, session)
+    session, is_due = _settle_wake(core, decision, session)
+    if is_due:
+        _line_up(core, decision, session)
 
 
 def _take_first_sight(core: Core, decision: Decision, session: Session) -> Session:
@@ -51,14 +56,14 @@ def _take_first_sight(core: Core, decision: Decision, session: Session) -> Sessi
     assert session.spec is not None
     if session.is_first_taken or takes_first_run(session.spec):
         return session
-    bounds = core.looked.bounds.get(session.id, ())
-    looks = [look for bound in bounds if (look := core.looked.target(bound)) is not None]
-    if not all(look.is_looked and look.version is not None for look in looks if look.target.key.split("\x1f")[0] != "service"):
+    bounds = core.looked.bounds[session.id]
+    looks = (core.looked.target(bound) for bound in bounds if bound.kind != "service")
+    if not all(look is None or (look.is_looked and look.version is not None) for look in looks):
         return session
     versions = start_versions(core.state, core.looked, session)
-    ordered = {bound.key for bound in bounds if bound.is_clock or bound.kind == "message"} | {"activation"}
-    adopted = {key: version for key, version in versions.items() if key not in ordered}
-    return core.emit(decision, session.id, ev.SessionAdopted(versions=adopted))
+    # Clocks and the mailbox stand at their declaration already; what came since is an occurrence of its own.
+    taken = [bound.key for bound in bounds if bound.key in versions and not (bound.is_clock or bound.kind == "message")]
+    return core.emit(decision, session.id, ev.SessionAdopted(versions={key: versions[key] for key in taken}))
 
 
 def _skip_empty_slots(core: Core, decision: Decision, session: Session) -> Session:
@@ -66,10 +71,9 @@ def _skip_empty_slots(core: Core, decision: Decision, session: Session) -> Sessi
     assert session.spec is not None
     if session.spec.when != "changed" or session.wake is not None or not session.is_first_taken:
         return session
-    bounds = core.looked.bounds.get(session.id, ())
-    if has_other_news(core.state, core.looked, session) or any(_is_unclear(core, bound) for bound in bounds):
+    if has_other_news(core.state, core.looked, session) or not _is_all_clear(core.looked, session):
         return session
-    for bound in bounds:
+    for bound in core.looked.bounds[session.id]:
         if bound.is_clock and bound.wake and is_new(core.state, core.looked, session, bound):
             latest = core.looked.clocks[(session.id, bound.key)].latest
             assert latest is not None
@@ -78,9 +82,21 @@ def _skip_empty_slots(core: Core, decision: Decision, session: Session) -> Sessi
     return session
 
 
-def _is_unclear(core: Core, bound: Bound) -> bool:
-    look = core.looked.target(bound)
-    return look is not None and (look.is_dirty or not look.is_looked)
+def _is_all_clear(looked: Looked, session: Session) -> bool:
+    """Also bindings that do not wake: whether they changed is the question."""
+    looks = (looked.target(bound) for bound in looked.bounds[session.id] if bound.kind != "service" and not bound.is_written)
+    return all(look is None or look.is_clear for look in looks)
+
+
+def _look_onward(core: Core, decision: Decision, session: Session) -> None:
+    """each_commit asks for the next commit whenever its base moved (rules 11, 38)."""
+    for bound in core.looked.bounds[session.id]:
+        if not bound.is_each_commit or bound.target is None:
+            continue
+        look = core.looked.targets[bound.target]
+        if look.is_clear and look.base != session.seen.get(bound.key):
+            look.dirty(decision.moment.mono, urgent=True)
+            core.want_look(decision, look)
 
 
 def _lift_spent_hold(core: Core, decision: Decision, session: Session) -> Session:
@@ -88,48 +104,60 @@ def _lift_spent_hold(core: Core, decision: Decision, session: Session) -> Sessio
     hold = session.hold
     if hold is None:
         return session
-    if hold.until is not None and core.has_run_out(session.id, hold.until, hold.length_seconds, decision.moment):
+    if hold.until is not None and core.has_run_out(session.id, "hold", hold.until, hold.length_seconds, decision.moment):
         return core.emit(decision, session.id, ev.SessionResumed(reason="its time came"))
     if hold.kind == "failed" and is_owed(core.state, core.looked, session):
         return core.emit(decision, session.id, ev.SessionResumed(reason="something newer came"))
     return session
 
 
-def _settle_wake(core: Core, decision: Decision, session: Session) -> Session:
-    owed = is_owed(core.state, core.looked, session)
-    if session.wake is None:
-        return _request_wake(core, decision, session) if owed else _forget_owed(core, session)
-    if owed:
-        return _extend_wake(core, decision, session)
-    # Undone before it started. After a failed try the outputs may be half written: it runs (rule 18).
-    if session.wake.tried is None:
-        return core.emit(decision, session.id, ev.WakeWithdrawn(wake=session.wake.wake, reason="undone"))
-    return session
+# -- wakes ------------------------------------------------------------------------------------
 
 
-def _forget_owed(core: Core, session: Session) -> Session:
+def _settle_wake(core: Core, decision: Decision, session: Session) -> tuple[Session, bool]:
+    """The wake there should be, and whether it is due: a wake with nothing left to tell is not."""
+    wake = session.wake
+    if wake is None:
+        # Given up by a person meanwhile: nobody need give way to it any more.
+        _free_upstreams(core, decision, session)
+    if is_owed(core.state, core.looked, session):
+        session = _extend_wake(core, decision, session) if wake is not None else _request_wake(core, decision, session)
+        return session, session.wake is not None
     core.looked.owed_since.pop(session.id, None)
-    return session
+    if wake is None:
+        return session, False
+    # Undone. After a failed try the outputs may be half written: it runs all the same (rule 18).
+    if wake.tried is not None:
+        return session, True
+    # What is dirty or cannot be seen now may still be what woke it.
+    if not core.looked.is_clear(session.id):
+        return session, False
+    session = core.emit(decision, session.id, ev.WakeWithdrawn(wake=wake.wake, reason="undone"))
+    _free_upstreams(core, decision, session)
+    return session, False
 
 
 def _request_wake(core: Core, decision: Decision, session: Session) -> Session:
     if not is_activation_owed(session) and _is_settling(core, decision, session):
         return session
     core.looked.owed_since.pop(session.id, None)
-    core.looked.held_marks.pop(session.id, None)
     causes, chain = describe_causes(core.state, core.looked, session, decision.moment.wall)
+    chain = max(chain, _find_feeding_chain(core, session, causes), key=len)
     return core.emit(decision, session.id, ev.WakeRequested(wake=session.wakes + 1, causes=causes, chain=chain))
 
 
 def _is_settling(core: Core, decision: Decision, session: Session) -> bool:
     """One save of several files is one wake: wait while other waking bindings are still dirty, within bounds (rule 12)."""
-    looks = [core.looked.target(b) for b in core.looked.bounds.get(session.id, ()) if b.wake]
-    dirty = [look for look in looks if look is not None and look.is_dirty and look.held is None]
-    if not dirty:
+    longest = -1.0
+    for bound in core.looked.bounds[session.id]:
+        if bound.target is not None and bound.wake:
+            look = core.looked.targets[bound.target]
+            if look.is_dirty and look.held is None:
+                longest = max(longest, look.target.settle_max_seconds)
+    if longest < 0:
         return False
     now = decision.moment.mono
-    since = core.looked.owed_since.setdefault(session.id, now)
-    limit = since + max(look.target.settle_max_seconds for look in dirty)
+    limit = core.looked.owed_since.setdefault(session.id, now) + longest
     if now >= limit:
         return False
     core.mono.add(limit, "session", session.id)
@@ -137,32 +165,84 @@ def _is_settling(core: Core, decision: Decision, session: Session) -> bool:
 
 
 def _extend_wake(core: Core, decision: Decision, session: Session) -> Session:
+    """Later causes join; a level cause that was undone leaves, unless it was tried already or cannot be judged now."""
     wake = session.wake
     assert wake is not None
-    known = {(cause.key, cause.new) for cause in wake.causes}
     causes, chain = describe_causes(core.state, core.looked, session, decision.moment.wall)
-    if all((cause.key, cause.new) in known for cause in causes):
+    known = {(cause.key, cause.new): cause for cause in wake.causes}
+    told = {cause.key for cause in causes}
+    if wake.tried is not None or not core.looked.is_clear(session.id):
+        causes += tuple(cause for cause in wake.causes if cause.key not in told)
+    if len(causes) == len(known) and all((cause.key, cause.new) in known for cause in causes):
         return session
-    # Ordered causes are never withdrawn (rule 18); level causes are told anew, since good.
-    extended = ev.WakeExtended(wake=wake.wake, causes=causes, chain=max(chain, wake.chain, key=len))
-    return core.emit(decision, session.id, extended)
+    # What was told before a restart knows its paths; what is told anew may not.
+    causes = tuple(known.get((cause.key, cause.new), cause) for cause in causes)
+    chain = max(chain, wake.chain, _find_feeding_chain(core, session, causes), key=len)
+    return core.emit(decision, session.id, ev.WakeExtended(wake=wake.wake, causes=causes, chain=chain))
 
 
-def _try_start(core: Core, decision: Decision, session: Session) -> None:
+def _find_feeding_chain(core: Core, session: Session, causes: tuple[ev.Cause, ...]) -> tuple[str, ...]:
+    """The longest chain of runs that wrote what these causes found, if they ended since this session last began."""
+    if session.name not in core.graph.upstreams:
+        return ()
+    since = session.last_run.started_at if session.last_run is not None else 0
+    changed = {cause.key for cause in causes}
+    longest: tuple[str, ...] = ()
+    for bound in core.looked.bounds[session.id]:
+        if bound.key not in changed or not isinstance(bound.binding, FileBinding):
+            continue
+        for writer in core.graph.feeders(session.name, bound.binding.pattern):
+            writer_id = core.state.ids.get(writer)
+            last = core.state.get(writer_id).last_run if writer_id is not None else None
+            if writer_id is not None and last is not None and last.finished_at >= since:
+                longest = max(longest, (*last.chain, writer_id), key=len)
+    return longest
+
+
+# -- starts -----------------------------------------------------------------------------------
+
+
+def _line_up(core: Core, decision: Decision, session: Session) -> None:
+    """Put a due session where its verdict says: among the ready, to sleep, or back until something changes."""
     verdict = judge_start(core, session, decision.moment)
     match verdict:
-        case Ready(is_mixed=is_mixed):
-            _start(core, decision, session, is_mixed)
+        case Ready() | Waits(for_slot=True):
+            _queue(core, session)
         case Loops(words=words):
             core.emit(decision, session.id, ev.SessionSlept(hold=ev.Hold(kind="loop", words=words)))
-        case Waits(for_slot=True):
-            _queue(core, session)
+            _free_upstreams(core, decision, session)
         case Waits(for_upstream=True):
-            _mark_held(core, decision, session)
+            _mark_held(core, session)
+        case Waits(gives_way_to=str(reader)):
+            decision.touch(reader)
         case Waits():
-            pass
+            _free_upstreams(core, decision, session)
         case _:
             assert_never(verdict)
+
+
+def offer_slots(core: Core, decision: Decision) -> bool:
+    """Start ready sessions in order while slots are free; True if that led to anything (rule 35)."""
+    full: list[tuple[float, str]] = []
+    while core.ready and core.has_slot(None) and not decision.affected:
+        entry = heapq.heappop(core.ready)
+        session = core.state.get(entry[1])
+        if core.ranks.get(session.id) != entry[0]:
+            continue
+        if session.spec is not None and not core.has_slot(session.spec.pool):
+            full.append(entry)
+            continue
+        del core.ranks[session.id]
+        if session.wake is None or session.run is not None or not session.is_armed:
+            continue
+        verdict = judge_start(core, session, decision.moment)
+        if isinstance(verdict, Ready):
+            _start(core, decision, session, verdict.is_mixed)
+        else:
+            decision.touch(session.id)
+    for entry in full:
+        heapq.heappush(core.ready, entry)
+    return bool(decision.affected)
 
 
 def _queue(core: Core, session: Session) -> None:
@@ -185,29 +265,35 @@ def _rank(core: Core, session: Session) -> float:
     return session.wake.requested_at / 1e6 / SECONDS_PER_PRIORITY - priority
 
 
-def _mark_held(core: Core, decision: Decision, session: Session) -> None:
-    """Remember how often its upstreams had succeeded when they began to hold it (rule 32)."""
-    upstreams = core.graph.all_upstreams(session.name)
-    if session.id not in core.looked.held_marks:
-        ids = {name: core.state.ids[name] for name in upstreams if name in core.state.ids}
-        core.looked.held_marks[session.id] = {name: core.state.get(one).successes for name, one in ids.items()}
-    for name in upstreams:
-        one = core.state.ids.get(name)
-        if one is not None and one in core.ranks:
+def _mark_held(core: Core, session: Session) -> None:
+    """Remember how often its upstreams had succeeded when they began to hold it (rule 32), and lend them its priority."""
+    if session.id in core.looked.held_marks:
+        return
+    ids = {name: core.state.ids[name] for name in core.graph.all_upstreams(session.name) if name in core.state.ids}
+    core.looked.held_marks[session.id] = {name: core.state.get(one).successes for name, one in ids.items()}
+    for one in ids.values():
+        if one in core.ranks:
             _queue(core, core.state.get(one))
+
+
+def _free_upstreams(core: Core, decision: Decision, session: Session) -> None:
+    """Whoever gave way to this session need not any more."""
+    for upstream in core.looked.held_marks.pop(session.id, {}):
+        upstream_id = core.state.ids.get(upstream)
+        if upstream_id is not None:
+            decision.touch(upstream_id)
 
 
 def _start(core: Core, decision: Decision, session: Session, is_mixed: bool) -> None:
     wake = session.wake
     assert wake is not None
     versions = start_versions(core.state, core.looked, session)
-    # Attempts belong to the start versions; changed versions begin anew (rule 21).
-    attempt = wake.attempt if wake.tried == versions else 0
     event = ev.RunStarted(
         run=session.runs + 1,
         run_id=f"{session.id}.{session.runs + 1}",
         wake=wake.wake,
-        attempt=attempt,
+        # Attempts belong to the start versions; changed versions begin anew (rule 21).
+        attempt=wake.attempt if wake.tried == versions else 0,
         incarnation=core.incarnation,
         versions=versions,
         causes=wake.causes,
@@ -215,12 +301,13 @@ def _start(core: Core, decision: Decision, session: Session, is_mixed: bool) -> 
         mixed=is_mixed,
         resumed_from=_resumed_from(session),
     )
-    bounds = core.looked.bounds.get(session.id, ())
-    core.looked.stamps[session.id] = {b.target: look.stamp for b in bounds if b.target and (look := core.looked.target(b))}
-    core.looked.held_marks.pop(session.id, None)
-    core.ranks.pop(session.id, None)
+    core.looked.stamps[session.id] = {
+        bound.key: core.looked.targets[bound.target].stamp
+        for bound in core.looked.bounds[session.id]
+        if bound.target is not None and bound.is_file and not bound.is_written
+    }
     core.emit(decision, session.id, event)
-    refresh_busy(core, decision, session.id)
+    _free_upstreams(core, decision, session)
 
 
 def _resumed_from(session: Session) -> int | None:
@@ -239,5 +326,3 @@ def settle_finished(core: Core, decision: Decision) -> None:
         assert session.last_run is not None
         core.emit(decision, session_id, ev.SessionSuspended(reason=session.last_run.outcome))
     decision.affected.clear()
-
-

@@ -130,11 +130,15 @@ class WakeExtended(Struct, frozen=True, kw_only=True):
 
 
 class WakeWithdrawn(Struct, frozen=True, kw_only=True):
-    """The wake is over without a run. `versions` count as seen where a person gave it up (rule 19)."""
+    """The wake is over without a run. `versions` count as seen where a person gave it up (rule 19).
+
+    `is_cancelled`: the person also gave up what it had left half done, so readers are no longer held (rule 31).
+    """
 
     wake: int
     reason: str
     versions: dict[str, str] = {}
+    is_cancelled: bool = False
 
 
 class RunStarted(Struct, frozen=True, kw_only=True):
@@ -206,7 +210,10 @@ class SessionSlept(Struct, frozen=True, kw_only=True):
 
 
 class SessionResumed(Struct, frozen=True, kw_only=True):
+    """A hold is over. `is_forgiven`: a person said go on, so back-off and the loop guard start anew (rules 21, 34)."""
+
     reason: str
+    is_forgiven: bool = False
 
 
 class SessionTerminated(Struct, frozen=True, kw_only=True):

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import hashlib
 
+from msgspec.structs import replace
+
 from wakeful.core import events as ev
 from wakeful.core.decision import Decision
+from wakeful.core.looked import Ended
 from wakeful.core.machine import Core
 from wakeful.core.observation import ProcessEnded
 from wakeful.core.owed import is_owed
 from wakeful.core.spec import CronBinding, EveryBinding
 from wakeful.core.state import OpenRun, Session
 
-# How long the end of a run waits for its outputs to be looked at.
-LAST_LOOK_SECONDS = 2.0
+# A source always answers; should one hang all the same, a run is closed without its word after this long.
+LONGEST_LAST_LOOK_SECONDS = 30.0
 LOST_RUNS_OF_A_WAKE = 3
 FIRST_BACKOFF_SECONDS = 1.0
 LONGEST_BACKOFF_SECONDS = 300.0
@@ -25,20 +28,33 @@ LONGEST_BACKOFF_SECONDS = 300.0
 
 def attend_run(core: Core, decision: Decision, session: Session) -> None:
     ended = core.looked.ended.get(session.id)
-    if ended is not None:
-        if not _is_last_look_done(core, decision, session, ended.mono):
-            return
-        del core.looked.ended[session.id]
-        finish_run(core, decision, session, ended.report)
+    if ended is None:
+        _mind_overlap(core, decision, session)
+    elif _is_last_look_done(core, decision, session, ended):
+        finish_run(core, decision, session, ended)
+
+
+def begin_end(core: Core, decision: Decision, session: Session, report: ProcessEnded) -> None:
+    """A process is gone: its outputs, and what is dirty of its inputs, are looked at before the run is closed (rule 29)."""
+    if session.id in core.looked.ended:
         return
-    _mind_overlap(core, decision, session)
+    awaited = {}
+    for bound in core.looked.bounds.get(session.id, ()):
+        look = core.looked.target(bound)
+        if look is None or look.held is not None or not bound.is_file or not (bound.is_written or look.is_dirty):
+            continue
+        look.dirty(decision.moment.mono, urgent=True)
+        core.want_look(decision, look)
+        awaited[look.target.key] = look.generation
+    core.looked.ended[session.id] = Ended(report, decision.moment.mono, awaited)
+    decision.touch(session.id)
 
 
-def _is_last_look_done(core: Core, decision: Decision, session: Session, since: float) -> bool:
-    looks = (core.looked.target(bound) for bound in core.looked.bounds.get(session.id, ()) if bound.kind in ("file", "program"))
-    if all(look is None or not look.is_dirty or look.held is not None for look in looks):
+def _is_last_look_done(core: Core, decision: Decision, session: Session, ended: Ended) -> bool:
+    looks = ((core.looked.targets.get(key), generation) for key, generation in ended.awaited.items())
+    if all(look is None or look.applied >= generation or look.held is not None for look, generation in looks):
         return True
-    deadline = since + LAST_LOOK_SECONDS
+    deadline = ended.mono + LONGEST_LAST_LOOK_SECONDS
     if decision.moment.mono >= deadline:
         return True
     core.mono.add(deadline, "session", session.id)
@@ -53,7 +69,8 @@ def _mind_overlap(core: Core, decision: Decision, session: Session) -> None:
         binding = bound.binding
         if not isinstance(binding, CronBinding | EveryBinding):
             continue
-        latest = core.looked.clocks[(session.id, bound.key)].latest if (session.id, bound.key) in core.looked.clocks else None
+        clock = core.looked.clocks.get((session.id, bound.key))
+        latest = clock.latest if clock is not None else None
         if latest is None or latest <= max(run.versions.get(bound.key, ""), session.seen.get(bound.key, "")):
             continue
         if binding.overlap == "skip":
@@ -63,21 +80,24 @@ def _mind_overlap(core: Core, decision: Decision, session: Session) -> None:
             session = core.emit(decision, session.id, ev.RunStopRequested(run=run.run, why="replace"))
 
 
-def finish_run(core: Core, decision: Decision, session: Session, report: ProcessEnded | None) -> None:
-    """Close the open run. Without a report it was lost with an earlier daemon."""
+def finish_run(core: Core, decision: Decision, session: Session, ended: Ended | None) -> None:
+    """Close the open run. Without a report of its end it was lost with an earlier daemon."""
     run = session.run
     assert run is not None
-    decision.causal_parent = None
-    event = _judge_end(session, run, report, decision.moment.wall)
+    event = _judge_end(session, run, ended.report if ended is not None else None, decision.moment.wall)
     event = _add_findings(core, session, run, event)
-    stopped_for = run.stop.why if run.stop is not None else None
+    stop = run.stop
     session = core.emit(decision, session.id, event, run=run.run)
+    core.looked.ended.pop(session.id, None)
     core.looked.stamps.pop(session.id, None)
     decision.finished.append(session.id)
-    _dirty_readers(core, decision, session, run)
-    _look_onward(core, decision, session)
-    if stopped_for == "terminate":
-        core.emit(decision, session.id, ev.SessionTerminated(reason="terminated while running"), run=run.run)
+    _dirty_readers(core, decision, session, run, ended.awaited if ended is not None else {})
+    if stop is not None and stop.why == "terminate":
+        # After the run's end, in the same transaction (rule 24).
+        event = ev.SessionTerminated(reason=f"terminated by {stop.by} while it ran")
+        session = core.emit(decision, session.id, event, author=stop.by, run=run.run)
+    if session.is_terminated or not session.is_declared:
+        core.detach(decision, session)
         return
     _sleep_if_needed(core, decision, session, event, run)
 
@@ -97,7 +117,7 @@ def _judge_end(session: Session, run: OpenRun, report: ProcessEnded | None, wall
             return ev.RunFinished(outcome="interrupted", is_final=True, by=stop.by, reason=f"interrupted by {stop.by}", **facts)
         case "suspend" if not has_succeeded:
             return ev.RunFinished(outcome="interrupted", is_final=True, by=stop.by, reason=f"suspended by {stop.by}", **facts)
-        case "replace":
+        case "replace" if not has_succeeded:
             return ev.RunFinished(outcome="interrupted", is_final=False, by="clock", reason="replaced: its next slot came due", **facts)
         case "shutdown" if not has_succeeded:
             return ev.RunFinished(outcome="interrupted", is_final=False, by="wakeful", reason="the daemon stopped", **facts)
@@ -131,49 +151,38 @@ def backoff_seconds(failures: int, run_id: str) -> float:
 def _add_findings(core: Core, session: Session, run: OpenRun, event: ev.RunFinished) -> ev.RunFinished:
     """What was written, as found at the end (rule 28), and which inputs were touched meanwhile (rule 17)."""
     stamps = core.looked.stamps.get(session.id, {})
+    outputs = {binding.identity for binding in run.spec.files}
     written, touched = dict[str, str](), []
     for bound in core.looked.bounds.get(session.id, ()):
         look = core.looked.target(bound)
         if look is None or look.version is None:
             continue
-        if bound.is_written:
+        if bound.is_written and bound.key in outputs:
             written[bound.name] = look.version
-        elif bound.target in stamps and stamps[bound.target] != look.stamp and look.version == run.versions.get(bound.key):
+        elif bound.key in stamps and stamps[bound.key] != look.stamp:
             touched.append(bound.key)
-    return _with(event, written=written, touched=tuple(touched) if event.is_final else ())
+    return replace(event, written=written, touched=tuple(touched) if event.is_final else ())
 
 
-def _with(event: ev.RunFinished, **changes: object) -> ev.RunFinished:
-    return ev.RunFinished(**{name: getattr(event, name) for name in event.__struct_fields__} | changes)
-
-
-def _dirty_readers(core: Core, decision: Decision, session: Session, run: OpenRun) -> None:
+def _dirty_readers(core: Core, decision: Decision, session: Session, run: OpenRun, looked_at: dict[str, int]) -> None:
     """In the same step every reader of what was written is dirty, and looked at without settle (rule 29)."""
-    chain = (*run.chain, session.id)
-    for reader, pattern in core.graph.fed_by(session.name):
+    for reader, pattern in core.graph.fed_by(run.spec):
         reader_id = core.state.ids.get(reader)
         if reader_id is None:
             continue
         for bound in core.looked.bounds.get(reader_id, ()):
             look = core.looked.target(bound)
-            if look is None or bound.is_written or getattr(bound.binding, "pattern", None) != pattern.text:
+            if look is None or bound.is_written or getattr(bound.binding, "pattern", None) != pattern:
+                continue
+            # A look that began after the process ended has been taken already: writer and reader share the target.
+            if look.target.key in looked_at and not look.is_dirty:
                 continue
             look.dirty(decision.moment.mono, urgent=True)
-            look.chain = chain
             core.want_look(decision, look)
         decision.touch(reader_id)
     for reader in core.graph.readers.get(session.name, ()):
         if reader in core.state.ids:
             decision.touch(core.state.ids[reader])
-
-
-def _look_onward(core: Core, decision: Decision, session: Session) -> None:
-    """each_commit asks for the next commit from its new base (rule 38)."""
-    for bound in core.looked.bounds.get(session.id, ()):
-        look = core.looked.target(bound)
-        if bound.is_each_commit and look is not None and look.base != session.seen.get(bound.key):
-            look.dirty(decision.moment.mono, urgent=True)
-            core.want_look(decision, look)
 
 
 def _sleep_if_needed(core: Core, decision: Decision, session: Session, event: ev.RunFinished, run: OpenRun) -> None:

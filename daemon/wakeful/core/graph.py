@@ -17,6 +17,7 @@ from wakeful.core.spec import SessionBinding, SessionSpec
 @dataclass(slots=True, frozen=True)
 class _Placed:
     spec: SessionSpec
+    # With "is stale input allowed".
     reads: tuple[tuple[Pattern, bool], ...]
     writes: tuple[Pattern, ...]
 
@@ -26,23 +27,30 @@ class Graph:
         self._placed: dict[str, _Placed] = {}
         self._reads: PathTrie[tuple[Pattern, str]] = PathTrie()
         self._writes: PathTrie[tuple[Pattern, str]] = PathTrie()
+        # Removed while running: their edges stand until the run has ended, but they stand in nobody's way (rule 26).
+        self._leaving: set[str] = set()
         # reader -> {upstream: is stale allowed}, and the way back.
         self.upstreams: dict[str, dict[str, bool]] = {}
         self.readers: dict[str, set[str]] = {}
+        # (reader, text of a read pattern) -> who writes into it.
+        self._feeders: dict[tuple[str, str], set[str]] = {}
 
     def admit(self, declared: Iterable[SessionSpec], removed: Iterable[str]) -> dict[str, str]:
         """Take a batch in; returns the names refused, in words. A refused one keeps its last good spec."""
         for name in removed:
             self.remove(name)
-        batch = sorted(declared, key=lambda spec: spec.name)
+        batch = sorted((spec for spec in declared if not self._stands(spec)), key=lambda spec: spec.name)
         before = {spec.name: self._placed[spec.name].spec for spec in batch if spec.name in self._placed}
-        for name in before:
-            self.remove(name)
         for spec in batch:
             self.place(spec)
-        if not any(self.find_conflict(spec.name) for spec in batch):
+        names = [spec.name for spec in batch]
+        if not any(map(self._find_second_writer, names)) and not self._has_cycle(names):
             return {}
         return self._admit_in_order(batch, before)
+
+    def _stands(self, spec: SessionSpec) -> bool:
+        placed = self._placed.get(spec.name)
+        return placed is not None and placed.spec == spec and spec.name not in self._leaving
 
     def _admit_in_order(self, batch: list[SessionSpec], before: dict[str, SessionSpec]) -> dict[str, str]:
         for spec in batch:
@@ -63,33 +71,37 @@ class Graph:
 
     def place(self, spec: SessionSpec) -> None:
         self.remove(spec.name)
-        placed = _Placed(
-            spec,
-            tuple((Pattern.parse(b.pattern).under(spec.root), b.stale_allowed) for b in spec.files if b.access != "write"),
-            tuple(Pattern.parse(b.pattern).under(spec.root) for b in spec.files if b.access != "read"),
-        )
+        placed = _place(spec)
         self._placed[spec.name] = placed
         for pattern, stale_allowed in placed.reads:
             for _, writer in self._writes.meeting(pattern):
-                self._link(writer, spec.name, stale_allowed)
+                self._feed(writer, spec.name, pattern, stale_allowed)
             self._reads.insert(pattern, (pattern, spec.name))
         for pattern in placed.writes:
-            for _, reader in self._reads.meeting(pattern):
-                if reader != spec.name:
-                    self._link(spec.name, reader, self._is_stale_allowed(reader, pattern))
+            for read, reader in self._reads.meeting(pattern):
+                self._feed(spec.name, reader, read, self._is_stale_allowed(reader, read))
             self._writes.insert(pattern, (pattern, spec.name))
         for binding in spec.bindings:
             if isinstance(binding, SessionBinding):
                 self._link(binding.session, spec.name, binding.stale_allowed)
 
+    def leave(self, name: str) -> None:
+        """A removed session still runs: it holds its readers, and conflicts with nobody."""
+        if name in self._placed:
+            self._leaving.add(name)
+
     def remove(self, name: str) -> None:
         placed = self._placed.pop(name, None)
         if placed is None:
             return
+        self._leaving.discard(name)
         for pattern, _ in placed.reads:
             self._reads.remove(pattern, (pattern, name))
+            self._feeders.pop((name, pattern.text), None)
         for pattern in placed.writes:
             self._writes.remove(pattern, (pattern, name))
+            for read, reader in self._reads.meeting(pattern):
+                self._feeders.get((reader, read.text), set()).discard(name)
         for upstream in self.upstreams.pop(name, {}):
             self.readers[upstream].discard(name)
         for reader in list(self.readers.get(name, ())):
@@ -98,19 +110,24 @@ class Graph:
                 self.upstreams[reader].pop(name, None)
 
     def find_conflict(self, name: str) -> str | None:
-        placed = self._placed[name]
-        for pattern in placed.writes:
-            for other_pattern, other in self._writes.meeting(pattern):
-                if other != name:
-                    return (
-                        f"{name} and {other} both write {_shared(pattern, other_pattern)}; one path has one writer: "
-                        f"let one of them write elsewhere and the other read it"
-                    )
+        conflict = self._find_second_writer(name)
+        if conflict is not None:
+            return conflict
         cycle = self._find_cycle(name)
         if cycle is None:
             return None
         links = "; ".join(f"{reader} reads {self._via(writer, reader)} of {writer}" for writer, reader in zip(cycle, cycle[1:], strict=False))
         return f"a cycle: {' -> '.join(cycle)} ({links}); break it by reading another path or splitting a session"
+
+    def _find_second_writer(self, name: str) -> str | None:
+        for pattern in self._placed[name].writes:
+            for other_pattern, other in self._writes.meeting(pattern):
+                if other != name and other not in self._leaving:
+                    return (
+                        f"{name} and {other} both write {_shared(pattern, other_pattern)}; one path has one writer: "
+                        f"let one of them write elsewhere and the other read it"
+                    )
+        return None
 
     def all_upstreams(self, name: str) -> set[str]:
         return _reach(name, lambda one: self.upstreams.get(one, ()))
@@ -118,19 +135,23 @@ class Graph:
     def all_readers(self, name: str) -> set[str]:
         return _reach(name, lambda one: self.readers.get(one, ()))
 
-    def is_fed(self, name: str, pattern: str) -> bool:
-        """Does another session write what this read pattern of `name` covers?"""
-        placed = self._placed.get(name)
-        if placed is None:
-            return False
-        meeting = self._writes.meeting(Pattern.parse(pattern).under(placed.spec.root))
-        return any(writer != name for _, writer in meeting)
+    def feeders(self, name: str, pattern: str) -> set[str]:
+        """The other sessions that write into what this read pattern of `name` covers."""
+        return self._feeders.get((name, pattern), _NOBODY)
 
-    def fed_by(self, name: str) -> list[tuple[str, Pattern]]:
-        """Readers of what `name` writes, with the read pattern that meets it."""
-        placed = self._placed.get(name)
-        writes = placed.writes if placed is not None else ()
-        return [(reader, pattern) for written in writes for pattern, reader in self._reads.meeting(written) if reader != name]
+    def fed_by(self, spec: SessionSpec) -> list[tuple[str, str]]:
+        """Readers of what this spec writes, with the text of the read pattern that meets it."""
+        return [
+            (reader, read.text)
+            for written in _place(spec).writes
+            for read, reader in self._reads.meeting(written)
+            if reader != spec.name
+        ]
+
+    def _feed(self, writer: str, reader: str, read: Pattern, stale_allowed: bool) -> None:
+        if writer != reader:
+            self._link(writer, reader, stale_allowed)
+            self._feeders.setdefault((reader, read.text), set()).add(writer)
 
     def _link(self, writer: str, reader: str, stale_allowed: bool) -> None:
         if writer == reader:
@@ -140,12 +161,32 @@ class Graph:
         edges[writer] = stale_allowed and edges.get(writer, True)
         self.readers.setdefault(writer, set()).add(reader)
 
-    def _is_stale_allowed(self, reader: str, written: Pattern) -> bool:
-        return all(stale for pattern, stale in self._placed[reader].reads if intersects(pattern, written))
+    def _is_stale_allowed(self, reader: str, read: Pattern) -> bool:
+        return all(stale for pattern, stale in self._placed[reader].reads if pattern == read)
 
     def _names_session(self, reader: str, name: str) -> bool:
         placed = self._placed.get(reader)
         return placed is not None and any(isinstance(b, SessionBinding) and b.session == name for b in placed.spec.bindings)
+
+    def _has_cycle(self, names: list[str]) -> bool:
+        """Does any of these stand on a cycle? One walk along readers for the whole batch, not one each."""
+        done: set[str] = set()
+        for start in names:
+            if start in done:
+                continue
+            path: dict[str, None] = {start: None}
+            stack = [iter(self.readers.get(start, ()))]
+            while stack:
+                reader = next(stack[-1], None)
+                if reader is None:
+                    stack.pop()
+                    done.add(path.popitem()[0])
+                elif reader in path:
+                    return True
+                elif reader not in done:
+                    path[reader] = None
+                    stack.append(iter(self.readers.get(reader, ())))
+        return False
 
     def _find_cycle(self, start: str) -> list[str] | None:
         """A way from `start` along readers back to itself."""
@@ -168,6 +209,20 @@ class Graph:
                 if intersects(pattern, written):
                     return written.text
         return "the runs"
+
+
+_NOBODY: set[str] = set()
+
+
+def _place(spec: SessionSpec) -> _Placed:
+    reads = [(binding.pattern, binding.stale_allowed) for binding in spec.files if binding.access != "write"]
+    if spec.program is not None:
+        reads.append((spec.program, False))
+    return _Placed(
+        spec,
+        tuple((Pattern.parse(text).under(spec.root), stale_allowed) for text, stale_allowed in reads),
+        tuple(Pattern.parse(binding.pattern).under(spec.root) for binding in spec.files if binding.access != "read"),
+    )
 
 
 def _walk_back(came: dict[str, str], last: str, start: str) -> list[str]:

@@ -56,7 +56,7 @@ def _(call: calls.Resume, core: Core, decision: Decision, called: calls.Called) 
     session = _living(core, call.name)
     if session.hold is None and (session.wake is None or session.wake.retry_at is None):
         return "not held: nothing to resume"
-    _emit(core, decision, session, ev.SessionResumed(reason=f"resumed by {called.author}"), called)
+    _emit(core, decision, session, ev.SessionResumed(reason=f"resumed by {called.author}", is_forgiven=True), called)
     return "resumed"
 
 
@@ -98,7 +98,8 @@ def _(call: calls.Cancel, core: Core, decision: Decision, called: calls.Called) 
     session = _living(core, call.name)
     if session.run is not None:
         return _stop(core, decision, session, "cancel", called, "cancelling")
-    if session.wake is not None:
+    # At rest after a failure its readers are held: giving it up sets them free (rule 31).
+    if session.wake is not None or session.is_suspect:
         return _park(core, decision, session, called, "cancelled")
     raise CallerError(f"{call.name} is neither running nor queued; there is nothing to cancel")
 
@@ -111,14 +112,8 @@ def _(call: calls.Terminate, core: Core, decision: Decision, called: calls.Calle
     if session.run is not None:
         return _stop(core, decision, session, "terminate", called, "terminates when its run has been stopped")
     _emit(core, decision, session, ev.SessionTerminated(reason=call.reason), called)
-    _detach(core, decision, session)
+    core.detach(decision, session)
     return "terminated"
-
-
-def _detach(core: Core, decision: Decision, session: Session) -> None:
-    core.graph.remove(session.name)
-    core.busy.pop(session.name, None)
-    decision.forget += core.looked.unbind(session.id)
 
 
 @judge_call.register
@@ -140,7 +135,7 @@ def _(call: calls.Rename, core: Core, decision: Decision, called: calls.Called) 
     if session.run is not None:
         raise CallerError(f"{call.name} is running; rename it when it rests")
     _emit(core, decision, session, ev.SessionRenamed(old=call.name, new=call.new), called)
-    _detach(core, decision, session)
+    core.detach(decision, session)
     return f"renamed to {call.new}"
 
 
@@ -197,9 +192,14 @@ def _stop(core: Core, decision: Decision, session: Session, why: ev.StopWord, ca
 
 
 def _park(core: Core, decision: Decision, session: Session, called: calls.Called, word: str) -> str:
-    """A queued wake given up: what it would have seen counts as seen (rule 19)."""
-    assert session.wake is not None
-    versions = start_versions(core.state, core.looked, session)
-    event = ev.WakeWithdrawn(wake=session.wake.wake, reason=f"{word} by {called.author}", versions=versions)
+    """A queued wake given up: what it told of, and what it would have seen, counts as seen (rule 19)."""
+    if session.wake is None:
+        versions = session.seen
+    else:
+        told = {cause.key: cause.new for cause in session.wake.causes if cause.new is not None}
+        versions = told | start_versions(core.state, core.looked, session)
+    event = ev.WakeWithdrawn(
+        wake=session.wakes, reason=f"{word} by {called.author}", versions=versions, is_cancelled=word == "cancelled"
+    )
     _emit(core, decision, session, event, called)
     return f"{word}: its changes count as seen, newer ones wake it"

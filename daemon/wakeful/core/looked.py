@@ -6,13 +6,12 @@ it. A hint makes a target dirty; a look that began after the newest hint makes i
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass, field
 
 from msgspec import Struct
 
 from wakeful.core.events import ChangedPath
-from wakeful.core.observation import LookResult, PathChange, ProcessEnded
+from wakeful.core.observation import LookResult, Moment, PathChange, ProcessEnded
 from wakeful.core.spec import (
     AnyBinding,
     CommitsBinding,
@@ -41,28 +40,28 @@ class Bound(Struct, frozen=True, kw_only=True):
     binding: AnyBinding | None = None
     target: str | None = None
     is_implied: bool = False
+    # Asked at every dispatch, so worked out once.
+    is_written: bool = False
+    is_clock: bool = False
+    is_each_commit: bool = False
 
     @property
-    def is_written(self) -> bool:
-        return isinstance(self.binding, FileBinding) and self.binding.access == "write"
+    def is_file(self) -> bool:
+        return self.kind in ("file", "program")
 
     @property
-    def is_clock(self) -> bool:
-        return self.kind in ("cron", "every")
-
-    @property
-    def is_each_commit(self) -> bool:
-        return isinstance(self.binding, CommitsBinding) and self.binding.each_commit
+    def is_ordered(self) -> bool:
+        """Owed by position, not by difference (rule 4)."""
+        return self.is_clock or self.is_each_commit or self.kind in ("message", "session")
 
 
 class Step(Struct, frozen=True, kw_only=True):
-    """A look that found another version: from where, by which paths, and by whose run (rule 34)."""
+    """A look that found another version: from where, and by which paths."""
 
     previous: str | None
     version: str
     changes: tuple[PathChange, ...]
     commits: tuple[str, ...]
-    chain: tuple[str, ...]
     at: int
 
 
@@ -70,7 +69,6 @@ class Delta(Struct, frozen=True, kw_only=True):
     paths: tuple[ChangedPath, ...] = ()
     is_known: bool = False
     commits: tuple[str, ...] = ()
-    chain: tuple[str, ...] = ()
     at: int = 0
 
 
@@ -89,6 +87,7 @@ class TargetLook:
     degraded: str | None = None
     base: str | None = None
     pending: tuple[str, ...] = ()
+    is_rewritten: bool = False
     # Counts hints; a look carries the value it began with.
     generation: int = 1
     applied: int = 0
@@ -96,15 +95,18 @@ class TargetLook:
     first_dirt: float | None = 0.0
     last_dirt: float = 0.0
     is_urgent: bool = True
-    is_awaited: bool = False
-    # Chain of the run that just wrote here, until the next look takes it up.
-    chain: tuple[str, ...] = ()
-    steps: deque[Step] = field(default_factory=lambda: deque(maxlen=STEPS_REMEMBERED))
+    # Newest last, bounded; a tuple, because most of 50,000 targets never change.
+    steps: tuple[Step, ...] = ()
     looked_at: int = 0
 
     @property
     def is_dirty(self) -> bool:
         return self.first_dirt is not None
+
+    @property
+    def is_clear(self) -> bool:
+        """Is what was found known to be so, as far as hints tell?"""
+        return self.first_dirt is None and self.version is not None
 
     @property
     def due(self) -> float:
@@ -123,32 +125,38 @@ class TargetLook:
         if urgent:
             self.first_dirt, self.is_urgent = mono, True
 
-    def apply(self, result: LookResult, wall: int) -> None:
-        """Take over what a look found. The caller has dropped stale results (rule 11)."""
+    def takes(self, result: LookResult, mono: float) -> bool:
+        """Is this result to be applied? One older than the applied is not (rule 11), nor, before
+        settle_max, one that read a file while it moved (rule 12)."""
+        if result.generation < self.applied:
+            return False
+        if not result.is_unstable or self.first_dirt is None or mono >= self.first_dirt + self.target.settle_max_seconds:
+            return True
+        self.looking, self.last_dirt, self.is_urgent = None, mono, False
+        return False
+
+    def apply(self, result: LookResult, moment: Moment) -> None:
+        """Take over what a look found."""
         self.applied, self.looking = result.generation, None
         self.held, self.degraded = result.held, result.degraded
         if result.held is not None:
             return
-        self.problem = result.problem if result.version is None else None
-        self.is_absent, self.base, self.pending = result.is_absent, result.base, result.pending
+        self.problem = result.problem
+        self.is_absent, self.base, self.pending, self.is_rewritten = result.is_absent, result.base, result.pending, result.is_rewritten
         if result.version is not None and result.version != self.version:
-            self.steps.append(
-                Step(
-                    previous=result.previous,
-                    version=result.version,
-                    changes=result.changes,
-                    commits=result.commits,
-                    chain=self.chain,
-                    at=wall,
-                )
+            step = Step(
+                previous=result.previous, version=result.version, changes=result.changes, commits=result.commits, at=moment.wall
             )
-        self.chain = ()
-        self.version, self.stamp, self.is_looked, self.looked_at = result.version, result.stamp, True, wall
+            self.steps = (*self.steps, step)[-STEPS_REMEMBERED:]
+        self.version, self.stamp, self.is_looked, self.looked_at = result.version, result.stamp, True, moment.wall
         if self.generation == result.generation and not result.is_unstable:
             self.first_dirt = None
+        elif result.is_unstable:
+            # It counts as what was read and is looked at again, after quiet (rule 12).
+            self.first_dirt, self.last_dirt, self.is_urgent = moment.mono, moment.mono, False
         else:
             # What is left is dirt that came after this look began.
-            self.first_dirt, self.is_urgent = self.last_dirt, self.is_urgent and self.generation != result.generation
+            self.first_dirt = self.last_dirt
 
     def delta_since(self, old: str | None) -> Delta:
         """What happened between `old` and now, if an unbroken row of looks tells."""
@@ -175,7 +183,6 @@ def _merge(newest_first: list[Step], *, is_known: bool) -> Delta:
         paths=paths if is_known else (),
         is_known=is_known and len(changed) <= PATHS_IN_A_CAUSE,
         commits=tuple(line for step in reversed(newest_first) for line in step.commits),
-        chain=max((step.chain for step in newest_first), key=len, default=()),
         at=newest_first[0].at if newest_first else 0,
     )
 
@@ -186,16 +193,20 @@ class ClockLook:
 
     latest: str | None
     next_due: int | None
-    # `catch_up: all`: the oldest slot after seen that is still to run.
-    oldest_owed: str | None = None
+    # `catch_up: all`: the slot that follows a seen one, remembered because finding it costs 20 us.
+    following: tuple[str, str] | None = None
 
 
 @dataclass(slots=True)
 class Ended:
-    """A process that is gone while its outputs and dirty inputs are still being looked at."""
+    """A process that is gone while its outputs and dirty inputs are still being looked at.
+
+    `awaited` are these targets, with the generation a look must have to have begun after the end (rule 29).
+    """
 
     report: ProcessEnded
     mono: float
+    awaited: dict[str, int]
 
 
 class Looked:
@@ -210,6 +221,8 @@ class Looked:
         # Upstream's successes when the session's wake was first held by it (rule 32).
         self.held_marks: dict[str, dict[str, int]] = {}
         self.refused: dict[str, str] = {}
+        # Above every generation of a forgotten target: its last look must not answer for a new one of the same key.
+        self._generations = 0
 
     def bind(self, session_id: str, spec: SessionSpec, mono: float) -> tuple[list[Target], list[str]]:
         """Subscribe a session to the targets of its spec; returns targets to follow and keys to forget."""
@@ -218,17 +231,29 @@ class Looked:
         for target in targets:
             look = self.targets.get(target.key)
             if look is None:
-                look = self.targets[target.key] = TargetLook(target, first_dirt=mono, last_dirt=mono)
+                look = self.targets[target.key] = TargetLook(
+                    target, first_dirt=mono, last_dirt=mono, generation=self._generations + 1, applied=self._generations + 1
+                )
                 new.append(target)
             look.subscribers.add(session_id)
         kept = {target.key for target in targets}
-        gone = self._unsubscribe(session_id, [b.target for b in self.bounds.get(session_id, ()) if b.target not in kept])
+        before = self.bounds.get(session_id, ())
+        gone = self._unsubscribe(session_id, [bound.target for bound in before if bound.target not in kept])
+        self._stop_clocks(session_id, before, {bound.key for bound in bounds})
         self.bounds[session_id] = bounds
         return new, gone
 
     def unbind(self, session_id: str) -> list[str]:
         bounds = self.bounds.pop(session_id, ())
+        self._stop_clocks(session_id, bounds, set())
+        for kept in (self.ended, self.stamps, self.owed_since, self.held_marks):
+            kept.pop(session_id, None)
         return self._unsubscribe(session_id, [bound.target for bound in bounds])
+
+    def _stop_clocks(self, session_id: str, bounds: tuple[Bound, ...], kept: set[str]) -> None:
+        for bound in bounds:
+            if bound.is_clock and bound.key not in kept:
+                self.clocks.pop((session_id, bound.key), None)
 
     def _unsubscribe(self, session_id: str, keys: list[str | None]) -> list[str]:
         gone = []
@@ -238,12 +263,20 @@ class Looked:
                 continue
             look.subscribers.discard(session_id)
             if not look.subscribers:
+                self._generations = max(self._generations, look.generation)
                 del self.targets[look.target.key]
                 gone.append(look.target.key)
         return gone
 
     def target(self, bound: Bound) -> TargetLook | None:
         return self.targets.get(bound.target) if bound.target is not None else None
+
+    def is_clear(self, session_id: str) -> bool:
+        """Is everything that can wake this session looked at, known and free of dirt?"""
+        for bound in self.bounds.get(session_id, ()):
+            if bound.target is not None and bound.wake and not self.targets[bound.target].is_clear:
+                return False
+        return True
 
 
 def bounds_of(spec: SessionSpec) -> tuple[tuple[Bound, ...], list[Target]]:
@@ -272,6 +305,9 @@ def bounds_of(spec: SessionSpec) -> tuple[tuple[Bound, ...], list[Target]]:
                 binding=binding,
                 target=target.key if target is not None else None,
                 is_implied=isinstance(binding, MessageBinding),
+                is_written=isinstance(binding, FileBinding) and binding.access == "write",
+                is_clock=isinstance(binding, CronBinding | EveryBinding),
+                is_each_commit=isinstance(binding, CommitsBinding) and binding.each_commit,
             )
         )
     return tuple(bounds), targets

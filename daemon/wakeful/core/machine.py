@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from wakeful.core.action import Action, Look
 from wakeful.core.decision import DAEMON, Decision, Entry
@@ -19,6 +20,7 @@ from wakeful.core.plan import plan
 from wakeful.core.reducer import fold
 from wakeful.core.spec import CommitsBinding, Settings
 from wakeful.core.state import GENERAL_POOL, Session, State
+
 
 class Deadlines:
     """Due times in one heap per clock; entries are hints to look again, so stale ones are harmless."""
@@ -48,6 +50,15 @@ class Deadlines:
         return self._heap[0][0] if self._heap else None
 
 
+@dataclass(slots=True, frozen=True)
+class Business:
+    """Why a session's outputs may still change (rule 30). `words` is None where only its upstreams are busy."""
+
+    words: str | None
+    # It does not end by itself: failed, parked or asleep with changes, or held by one that is (rule 31).
+    is_stuck: bool = False
+
+
 class Core:
     def __init__(self, sessions: Iterable[Session] = ()) -> None:
         self.state = State()
@@ -59,14 +70,15 @@ class Core:
         # No new runs once the daemon is stopping.
         self.is_stopping = False
         self.last_wall = 0
-        self.busy: dict[str, str] = {}
+        # Sessions that others read, by name, as long as their outputs may still change.
+        self.busy: dict[str, Business] = {}
         self.mono = Deadlines()
         self.wall = Deadlines()
         # Sessions that wait for nothing but a slot: rank and id; `ranks` says which entry counts.
         self.ready: list[tuple[float, str]] = []
         self.ranks: dict[str, float] = {}
-        # When a durable deadline runs out on this incarnation's monotonic clock (rule 37).
-        self.patience: dict[tuple[str, int], float] = {}
+        # When a session's durable deadlines run out on this incarnation's monotonic clock (rule 37).
+        self.patience: dict[tuple[str, str], tuple[int, float]] = {}
         for session in sessions:
             self.state.put(session)
 
@@ -115,20 +127,36 @@ class Core:
                     return marks.get(bound.key)
         return None
 
-    def has_run_out(self, session_id: str, until: int, length_seconds: float | None, moment: Moment) -> bool:
-        """Is a durable deadline over? min(stored, now + its length), so a clock set back cannot stretch it."""
+    def has_run_out(self, session_id: str, what: str, until: int, length_seconds: float | None, moment: Moment) -> bool:
+        """Is a durable deadline over? min(stored, now + its length), so a clock set back cannot stretch it (rule 37)."""
         if moment.wall >= until:
-            self.patience.pop((session_id, until), None)
+            self.patience.pop((session_id, what), None)
             return True
-        remaining = (until - moment.wall) / 1e6
-        if length_seconds is not None:
-            remaining = min(remaining, length_seconds)
-        due = self.patience.setdefault((session_id, until), moment.mono + remaining)
+        known, due = self.patience.get((session_id, what), (None, 0.0))
+        if known != until:
+            remaining = (until - moment.wall) / 1e6
+            due = moment.mono + (remaining if length_seconds is None else min(remaining, length_seconds))
+            self.patience[(session_id, what)] = until, due
         if moment.mono >= due:
             return True
         self.mono.add(due, "session", session_id)
         self.wall.add(until, "session", session_id)
         return False
+
+    def detach(self, decision: Decision, session: Session) -> None:
+        """Nothing is looked at for this session any more, and nobody waits for it."""
+        self.touch_around(decision, session.name)
+        self.graph.remove(session.name)
+        self.busy.pop(session.name, None)
+        self.ranks.pop(session.id, None)
+        decision.forget += self.looked.unbind(session.id)
+
+    def touch_around(self, decision: Decision, name: str) -> None:
+        """Whoever reads or feeds this session may be held by it, or give way to it."""
+        for other in (*self.graph.readers.get(name, ()), *self.graph.all_upstreams(name)):
+            other_id = self.state.ids.get(other)
+            if other_id is not None:
+                decision.touch(other_id)
 
     def plan(self, session_id: str, attached: frozenset[str] | set[str]) -> list[Action]:
         return plan(self.state.get(session_id), self.incarnation, attached)

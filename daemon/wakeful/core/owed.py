@@ -6,32 +6,37 @@ ahead of it (rule 4); unknown is no version (rule 5). Pure reading of state and 
 
 from __future__ import annotations
 
+from wakeful.core.cron import next_slot_after
 from wakeful.core.events import Cause
-from wakeful.core.looked import Bound, Looked, TargetLook
+from wakeful.core.looked import Bound, ClockLook, Looked, TargetLook
 from wakeful.core.reducer import is_ahead
-from wakeful.core.spec import CronBinding, EveryBinding, SessionBinding, SessionSpec
-from wakeful.core.state import Session, State
+from wakeful.core.spec import (
+    CommitsBinding,
+    CronBinding,
+    EveryBinding,
+    FileBinding,
+    ProbeBinding,
+    SessionBinding,
+    SessionSpec,
+)
+from wakeful.core.state import ACTIVATION, Session, State
 
-ACTIVATION = "activation"
 FIRST = "first"
-MESSAGE_KEY = "message"
+# What a first run is made for; clocks and messages start at their declaration.
+FIRST_KINDS = (FileBinding, CommitsBinding, ProbeBinding, SessionBinding)
 
 
 def takes_first_run(spec: SessionSpec) -> bool:
     """`first`: run where files, commits, probes or sessions wake it; clocks and messages start at declaration."""
     if spec.first is not None:
         return spec.first == "run"
-    return any(b.wake and _kind_word(b) in ("file", "commits", "probe", "session") for b in spec.bindings)
-
-
-def _kind_word(binding: object) -> str:
-    return type(binding).__struct_config__.tag  # type: ignore[attr-defined]
+    return any(binding.wake and isinstance(binding, FIRST_KINDS) for binding in spec.bindings)
 
 
 def version_now(state: State, looked: Looked, session: Session, bound: Bound) -> str | None:
     """The version a run started now would see; None where it is unknown, not looked at or has none yet."""
-    target = looked.target(bound)
-    if target is not None:
+    if bound.target is not None:
+        target = looked.targets[bound.target]
         return _next_commit(session, bound, target) if bound.is_each_commit else target.version
     match bound.kind:
         case "spec":
@@ -43,7 +48,7 @@ def version_now(state: State, looked: Looked, session: Session, bound: Bound) ->
             return str(upstream_position(state, bound.binding.session))
         case "cron" | "every":
             clock = looked.clocks.get((session.id, bound.key))
-            return clock.latest if clock is not None else None
+            return _next_slot(session, bound, clock) if clock is not None else None
         case _:
             return None
 
@@ -56,6 +61,18 @@ def _next_commit(session: Session, bound: Bound, target: TargetLook) -> str | No
     return target.pending[0] if target.pending and target.base == seen else seen
 
 
+def _next_slot(session: Session, bound: Bound, clock: ClockLook) -> str | None:
+    """`catch_up: all` takes one slot a run (rule 36): the one that follows seen."""
+    binding, latest, seen = bound.binding, clock.latest, session.seen.get(bound.key)
+    assert isinstance(binding, CronBinding | EveryBinding)
+    if binding.catch_up != "all" or latest is None or seen is None or latest <= seen:
+        return latest
+    if clock.following is None or clock.following[0] != seen:
+        coming = next_slot_after(binding, seen, session.id)
+        clock.following = (seen, coming.slot if coming is not None else latest)
+    return min(clock.following[1], latest)
+
+
 def upstream_position(state: State, name: str) -> int:
     """Where a `session` binding stands: how many runs of the upstream succeeded."""
     session_id = state.ids.get(name)
@@ -63,8 +80,10 @@ def upstream_position(state: State, name: str) -> int:
 
 
 def is_new(state: State, looked: Looked, session: Session, bound: Bound) -> bool:
+    if bound.kind == "service":
+        return False
     version = version_now(state, looked, session, bound)
-    if version is None or bound.kind == "service":
+    if version is None:
         return False
     seen = session.seen.get(bound.key)
     match bound.kind:
@@ -80,22 +99,26 @@ def is_new(state: State, looked: Looked, session: Session, bound: Bound) -> bool
 
 def new_bindings(state: State, looked: Looked, session: Session) -> list[Bound]:
     """Waking bindings that are new, `when` applied; activations and first sight are not bindings."""
-    if not session.is_armed:
+    if not session.is_live:
         return []
     assert session.spec is not None
     bounds = looked.bounds.get(session.id, ())
     new = [bound for bound in bounds if bound.wake and is_new(state, looked, session, bound)]
+    if not new:
+        return new
+    if not session.is_first_taken and not takes_first_run(session.spec):
+        # Not adopted yet: nothing has been seen that a level could differ from (rule 25).
+        new = [bound for bound in new if bound.is_ordered]
     match session.spec.when:
         case "any":
             return new
         case "all":
             explicit = [bound for bound in bounds if bound.wake and not bound.is_implied]
-            implied = [bound for bound in new if bound.is_implied]
-            return new if implied or all(bound in new for bound in explicit) else []
+            is_implied = any(bound.is_implied for bound in new)
+            return new if is_implied or all(bound in new for bound in explicit) else []
         case "changed":
-            if any(not bound.is_clock for bound in new) or has_other_news(state, looked, session):
-                return new
-            return []
+            is_news = any(not bound.is_clock for bound in new) or has_other_news(state, looked, session)
+            return new if is_news else []
 
 
 def has_other_news(state: State, looked: Looked, session: Session) -> bool:
@@ -115,22 +138,20 @@ def is_first_owed(session: Session) -> bool:
 
 
 def is_owed(state: State, looked: Looked, session: Session) -> bool:
-    if not session.is_armed:
+    if not session.is_live:
         return False
     return is_activation_owed(session) or is_first_owed(session) or bool(new_bindings(state, looked, session))
 
 
 def owed_names(state: State, looked: Looked, session: Session) -> list[str]:
-    if not session.is_armed:
+    if not session.is_live:
         return []
-    names = [bound.name for bound in new_bindings(state, looked, session)]
-    if is_first_owed(session):
-        names = [FIRST]
+    names = [FIRST] if is_first_owed(session) else [bound.name for bound in new_bindings(state, looked, session)]
     return names + [ACTIVATION] * is_activation_owed(session)
 
 
 def describe_causes(state: State, looked: Looked, session: Session, at: int) -> tuple[tuple[Cause, ...], tuple[str, ...]]:
-    """The causes of a wake requested now, and the longest chain of runs that led here (rule 34)."""
+    """The causes of a wake requested now, and the longest chain of runs their messages and sessions came by (rule 34)."""
     causes: list[Cause] = []
     chain: tuple[str, ...] = ()
     if is_activation_owed(session):
@@ -143,47 +164,46 @@ def describe_causes(state: State, looked: Looked, session: Session, at: int) -> 
         causes.append(Cause(binding=FIRST, kind=FIRST, key=FIRST, reason="first sight", at=at))
     for bound in new_bindings(state, looked, session):
         # At first sight every level version is new; only occurrences of their own stand beside it (rule 25).
-        if is_first and bound.kind not in ("cron", "every", "message"):
+        if is_first and not (bound.is_clock or bound.kind == "message"):
             continue
-        cause, link = _describe(state, looked, session, bound, at)
-        causes.append(cause)
-        chain = max(chain, link, key=len)
+        causes.append(_describe(state, looked, session, bound, at))
+        chain = max(chain, _chain_of(state, session, bound), key=len)
     return tuple(causes), chain
 
 
-def _describe(state: State, looked: Looked, session: Session, bound: Bound, at: int) -> tuple[Cause, tuple[str, ...]]:
+def _describe(state: State, looked: Looked, session: Session, bound: Bound, at: int) -> Cause:
     version = version_now(state, looked, session, bound)
     target = looked.target(bound)
+    # A level wake tells everything since the last success (rule 14), an ordered one only what is new (rule 16).
+    old = (session.seen if bound.is_ordered else session.good).get(bound.key)
     if target is None:
-        old = session.seen.get(bound.key)
-        if bound.kind == "message":
-            chain = session.mailbox_chain
-        elif bound.kind == "session":
-            chain = _upstream_chain(state, bound)
-        else:
-            chain = ()
-        return Cause(binding=bound.name, kind=bound.kind, key=bound.key, old=old, new=version, at=at, delta="known"), chain
-    # A level wake tells everything since the last success (rule 14).
-    old = session.seen.get(bound.key) if bound.is_each_commit else session.good.get(bound.key)
+        return Cause(binding=bound.name, kind=bound.kind, key=bound.key, old=old, new=version, at=at, delta="known")
     delta = target.delta_since(old)
-    reason = "touched during run" if bound.key in session.touched else None
-    cause = Cause(
+    return Cause(
         binding=bound.name,
         kind=bound.kind,
         key=bound.key,
         old=old,
         new=version,
-        reason=reason,
+        reason=_reason(session, bound, target),
         paths=delta.paths,
         delta="known" if delta.is_known else "unknown",
         commits=(version,) if bound.is_each_commit and version else delta.commits,
         at=delta.at or at,
     )
-    return cause, delta.chain
 
 
-def _upstream_chain(state: State, bound: Bound) -> tuple[str, ...]:
-    assert isinstance(bound.binding, SessionBinding)
+def _reason(session: Session, bound: Bound, target: TargetLook) -> str | None:
+    if bound.key in session.touched:
+        return "touched during run"
+    return "history-rewritten" if bound.is_each_commit and target.is_rewritten else None
+
+
+def _chain_of(state: State, session: Session, bound: Bound) -> tuple[str, ...]:
+    if bound.kind == "message":
+        return session.mailbox_chain
+    if not isinstance(bound.binding, SessionBinding):
+        return ()
     session_id = state.ids.get(bound.binding.session)
     last = state.get(session_id).last_run if session_id is not None else None
     return (*last.chain, session_id) if last is not None and session_id is not None else ()
@@ -194,17 +214,8 @@ def start_versions(state: State, looked: Looked, session: Session) -> dict[str, 
     versions = {}
     for bound in looked.bounds.get(session.id, ()):
         version = version_now(state, looked, session, bound)
-        if version is None or bound.kind == "service":
-            continue
-        versions[bound.key] = _next_slot(looked, session, bound, version)
+        if version is not None and bound.kind != "service":
+            versions[bound.key] = version
     if session.activations:
         versions[ACTIVATION] = str(session.activations)
     return versions
-
-
-def _next_slot(looked: Looked, session: Session, bound: Bound, version: str) -> str:
-    """`catch_up: all` takes one slot a run (rule 36): the oldest that is still owed."""
-    if not isinstance(bound.binding, CronBinding | EveryBinding) or bound.binding.catch_up != "all":
-        return version
-    clock = looked.clocks[(session.id, bound.key)]
-    return clock.oldest_owed or version

@@ -11,8 +11,7 @@ from functools import singledispatch
 from msgspec.structs import replace
 
 from wakeful.core import events as ev
-from wakeful.core.spec import CommitsBinding, FileBinding, ProbeBinding, SessionSpec
-from wakeful.core.state import Fact, LastRun, OpenRun, OpenWake, Session, Stop
+from wakeful.core.state import ACTIVATION, Fact, LastRun, OpenRun, OpenWake, Session, Stop
 
 STARTS_REMEMBERED = 12
 
@@ -121,13 +120,15 @@ def _(event: ev.WakeExtended, session: Session, at: int, author: str, seq: int) 
 def _(event: ev.WakeWithdrawn, session: Session, at: int, author: str, seq: int) -> Session:
     if not event.versions:
         return replace(session, wake=None)
+    hold = session.hold
     return replace(
         session,
         wake=None,
-        seen=_advance(session.seen, event.versions, session.spec),
+        seen=_advance(session.seen, event.versions),
         touched=(),
         is_first_taken=True,
-        is_suspect=False,
+        is_suspect=session.is_suspect and not event.is_cancelled,
+        hold=None if event.is_cancelled and hold is not None and hold.kind != "snoozed" else hold,
     )
 
 
@@ -212,13 +213,13 @@ def _move_marks(session: Session, run: OpenRun, event: ev.RunFinished) -> Sessio
     succeeded = event.outcome == "succeeded"
     left = {binding.identity: event.written[binding.name] for binding in run.spec.files if binding.name in event.written}
     versions = {**run.versions, **left}
-    seen = _advance(session.seen, versions, run.spec)
+    seen = _advance(session.seen, versions)
     for key in event.touched:
         seen.pop(key, None)
     return replace(
         session,
         seen=seen,
-        good=_advance(session.good, versions, run.spec) if succeeded else session.good,
+        good=_advance(session.good, versions) if succeeded else session.good,
         touched=event.touched,
         successes=session.successes + succeeded,
         is_first_taken=True,
@@ -249,12 +250,16 @@ def _(event: ev.SessionSlept, session: Session, at: int, author: str, seq: int) 
 
 @_apply.register
 def _(event: ev.SessionResumed, session: Session, at: int, author: str, seq: int) -> Session:
+    if not event.is_forgiven:
+        return replace(session, hold=None)
     return replace(session, hold=None, wake=_forgive(session.wake), starts=())
 
 
 @_apply.register
 def _(event: ev.SessionTerminated, session: Session, at: int, author: str, seq: int) -> Session:
-    return replace(session, is_terminated=True, wake=None, hold=None)
+    # What was asked of it is closed with it: opened again, it does not run by itself for an old activation.
+    seen = {**session.seen, ACTIVATION: str(session.activations)} if session.activations else session.seen
+    return replace(session, is_terminated=True, wake=None, hold=None, seen=seen)
 
 
 @_apply.register
@@ -269,19 +274,12 @@ def _forgive(wake: OpenWake | None) -> OpenWake | None:
     return replace(wake, chain=(), lost=0, retry_at=None, attempt=0, failures=0)
 
 
-LEVEL_KINDS = (FileBinding, CommitsBinding, ProbeBinding)
-
-
-def level_keys(spec: SessionSpec | None) -> frozenset[str]:
-    """Keys whose version is compared by difference; all others only ever move forward (rule 4)."""
-    if spec is None:
-        return frozenset(("spec", "program"))
-    level = (b.identity for b in spec.bindings if isinstance(b, LEVEL_KINDS) and not getattr(b, "each_commit", False))
-    return frozenset((*level, "spec", "program"))
+# Positions that only move forward (rule 4); a binding's identity begins with its kind (rule 8).
+ORDERED_KEYS = ("cron ", "every ", "session ", "message", ACTIVATION)
 
 
 def is_ahead(position: str, than: str | None) -> bool:
-    """Order of positions: counters as numbers, clock slots as ISO text, commits by difference."""
+    """Order of positions: counters as numbers, clock slots as text whose order is that of time."""
     if than is None:
         return True
     if position.isdigit() and than.isdigit():
@@ -289,11 +287,10 @@ def is_ahead(position: str, than: str | None) -> bool:
     return position > than
 
 
-def _advance(marks: dict[str, str], versions: dict[str, str], spec: SessionSpec | None) -> dict[str, str]:
+def _advance(marks: dict[str, str], versions: dict[str, str]) -> dict[str, str]:
     """Level marks are set; ordered marks never go back (rule 16)."""
-    level = level_keys(spec)
     moved = dict(marks)
     for key, version in versions.items():
-        if key in level or key.startswith("commits ") or is_ahead(version, moved.get(key)):
+        if not key.startswith(ORDERED_KEYS) or is_ahead(version, moved.get(key)):
             moved[key] = version
     return moved

@@ -48,7 +48,9 @@ class FileBinding(Binding, frozen=True, kw_only=True, tag_field="kind", tag="fil
 
     @property
     def identity(self) -> str:
-        return " ".join(("file", self.pattern, self.compare, *(f"!{text}" for text in self.exclude)))
+        # What is written is another thing than what is read, even at one path: the one is drift, the other a cause (rule 7).
+        word = "output" if self.access == "write" else "file"
+        return " ".join((word, self.pattern, self.compare, *(f"!{text}" for text in self.exclude)))
 
 
 class CommitsBinding(Binding, frozen=True, kw_only=True, tag_field="kind", tag="commits"):

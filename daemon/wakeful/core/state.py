@@ -15,6 +15,8 @@ from wakeful.core.spec import SessionSpec
 from wakeful.errors import UnknownSession
 
 GENERAL_POOL = ""
+# The key under which `seen` counts the activations that were dealt with.
+ACTIVATION = "activation"
 
 
 class OpenWake(Struct, frozen=True, kw_only=True):
@@ -113,9 +115,14 @@ class Session(Struct, frozen=True, kw_only=True):
     is_terminated: bool = False
 
     @property
+    def is_live(self) -> bool:
+        """Can this session ever run? A container has nothing to run; what is closed or undeclared will not."""
+        return self.is_declared and not self.is_terminated and self.spec is not None and self.spec.run is not None
+
+    @property
     def is_armed(self) -> bool:
-        """May wakes be requested at all?"""
-        return self.is_declared and not self.is_terminated and self.spec is not None and self.spec.enabled and self.spec.run is not None
+        """May wakes be requested? A disabled session is owed, as any that sleeps, but not woken."""
+        return self.is_live and self.spec is not None and self.spec.enabled
 
     @property
     def pool(self) -> str | None:

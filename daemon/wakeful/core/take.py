@@ -6,15 +6,16 @@ One function per observation. Nothing here decides whether a session runs: that 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from functools import singledispatch
 
 from wakeful.core import events as ev
 from wakeful.core.calls import Called
 from wakeful.core.clocks import first_positions, ring_clocks
 from wakeful.core.decision import Decision
-from wakeful.core.finish import finish_run
+from wakeful.core.finish import begin_end, finish_run
 from wakeful.core.judge import judge_call
-from wakeful.core.looked import Ended, TargetLook
+from wakeful.core.looked import TargetLook
 from wakeful.core.machine import Core
 from wakeful.core.observation import (
     ClockTicked,
@@ -67,31 +68,57 @@ def _(observation: SettingsRead, core: Core, decision: Decision) -> None:
 @take.register
 def _(observation: SpecsRead, core: Core, decision: Decision) -> None:
     """One batch (rule 26). The first of an incarnation is complete: what it does not name is gone."""
-    removed = set(observation.removed)
     for name in (*observation.removed, *(d.spec.name for d in observation.declared)):
         core.looked.refused.pop(name, None)
     core.looked.refused.update(observation.refused)
-    declared = list(observation.declared)
+    declared = [d for d in observation.declared if not _is_terminated(core, d.spec.name)]
+    removed = set(observation.removed)
     if core.is_first_reading:
         core.is_first_reading = False
-        declared += _last_good(core, observation)
+        declared += _last_good(core, declared, observation.refused)
         named = {d.spec.name for d in declared}
         removed |= {session.name for session in core.state if session.is_declared and session.name not in named}
-    declared = [d for d in declared if not _is_terminated(core, d.spec.name)]
-    refused = core.graph.admit([d.spec for d in declared], removed)
+    # A run under way ends under its spec, edges and all (rule 26).
+    leaving = {name for name in removed if _is_running(core, name)}
+    for name in removed:
+        core.touch_around(decision, name)
+    before = {d.spec.name: tuple(core.graph.readers.get(d.spec.name, ())) for d in declared}
+    for name in leaving:
+        core.graph.leave(name)
+    refused = core.graph.admit([d.spec for d in declared], removed - leaving)
     core.looked.refused.update(refused)
     for name in sorted(removed):
-        _remove(core, decision, name)
+        _remove(core, decision, name, is_leaving=name in leaving)
     for declaration in declared:
-        if declaration.spec.name not in refused:
+        name = declaration.spec.name
+        if name not in refused:
             _declare(core, decision, declaration)
+        elif (kept := _standing(core, name)) is not None:
+            _declare(core, decision, kept)
+        _touch_named(core, decision, (*before[name], *core.graph.readers.get(name, ()), *core.graph.upstreams.get(name, ())))
 
 
-def _last_good(core: Core, observation: SpecsRead) -> list[Declaration]:
-    """A file that cannot be read at start keeps the spec that stands in the log."""
-    named = {d.spec.name for d in observation.declared}
-    kept = (core.state.by_name(name) for name in observation.refused if name in core.state.ids and name not in named)
-    return [Declaration(s.spec, s.text_digest) for s in kept if s.is_declared and s.spec is not None]
+def _last_good(core: Core, declared: list[Declaration], refused: dict[str, str]) -> list[Declaration]:
+    """At start the specs that stand in the log are the last good ones: they stand first (rule 26), and a file
+    that cannot be read keeps its own. Returns the declarations of the latter."""
+    specs = {d.spec.name: d.spec for d in declared}
+    kept = []
+    for session in core.state:
+        if not session.is_declared or session.is_terminated or session.spec is None:
+            continue
+        if session.name in specs or session.name in refused:
+            core.graph.place(session.spec)
+        if session.name in refused and session.name not in specs:
+            kept.append(Declaration(session.spec, session.text_digest))
+    return kept
+
+
+def _standing(core: Core, name: str) -> Declaration | None:
+    """The last good spec of a session whose new one was refused."""
+    session = core.state.by_name(name) if name in core.state.ids else None
+    if session is None or not session.is_declared or session.spec is None:
+        return None
+    return Declaration(session.spec, session.text_digest)
 
 
 def _is_terminated(core: Core, name: str) -> bool:
@@ -99,13 +126,24 @@ def _is_terminated(core: Core, name: str) -> bool:
     return session_id is not None and core.state.get(session_id).is_terminated
 
 
-def _remove(core: Core, decision: Decision, name: str) -> None:
+def _is_running(core: Core, name: str) -> bool:
+    session_id = core.state.ids.get(name)
+    return session_id is not None and core.state.get(session_id).run is not None and session_id in core.looked.bounds
+
+
+def _touch_named(core: Core, decision: Decision, names: Iterable[str]) -> None:
+    for name in names:
+        if name in core.state.ids:
+            decision.touch(core.state.ids[name])
+
+
+def _remove(core: Core, decision: Decision, name: str, *, is_leaving: bool) -> None:
     session_id = core.state.ids.get(name)
     if session_id is None or not core.state.get(session_id).is_declared:
         return
-    core.emit(decision, session_id, ev.SpecRemoved())
-    core.busy.pop(name, None)
-    decision.forget += core.looked.unbind(session_id)
+    session = core.emit(decision, session_id, ev.SpecRemoved())
+    if not is_leaving:
+        core.detach(decision, session)
 
 
 def _declare(core: Core, decision: Decision, declaration: Declaration) -> None:
@@ -119,17 +157,16 @@ def _declare(core: Core, decision: Decision, declaration: Declaration) -> None:
     if not session.is_declared or session.spec != spec:
         positions = first_positions(spec, session, session_id, wall)
         event = ev.SpecDeclared(spec=spec, version=digest_noticed(spec), text_digest=declaration.text_digest, positions=positions)
-        core.emit(decision, session_id, event)
-    follow, forget = core.looked.bind(session_id, spec, decision.moment.mono)
+        session = core.emit(decision, session_id, event)
+    assert session.spec is not None
+    # The state's own value, not its equal twin: 10,000 specs are kept once.
+    follow, forget = core.looked.bind(session_id, session.spec, decision.moment.mono)
     decision.follow += follow
     decision.forget += forget
     for target in follow:
         core.want_look(decision, core.looked.targets[target.key])
     ring_clocks(core, decision, session_id)
     decision.touch(session_id)
-    for reader in core.graph.readers.get(spec.name, ()):
-        if reader in core.state.ids:
-            decision.touch(core.state.ids[reader])
 
 
 def _new_id(core: Core, name: str, wall: int) -> str:
@@ -160,14 +197,11 @@ def _(observation: TargetsHinted, core: Core, decision: Decision) -> None:
 def _(observation: TargetLooked, core: Core, decision: Decision) -> None:
     result, moment = observation.result, decision.moment
     look = core.looked.targets.get(result.target)
-    # Forgotten meanwhile, or older than what was applied (rule 11).
-    if look is None or result.generation < look.applied:
+    # Forgotten meanwhile.
+    if look is None:
         return
-    if _is_to_be_read_again(look, result.is_unstable, moment.mono):
-        look.looking = None
-        look.last_dirt = moment.mono
-    else:
-        look.apply(result, moment.wall)
+    if look.takes(result, moment.mono):
+        look.apply(result, moment)
     for key in result.also_dirty:
         other = core.looked.targets.get(key)
         if other is not None and other is not look:
@@ -176,11 +210,6 @@ def _(observation: TargetLooked, core: Core, decision: Decision) -> None:
             _touch_subscribers(decision, other)
     core.want_look(decision, look)
     _touch_subscribers(decision, look)
-
-
-def _is_to_be_read_again(look: TargetLook, is_unstable: bool, mono: float) -> bool:
-    """A file that moves while it is read counts only after settle_max (rule 12)."""
-    return is_unstable and look.first_dirt is not None and mono < look.first_dirt + look.target.settle_max_seconds
 
 
 def _touch_subscribers(decision: Decision, look: TargetLook) -> None:
@@ -224,17 +253,8 @@ def _ring(core: Core, decision: Decision, kind: str, key: str) -> None:
 @take.register
 def _(observation: ProcessEnded, core: Core, decision: Decision) -> None:
     session = _session_of(core, observation.session, observation.run_id)
-    if session is None:
-        return
-    mono = decision.moment.mono
-    core.looked.ended[session.id] = Ended(observation, mono)
-    # Its outputs, and what is dirty of its inputs, are looked at before the run is closed (rule 29).
-    for bound in core.looked.bounds.get(session.id, ()):
-        look = core.looked.target(bound)
-        if look is not None and bound.kind in ("file", "program") and (bound.is_written or look.is_dirty):
-            look.dirty(mono, urgent=True)
-            core.want_look(decision, look)
-    decision.touch(session.id)
+    if session is not None:
+        begin_end(core, decision, session, observation)
 
 
 @take.register

@@ -73,9 +73,9 @@ def target_of(spec: SessionSpec, binding: AnyBinding) -> Target | None:
         case FileBinding():
             # Hiding only what can overlap keeps equal bindings of different sessions shareable.
             hidden = () if binding.access == "write" else spec.written_patterns
-            key = "\x1f".join(
-                ("file", spec.root, binding.identity, ",".join(hidden), f"{binding.settle_seconds:g}/{binding.settle_max_seconds:g}")
-            )
+            # Not the identity: who writes a path and who reads it share one look.
+            what = (binding.pattern, binding.compare, "!".join(binding.exclude), ",".join(hidden))
+            key = "\x1f".join(("file", spec.root, *what, f"{binding.settle_seconds:g}/{binding.settle_max_seconds:g}"))
             return FileTarget(
                 key=key,
                 root=spec.root,

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from wakeful.core.busy import find_busy_upstream
+from wakeful.core.busy import find_holding_upstreams, find_root_words
 from wakeful.core.cron import is_inside_window, window_opens_at
+from wakeful.core.holds import find_hold_words
 from wakeful.core.looked import Bound
 from wakeful.core.machine import Core
 from wakeful.core.observation import Moment
 from wakeful.core.owed import is_activation_owed
 from wakeful.core.spec import FileBinding
 from wakeful.core.state import Session
+
+__all__ = ["Loops", "Ready", "Verdict", "Waits", "find_hold_words", "find_queue_words", "judge_start"]
 
 SAME_SESSION_IN_CHAIN = 3
 STARTS_A_MINUTE = 12
@@ -35,6 +38,8 @@ class Waits:
     # Waits for nothing but a free slot.
     for_slot: bool = False
     for_upstream: bool = False
+    # The id of the reader that goes first (rule 32).
+    gives_way_to: str | None = None
 
 
 @dataclass(slots=True, frozen=True)
@@ -52,7 +57,7 @@ def judge_start(core: Core, session: Session, moment: Moment) -> Verdict:
     waits = _find_unseen(core, session) or _find_hold(core, session, moment) or _find_timing(core, session, moment)
     if waits is not None:
         return waits
-    loop = find_loop(core, session, moment)
+    loop = _find_loop(core, session, moment)
     if loop is not None and not is_activation_owed(session):
         return Loops(loop)
     return _judge_turn(core, session, moment)
@@ -62,9 +67,9 @@ def _find_unseen(core: Core, session: Session) -> Waits | None:
     """Nothing runs before it was looked at (rule 13); what cannot be seen is not a version (rule 5)."""
     is_urgent = is_activation_owed(session)
     for bound in core.looked.bounds.get(session.id, ()):
-        look = core.looked.target(bound)
-        if look is None or bound.is_written:
+        if bound.target is None or bound.is_written:
             continue
+        look = core.looked.targets[bound.target]
         if not look.is_looked and look.held is None:
             return Waits(f"looking at {bound.name}")
         if is_urgent or bound.kind == "service":
@@ -75,7 +80,7 @@ def _find_unseen(core: Core, session: Session) -> Waits | None:
             return Waits(f"cannot see {bound.name}: {look.problem}")
         if look.is_absent and _waits_when_missing(bound):
             return Waits(f"{bound.name} is not there yet")
-        if look.is_dirty and _is_fed(core, session, bound):
+        if look.is_dirty and is_fed(core, session, bound):
             # Only dirt on what an upstream feeds puts a queued wake off (rule 12).
             return Waits(f"looking at {bound.name}", for_upstream=True)
     return None
@@ -85,43 +90,15 @@ def _waits_when_missing(bound: Bound) -> bool:
     return isinstance(bound.binding, FileBinding) and bound.binding.missing == "wait"
 
 
-def _is_fed(core: Core, session: Session, bound: Bound) -> bool:
-    return isinstance(bound.binding, FileBinding) and core.graph.is_fed(session.name, bound.binding.pattern)
+def is_fed(core: Core, session: Session, bound: Bound) -> bool:
+    return isinstance(bound.binding, FileBinding) and bool(core.graph.feeders(session.name, bound.binding.pattern))
 
 
 def _find_hold(core: Core, session: Session, moment: Moment) -> Waits | None:
-    words = find_hold_words(core, session, moment)
-    if words is None or is_activation_owed(session):
+    if is_activation_owed(session):
         return None
-    return Waits(words)
-
-
-def find_hold_words(core: Core, session: Session, moment: Moment) -> str | None:
-    """Why the session sleeps, in words, or None when it does not."""
-    if not session.is_declared:
-        return "undeclared: its file is gone from sessions.d"
-    if session.spec is not None and not session.spec.enabled:
-        return "disabled in its spec"
-    hold = session.hold
-    if hold is not None:
-        if hold.until is None or not core.has_run_out(session.id, hold.until, hold.length_seconds, moment):
-            return hold.words
-    down = find_service_down(core, session)
-    if down is not None:
-        return down
-    wake = session.wake
-    if wake is not None and wake.retry_at is not None and session.run is None:
-        if not core.has_run_out(session.id, wake.retry_at, wake.backoff_seconds, moment):
-            return f"backing off: attempt {wake.attempt + 1} follows after {wake.backoff_seconds:.0f}s"
-    return None
-
-
-def find_service_down(core: Core, session: Session) -> str | None:
-    for bound in core.looked.bounds.get(session.id, ()):
-        look = core.looked.target(bound)
-        if bound.kind == "service" and look is not None and look.is_looked and look.version != "up":
-            return f"service {bound.name} is down: {look.problem or 'no answer'}"
-    return None
+    words = find_hold_words(core, session, moment)
+    return Waits(words) if words is not None else None
 
 
 def _find_timing(core: Core, session: Session, moment: Moment) -> Waits | None:
@@ -132,7 +109,7 @@ def _find_timing(core: Core, session: Session, moment: Moment) -> Waits | None:
     is_retry = wake.tried is not None
     if spec.pace_seconds and session.last_run is not None and not is_retry:
         until = session.last_run.started_at + int(spec.pace_seconds * 1e6)
-        if not core.has_run_out(session.id, until, spec.pace_seconds, moment):
+        if not core.has_run_out(session.id, "pace", until, spec.pace_seconds, moment):
             return Waits(f"pace: at most one run every {spec.pace_seconds:g}s")
     if spec.window is not None and not is_inside_window(spec.window, moment.wall):
         core.wall.add(window_opens_at(spec.window, moment.wall), "session", session.id)
@@ -140,7 +117,7 @@ def _find_timing(core: Core, session: Session, moment: Moment) -> Waits | None:
     return None
 
 
-def find_loop(core: Core, session: Session, moment: Moment) -> str | None:
+def _find_loop(core: Core, session: Session, moment: Moment) -> str | None:
     """Limits hold wakes, never consume them (rule 34)."""
     wake = session.wake
     assert wake is not None
@@ -150,24 +127,24 @@ def find_loop(core: Core, session: Session, moment: Moment) -> str | None:
         return f"loop: its own runs led to this wake {SAME_SESSION_IN_CHAIN} times"
     if len(wake.chain) > core.settings.loop_depth:
         return f"loop: a chain of {len(wake.chain)} runs led to this wake (loop_depth {core.settings.loop_depth})"
+    if len(session.starts) < STARTS_A_MINUTE:
+        return None
     recent = [at for at in session.starts if moment.wall - at < MINUTE_US]
-    if len(recent) >= STARTS_A_MINUTE:
-        return f"loop: {len(recent)} starts within a minute"
-    return None
+    return f"loop: {len(recent)} starts within a minute" if len(recent) >= STARTS_A_MINUTE else None
 
 
 def _judge_turn(core: Core, session: Session, moment: Moment) -> Verdict:
     """The graph, giving way, and slots: what depends on other sessions."""
     is_mixed = False
     if not is_activation_owed(session):
-        busy = find_busy_upstream(core, session, tolerant=True)
-        if busy is not None:
-            if not is_starving(core, session) or _runs_upstream(core, session):
-                return Waits(busy, for_upstream=True)
+        holding = next(find_holding_upstreams(core, session), None)
+        if holding is not None:
+            if not _is_starving(core, session) or _is_stuck(core, session) or _runs_upstream(core, session):
+                return Waits(find_root_words(core, holding), for_upstream=True)
             is_mixed = True
-        favoured = find_favoured_reader(core, session, moment)
+        favoured = _find_favoured_reader(core, session, moment)
         if favoured is not None:
-            return Waits(f"gives way to {favoured}")
+            return Waits(f"gives way to {favoured.name}", gives_way_to=favoured.id)
     assert session.spec is not None
     if not core.has_slot(session.spec.pool):
         pool = session.spec.pool
@@ -175,20 +152,18 @@ def _judge_turn(core: Core, session: Session, moment: Moment) -> Verdict:
     return Ready(is_mixed)
 
 
-def is_starving(core: Core, session: Session) -> bool:
-    """Did an upstream succeed 3 times since this wake was held, and is it busy again? (rule 32)"""
-    marks = core.looked.held_marks.get(session.id)
-    if marks is None:
-        return False
-    for upstream, mark in marks.items():
+def _is_starving(core: Core, session: Session) -> bool:
+    """Did an upstream succeed 3 times since it began to hold this wake? (rule 32)"""
+    for upstream, mark in core.looked.held_marks.get(session.id, {}).items():
         upstream_id = core.state.ids.get(upstream)
-        if upstream_id is None:
-            continue
-        upstream_session = core.state.get(upstream_id)
-        is_unfinished = upstream_session.is_suspect and upstream_session.run is None
-        if upstream_session.successes - mark >= UPSTREAM_SUCCESSES and not is_unfinished:
+        if upstream_id is not None and core.state.get(upstream_id).successes - mark >= UPSTREAM_SUCCESSES:
             return True
     return False
+
+
+def _is_stuck(core: Core, session: Session) -> bool:
+    """Does an upstream wait for what does not end by itself? Going ahead of that is for a person to say (rule 31)."""
+    return any(core.busy[upstream].is_stuck for upstream in find_holding_upstreams(core, session))
 
 
 def _runs_upstream(core: Core, session: Session) -> bool:
@@ -196,27 +171,28 @@ def _runs_upstream(core: Core, session: Session) -> bool:
     return any(core.state.get(one).run is not None for one in ids if one is not None)
 
 
-def find_favoured_reader(core: Core, session: Session, moment: Moment) -> str | None:
-    """A starving reader that is held by nothing but its upstreams goes first; else it would be a deadlock."""
+def _find_favoured_reader(core: Core, session: Session, moment: Moment) -> Session | None:
+    """A starving reader that is held by nothing but its upstreams goes first; else it would be a deadlock (rule 32)."""
     if not core.looked.held_marks:
         return None
     for reader in sorted(core.graph.all_readers(session.name)):
         reader_id = core.state.ids.get(reader)
-        if reader_id is None or reader_id not in core.looked.held_marks:
-            continue
-        other = core.state.get(reader_id)
-        if other.wake is None or other.run is not None or not is_starving(core, other):
-            continue
-        unseen = _find_unseen(core, other)
-        blocked = (unseen is not None and not unseen.for_upstream) or _find_hold(core, other, moment) or _find_timing(core, other, moment)
-        if not blocked and not _is_failed_upstream(core, other):
-            return reader
+        if reader_id is not None and reader_id in core.looked.held_marks:
+            other = core.state.get(reader_id)
+            if _goes_next(core, other, moment):
+                return other
     return None
 
 
-def _is_failed_upstream(core: Core, reader: Session) -> bool:
-    ids = (core.state.ids.get(name) for name in core.graph.all_upstreams(reader.name))
-    return any(core.state.get(one).is_suspect for one in ids if one is not None)
+def _goes_next(core: Core, reader: Session, moment: Moment) -> bool:
+    if reader.wake is None or reader.run is not None or not _is_starving(core, reader):
+        return False
+    unseen = _find_unseen(core, reader)
+    if unseen is not None and not unseen.for_upstream:
+        return False
+    if _find_hold(core, reader, moment) is not None or _find_timing(core, reader, moment) is not None:
+        return False
+    return not _is_stuck(core, reader)
 
 
 def find_queue_words(core: Core, session: Session, moment: Moment) -> str | None:
@@ -224,8 +200,8 @@ def find_queue_words(core: Core, session: Session, moment: Moment) -> str | None
     if session.run is not None or not session.is_armed:
         return None
     if session.wake is None:
-        held = next((look.held for b in core.looked.bounds.get(session.id, ()) if (look := core.looked.target(b)) and look.held), None)
-        return held
+        looks = (core.looked.target(bound) for bound in core.looked.bounds.get(session.id, ()))
+        return next((look.held for look in looks if look is not None and look.held is not None), None)
     verdict = judge_start(core, session, moment)
     match verdict:
         case Ready():

@@ -1,0 +1,47 @@
+"""Why a session sleeps, in words: what a person, its spec, a failure or a service holds it by.
+
+Asked by the verdict, by the busy marks of the graph and by whoever shows a session.
+"""
+
+from __future__ import annotations
+
+from wakeful.core.machine import Core
+from wakeful.core.observation import Moment
+from wakeful.core.state import Session
+
+
+def find_hold_words(core: Core, session: Session, moment: Moment) -> str | None:
+    """Why the session sleeps, in words, or None when it does not."""
+    return find_sleep_words(core, session, moment) or _find_backoff(core, session, moment)
+
+
+def find_sleep_words(core: Core, session: Session, moment: Moment) -> str | None:
+    """All but backing off, which ends by itself."""
+    if not session.is_declared:
+        return "undeclared: its file is gone from sessions.d"
+    if session.spec is not None and not session.spec.enabled:
+        return "disabled in its spec"
+    hold = session.hold
+    if hold is not None:
+        if hold.until is None or not core.has_run_out(session.id, "hold", hold.until, hold.length_seconds, moment):
+            return hold.words
+    return _find_service_down(core, session)
+
+
+def _find_service_down(core: Core, session: Session) -> str | None:
+    for bound in core.looked.bounds.get(session.id, ()):
+        if bound.kind != "service":
+            continue
+        look = core.looked.target(bound)
+        if look is not None and look.is_looked and look.version != "up":
+            return f"service {bound.name} is down: {look.problem or 'no answer'}"
+    return None
+
+
+def _find_backoff(core: Core, session: Session, moment: Moment) -> str | None:
+    wake = session.wake
+    if wake is None or wake.retry_at is None or session.run is not None:
+        return None
+    if core.has_run_out(session.id, "retry", wake.retry_at, wake.backoff_seconds, moment):
+        return None
+    return f"backing off: attempt {wake.attempt + 1} follows after {wake.backoff_seconds:.0f}s"
