@@ -60,8 +60,8 @@ VALUES = [
         "run: {command: python3 x.py --a 'b c'}",
         '1:16: command: a command is a list of words, never a shell string; write [python3, x.py, --a, "b c"], or use script',
     ),
-    ("run: {command: [a, {b: c}]}", "1:16: command: every word of a command is text; put quotes around one that holds : or {"),
-    ("run: {command: []}", "1:16: command: expected a list of words such as [python3, report.py]"),
+    ("run: {command: [a, {b: c}]}", "1:16: command: every word of a command is text; put quotes around one that holds : or {, or use script"),
+    ("run: {command: []}", "1:16: command: expected a list of words such as [python3, report.py], or use script"),
     ("run: {command: [a], script: b}", "1:21: run has a command and a script; keep one of them"),
     ("run: {timeout: 5m}", "1:1: run has neither a command nor a script; add one"),
     ("run: {command: [a], timeout: 0}", "1:30: timeout: 0 is too short here; write a duration such as 30s or 5m"),
@@ -103,7 +103,7 @@ BINDINGS = [
     ),
     ("{message: all}", "2:19: message is 'all'; expected any"),
     ("{session: nightly}", "2:19: a session cannot wait for itself; name another, or remove the binding"),
-    ("{probe: psql -c x}", "2:17: probe: a command is a list of words, never a shell string; write [psql, -c, x], or use script"),
+    ("{probe: psql -c x}", "2:17: probe: a command is a list of words, never a shell string; write [psql, -c, x]"),
     ("{service: localhost}", "2:19: service: 'localhost' is not a service; write tcp://HOST:PORT or http://…"),
     ("{service: 'tcp://h:1', wake: true}", "2:38: a service is a condition and wakes nothing; remove wake, or use a probe"),
 ]
@@ -207,7 +207,7 @@ def test_a_doubtful_spec_is_taken_with_a_warning(text: str, words: str) -> None:
 AGENTS = [
     ("promt: x", "1:1: unknown key 'promt' in this agent; did you mean 'prompt'?"),
     ("tools: {bash: maybe}", "1:15: bash is 'maybe'; expected allow, ask or deny"),
-    ("acp: claude code", "1:6: acp: a command is a list of words, never a shell string; write [claude, code], or use script"),
+    ("acp: claude code", "1:6: acp: a command is a list of words, never a shell string; write [claude, code]"),
     ("prompt: {fil: a}", "1:10: unknown key 'fil' in prompt; did you mean 'file'?"),
 ]
 

@@ -155,7 +155,8 @@ def _build_common(name: str, keys: BindingKeys, built: Built) -> dict[str, Any]:
     settle = DEFAULT_SETTLE_SECONDS if keys.settle is None else keys.settle
     longest = max(LEAST_SETTLE_MAX_SECONDS, SETTLE_MAX_FACTOR * settle) if keys.settle_max is None else keys.settle_max
     if longest < settle:
-        built.refuse(("bindings", name, "settle_max"), f"settle_max ({longest:g}s) is shorter than settle ({settle:g}s); make it longer")
+        words = f"settle_max ({longest:g}s) is shorter than settle ({settle:g}s); make it longer"
+        built.refuse(("bindings", name, "settle_max"), words)
     return {
         "name": name,
         "wake": is_waking if keys.wake is None else keys.wake,
@@ -243,7 +244,8 @@ def _check_binding_names(keys: SessionKeys, built: Built) -> None:
             built.refuse(path, "'message' names the mailbox that every session with a run has; choose another", is_key=True)
         variable = name.upper().replace("-", "_")
         if (other := variables.setdefault(variable, name)) != name:
-            built.refuse(path, f"bindings '{other}' and '{name}' would both be $WAKEFUL_BINDING_{variable}; rename one", is_key=True)
+            words = f"bindings '{other}' and '{name}' would both be $WAKEFUL_BINDING_{variable}; rename one"
+            built.refuse(path, words, is_key=True)
 
 
 def _build_run(keys: RunKeys, built: Built) -> CommandRun | ScriptRun | None:

@@ -16,6 +16,7 @@ from wakeful.specs.scalars import (
     Argv,
     Boolean,
     Branch,
+    Command,
     Duration,
     Environment,
     FilledText,
@@ -61,12 +62,14 @@ class BindingKeys(Keys):
 
 def _refuse_both(access: str) -> str:
     if access == "both":
-        raise ValueError("not yet: access 'both' needs a private write area; bind it once to read and once to write, under two paths")
+        raise ValueError("not yet: access 'both' needs a private write area; read one path and write another for now")
     return access
 
 
 class FileKeys(BindingKeys):
-    file: PathPattern = _describe(..., "A path or pattern: ** crosses folders, * and ? do not. Version: digest of matched paths and contents.")
+    file: PathPattern = _describe(
+        ..., "A path or pattern: ** crosses folders, * and ? do not. Version: digest of matched paths and contents."
+    )
     access: Annotated[Literal["read", "write", "both"], AfterValidator(_refuse_both)] = _describe(
         "read", "read, or write: what the session produces."
     )
@@ -155,7 +158,7 @@ AnyBindingKeys = Annotated[
 
 
 class RunKeys(Keys):
-    command: Argv | None = _describe(None, "The program and its words; never a shell string.")
+    command: Command | None = _describe(None, "The program and its words; never a shell string.")
     script: FilledText | None = _describe(None, "Several lines for sh -eu; values reach it only through the environment.")
     cwd: FolderPath | None = _describe(None, "The folder it runs in. Default: root.")
     env: Environment = _describe({}, "Extra variables, never secrets.")
@@ -192,7 +195,9 @@ class SessionKeys(Keys):
     first: First | None = _describe(None, "At first sight: run, or adopt what is there as seen.")
     run: RunKeys | None = _describe(None, "What happens on a wake. Absent: a place where people and sessions talk.")
     conversation: Literal["fresh", "continue"] = _describe("fresh", "Each run starts fresh, or continues.")
-    concurrency: _short_for("pool", PoolKeys, {"type": "string"}) | None = _describe(None, "A lock or pool shared with other sessions: a name, or {pool: gpu}.")
+    concurrency: _short_for("pool", PoolKeys, {"type": "string"}) | None = _describe(
+        None, "A lock or pool shared with other sessions: a name, or {pool: gpu}."
+    )
 
 
 # -- agents and the daemon ------------------------------------------------------------------------
@@ -206,7 +211,9 @@ class PromptKeys(Keys):
 class AgentKeys(Keys):
     """An agent: a role that owns sessions."""
 
-    prompt: _short_for("text", PromptKeys, {"type": "string"}) | None = _describe(None, "What the agent is told: text, or {file: …}.")
+    prompt: _short_for("text", PromptKeys, {"type": "string"}) | None = _describe(
+        None, "What the agent is told: text, or {file: …}."
+    )
     model: Any = _describe(None, "anthropic:…, openai:…, google:…, or openai-compatible with base_url.")
     fallback: Any = _describe(None, "The model to turn to when the first one fails.")
     key: Text | None = _describe(None, "The name of the secret that opens the model.")

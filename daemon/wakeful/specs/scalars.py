@@ -135,7 +135,7 @@ def parse_repository_path(value: Any) -> str:
 
 def parse_argv(value: Any) -> tuple[str, ...]:
     if isinstance(value, str):
-        raise ValueError(f"a command is a list of words, never a shell string; write {_as_list(value)}, or use script")
+        raise ValueError(f"a command is a list of words, never a shell string; write {_as_list(value)}")
     if not isinstance(value, list) or not value:
         raise ValueError("expected a list of words such as [python3, report.py]")
     for word in value:
@@ -144,6 +144,14 @@ def parse_argv(value: Any) -> tuple[str, ...]:
     if not value[0].strip():
         raise ValueError("the first word of a command names the program; it is empty here")
     return tuple(value)
+
+
+def parse_command(value: Any) -> tuple[str, ...]:
+    """The words of a run, which alone has the other way of saying it."""
+    try:
+        return parse_argv(value)
+    except ValueError as error:
+        raise ValueError(f"{error}, or use script") from None
 
 
 def parse_words(value: Any) -> tuple[str, ...]:
@@ -190,7 +198,7 @@ def parse_window(value: Any) -> tuple[int, int]:
 def parse_service(value: Any) -> str:
     text = _text(value, "an address such as tcp://localhost:5432")
     if text.startswith("mcp:"):
-        raise ValueError(f"not yet: service '{shorten(text)}' needs MCP servers, which this version does not start; remove it for now")
+        raise ValueError(f"not yet: service '{shorten(text)}' is an MCP server, which this version does not start; remove it for now")
     if _SERVICE.fullmatch(text) is None:
         raise ValueError(f"'{shorten(text)}' is not a service; write tcp://HOST:PORT or http://…")
     return text
@@ -265,6 +273,7 @@ PathPatterns = Annotated[tuple[str, ...], *_typed(parse_patterns, _WORDS_SCHEMA)
 Branch = Annotated[str, *_typed(parse_branch, {"type": ["string", "number"], "pattern": "^[^-]"})]
 RepositoryPath = Annotated[str, *_typed(parse_repository_path, {"type": ["string", "number"]})]
 Argv = Annotated[tuple[str, ...], *_typed(parse_argv, _ARGV_SCHEMA)]
+Command = Annotated[tuple[str, ...], *_typed(parse_command, _ARGV_SCHEMA)]
 Words = Annotated[tuple[str, ...], *_typed(parse_words, _WORDS_SCHEMA)]
 Environment = Annotated[
     dict[str, str], *_typed(parse_environment, {"type": "object", "additionalProperties": _TEXT_SCHEMA})

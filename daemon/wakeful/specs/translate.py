@@ -108,7 +108,8 @@ def _explain_kind(path: Path, found: Any) -> Finding:
     """A binding that is no mapping, or has no kind, several, or one of a later version."""
     name = shorten(str(path[-1]))
     if not isinstance(found, dict):
-        return path, False, f"binding '{name}' is {_describe(found)}; expected a kind and its value, such as {{file: \"data/*.csv\"}}"
+        words = f"binding '{name}' is {_describe(found)}; expected a kind and its value, such as {{file: \"data/*.csv\"}}"
+        return path, False, words
     kinds = [key for key in found if key in BINDING_MODELS or key in NOT_YET_KINDS]
     if len(kinds) > 1:
         return path, False, f"binding '{name}' has {len(kinds)} kinds ({', '.join(kinds)}); split it into one binding each"
