@@ -268,7 +268,7 @@ import asyncio, os, sys
 from wakeful.sources.hints.inotify import InotifyHints
 async def main():
     hints = InotifyHints(asyncio.get_running_loop(), lambda batch: None)
-    open("/proc/sys/fs/inotify/max_user_watches", "w").write("4")
+    open("/proc/sys/user/max_inotify_watches", "w").write("4")
     folders = [os.path.join(sys.argv[1], str(number)) for number in range(8)]
     for folder in folders: os.mkdir(folder)
     print(sorted(set(hints.arm(folders).values())))
