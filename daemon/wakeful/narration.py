@@ -1,0 +1,94 @@
+"""Events in one readable line each: what the daemon prints while it runs and `follow` shows.
+
+Names and paths come from outside, so control characters are shown, never sent to the terminal.
+"""
+
+from __future__ import annotations
+
+from wakeful.core import events as ev
+from wakeful.core.spec import FileBinding
+from wakeful.core.state import Session
+
+PATHS_SHOWN = 3
+
+
+def narrate(event: ev.Event) -> str | None:
+    """The line for an event, or None for those that say nothing a person waits for."""
+    match event:
+        case ev.WakeRequested(causes=causes) | ev.WakeExtended(causes=causes):
+            return "wakes: " + "; ".join(_cause(cause) for cause in causes)
+        case ev.WakeWithdrawn(reason=reason):
+            return f"wake withdrawn: {reason}"
+        case ev.RunStarted(run=run, attempt=attempt):
+            return f"run {run} started" + (f", attempt {attempt + 1}" if attempt else "")
+        case ev.RunStopRequested(run=run, why=why):
+            return f"run {run}: {why} requested"
+        case ev.RunFinished():
+            return _finished(event)
+        case ev.SessionSuspended():
+            return "suspended"
+        case ev.SessionSlept(hold=hold):
+            return f"sleeps: {visible(hold.words)}"
+        case ev.SessionResumed(reason=reason):
+            return f"resumed: {visible(reason)}"
+        case ev.SessionTerminated():
+            return "terminated"
+        case ev.SpecDeclared():
+            return "declared"
+        case ev.SpecRemoved():
+            return "undeclared: its file is gone"
+        case ev.MessageAdded(sender=sender, text=text):
+            return f"message from {visible(sender)}: {visible(text, 60)}"
+        case ev.NoteAdded(text=text):
+            return f"note: {visible(text, 60)}"
+        case ev.FactSet(key=key, value=value):
+            return f"remembers {visible(key)} = {visible(value, 60)}"
+        case ev.SlotSkipped(binding=binding, slot=slot, reason=reason):
+            return f"slot {slot} of {visible(binding)} skipped: {reason}"
+        case _:
+            return None
+
+
+def _cause(cause: ev.Cause) -> str:
+    if cause.kind == "first":
+        return "first sight"
+    if cause.kind == "activation":
+        return "activated" + (f" ({visible(cause.reason, 40)})" if cause.reason else "")
+    words = visible(cause.binding)
+    if cause.reason:
+        words += f" {visible(cause.reason, 40)}"
+    if cause.paths:
+        shown = ", ".join(f"{path.change} {visible(path.path)}" for path in cause.paths[:PATHS_SHOWN])
+        rest = len(cause.paths) - PATHS_SHOWN
+        words += f" ({shown}{f' and {rest} more' if rest > 0 else ''})"
+    elif cause.kind in ("cron", "every", "message", "session") and cause.new:
+        words += f" ({cause.new})"
+    return words
+
+
+def _finished(event: ev.RunFinished) -> str:
+    words = f"run {event.run} {event.outcome}"
+    if event.usage.wall_seconds:
+        words += f" in {event.usage.wall_seconds:.2f} s"
+    if event.reason:
+        words += f": {visible(event.reason, 100)}"
+    if event.retry_at is not None and event.backoff_seconds is not None:
+        words += f"; again in {event.backoff_seconds:.0f} s"
+    return words
+
+
+def visible(text: str, most: int = 200) -> str:
+    """Text from outside as one printable line."""
+    shown = "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text[: most + 1])
+    return shown[: most - 1] + "…" if len(shown) > most else shown
+
+
+def suggest_edit(sessions: list[Session]) -> str | None:
+    """A file worth editing next: a literal input of the most important session that is at rest."""
+    resting = (s for s in sessions if s.is_armed and s.run is None and s.spec is not None)
+    for session in sorted(resting, key=lambda s: -s.spec.priority if s.spec else 0):
+        assert session.spec is not None
+        for binding in session.spec.bindings:
+            if isinstance(binding, FileBinding) and binding.wake and binding.access == "read" and not set(binding.pattern) & set("*?["):
+                return f"edit {binding.pattern} to see {session.name} wake"
+    return None
