@@ -194,7 +194,7 @@ class FileSource:
         due = time.monotonic() + _RACY_PAUSE_SECONDS
         self._racy.extend((due, path) for path in finding.racy)
         followed.looked_at = time.time()
-        followed.refused = survey.refused if finding.errand.is_whole else followed.refused | survey.refused
+        followed.refused = survey.refused if survey.is_whole else followed.refused | survey.refused
         if survey.problems:
             # Unknown is not a version (rule 5): what was asked stays to be done.
             followed.put_back(finding.errand)
@@ -240,7 +240,7 @@ class FileSource:
         if finding.survey.problems:
             # An unreadable folder hides those below it: keep what was armed.
             left = followed.folders | found
-        elif finding.errand.is_whole or finding.survey.renewed == ("/",):
+        elif finding.survey.is_whole:
             left = found
         else:
             renewed = tuple(f"{tree}/" for tree in finding.survey.renewed)
@@ -416,6 +416,8 @@ class FileSource:
             self._poll(self._followed[key])
         self._reread_racy()
         self._end_approvals()
+        if self._cache.has_kept and all(followed.manifest is not None for followed in self._followed.values()):
+            self._cache.drop_kept()
         if self._cache.has_changes and self._writing is None:
             self._writing = self._loop.run_in_executor(self._threads, self._cache.write, self._cache.take_batch())
             self._writing.add_done_callback(self._note_written)
@@ -466,7 +468,8 @@ class FileSource:
         if bool(survey.problems) != (followed.problem is not None) or survey.refused.keys() != followed.refused.keys():
             return True
         members = followed.manifest.members if followed.manifest is not None else {}
-        return any(_key(seen) != _key(members.get(path)) for path, seen in survey.found.items())
+        found = {path: seen for path, seen in survey.found.items() if seen is not None}
+        return found.keys() != members.keys() or any(seen.key != members[path].key for path, seen in found.items())
 
     def _reread_racy(self) -> None:
         now = time.monotonic()
@@ -521,10 +524,6 @@ def _concerns(followed: Followed, folder: str) -> bool:
 
 def _join(problems: list[str]) -> str:
     return problems[0] if len(problems) == 1 else f"{problems[0]} (and {len(problems) - 1} more)"
-
-
-def _key(seen: Seen | None) -> bytes | None:
-    return seen.key if seen is not None else None
 
 
 def _find_rewritten(paths: dict[str, Seen]) -> list[str]:

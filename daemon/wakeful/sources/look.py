@@ -147,6 +147,8 @@ class Survey:
     # Link -> the file it leads to, whose folder is armed as well.
     links: dict[str, str] = field(default_factory=dict)
     is_absent: bool = False
+    # Everything was visited: what was not found is no longer there.
+    is_whole: bool = False
     # The folders below these were found anew: what is no longer among `folders` is no longer there.
     renewed: tuple[str, ...] = ()
 
@@ -179,6 +181,8 @@ class Looker:
         if survey.problems:
             self._keep(followed, survey, others, racy)
             return Finding(errand, manifest, None, None, (), survey, others, racy)
+        if survey.is_whole:
+            survey.found.update(dict.fromkeys(manifest.members.keys() - survey.found.keys()))
         changes = tuple(
             change for path, seen in survey.found.items() if (change := _put(manifest, path, seen)) is not None
         )
@@ -282,8 +286,7 @@ class _Visit:
         if self._looker.state.holds(os.path.realpath(base)):
             self.survey.problems.append(f"{show(base)}: lies in the state folder of wakeful, which is never read")
             return
-        self.survey.found = dict.fromkeys(followed.manifest.members if followed.manifest is not None else (), None)
-        self.survey.renewed = ("/",)
+        self.survey.is_whole = True
         self._arm_ancestors()
         standing = self._see(base) if followed.pattern.is_literal else FOLDER if os.path.isdir(base) else None
         if standing == FOLDER:

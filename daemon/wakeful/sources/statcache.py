@@ -50,8 +50,10 @@ class StatCache:
         self._database: apsw.Connection | None = None
         # Looks in threads note what they saw while the loop takes a batch.
         self._lock = threading.Lock()
-        # What was on disk at the start, sorted, for finding a target's paths; dropped when all have been looked at.
-        self._kept: list[str] = []
+        # What was on disk at the start, and its paths in order: first looks compare with this, not with what another
+        # first look has just put in its place. Dropped when all have been looked at.
+        self._kept: dict[str, Seen] = {}
+        self._kept_paths: list[str] = []
         if self._path is not None:
             self._open(self._path)
 
@@ -86,15 +88,22 @@ class StatCache:
     def kept_below(self, pattern: Pattern) -> Iterable[tuple[str, Seen]]:
         """The paths kept on disk at or below the literal part of a pattern; whoever asks filters them."""
         base = pattern.base
-        if pattern.is_literal and base in self.seen:
-            yield base, self.seen[base]
+        if pattern.is_literal and base in self._kept:
+            yield base, self._kept[base]
         start = f"{base.rstrip('/')}/"
-        for index in range(bisect.bisect_left(self._kept, start), len(self._kept)):
-            path = self._kept[index]
+        for index in range(bisect.bisect_left(self._kept_paths, start), len(self._kept_paths)):
+            path = self._kept_paths[index]
             if not path.startswith(start):
                 return
-            if (seen := self.seen.get(path)) is not None:
-                yield path, seen
+            yield path, self._kept[path]
+
+    @property
+    def has_kept(self) -> bool:
+        return bool(self._kept)
+
+    def drop_kept(self) -> None:
+        """Every target has had its first look: nobody asks any more what an earlier daemon saw."""
+        self._kept, self._kept_paths = {}, []
 
     def take_batch(self) -> Batch:
         """What changed since the last batch, as rows; written by `write`, in any one thread."""
@@ -128,7 +137,8 @@ class StatCache:
             self._read(path)
         except apsw.Error:
             self._discard()
-            self.seen, self._versions, self._kept = {}, {}, []
+            self.seen, self._versions = {}, {}
+            self.drop_kept()
             try:
                 self._read(path)
             except apsw.Error:
@@ -146,7 +156,8 @@ class StatCache:
         for raw, key, kind, digest, hashed_at in database.execute("SELECT path, key, kind, digest, hashed_at FROM path"):
             self.seen[os.fsdecode(raw)] = Seen(key, kind, digest, hashed_at)
         self._versions.update(database.execute("SELECT key, version FROM target"))
-        self._kept = sorted(self.seen)
+        self._kept = self.seen.copy()
+        self._kept_paths = sorted(self.seen)
 
     def _discard(self) -> None:
         """Throw the file away; what is in memory stays true, since every use compares it with a fresh stat."""

@@ -1,0 +1,253 @@
+"""Files that are not plain files, names that are not text, folders that may not be read: none of them blocks, lies or kills."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+import pytest
+
+from sources.files_world import open_world
+from waiting import eventually_async
+from wakeful.core.target import FileTarget
+from wakeful.sources.entry import Demand, read_entry
+
+pytestmark = pytest.mark.asyncio
+
+
+async def test_a_link_is_its_text_and_the_content_it_leads_to(tmp_path: Path) -> None:
+    """Retargeted, or its file changed somewhere else: both are changes, and both are heard."""
+    async with open_world(tmp_path) as world:
+        for name in ("one", "two"):
+            (tmp_path / f"outside-{name}").mkdir()
+            (tmp_path / f"outside-{name}/file").write_text("same")
+        link = world.root / "link"
+        link.symlink_to("../outside-one/file")
+        literal, pattern = await world.follow("link"), await world.follow("*")
+        before = world.version(literal)
+        await world.hinted(lambda: (tmp_path / "outside-one/file").write_text("other"))
+        await world.noticed(literal, "link")
+        await world.noticed(pattern, "*")
+        assert world.version(literal) != before
+        (tmp_path / "outside-one/file").write_text("same")
+        await eventually_async(lambda: world.version(literal) == before)
+        link.unlink()
+        link.symlink_to("../outside-two/file")
+        await world.noticed(literal, "link")
+        assert world.version(literal) != before
+        await world.hinted(lambda: (tmp_path / "outside-two/file").write_text("heard"))
+        await world.noticed(pattern, "*")
+
+
+async def test_a_dangling_link_and_a_loop_of_links_are_their_text(tmp_path: Path) -> None:
+    """Neither an error nor a deletion, and what a dangling one leads to may still come."""
+    async with open_world(tmp_path) as world:
+        (world.root / "dangling").symlink_to("nowhere")
+        (world.root / "loop").symlink_to("loop")
+        (world.root / "folder").symlink_to(".")
+        key = await world.follow("**")
+        assert world.source.describe(key).files == 3
+        assert world.last(key).problem is None
+        await world.hinted(lambda: (world.root / "nowhere").write_text("there now"))
+        await world.noticed(key, "**")
+
+
+async def test_a_linked_folder_is_entered_only_when_it_is_named(tmp_path: Path) -> None:
+    """A pattern does not wander out through a link; a literal prefix goes through it and follows its retargeting."""
+    async with open_world(tmp_path) as world:
+        for release in ("1", "2"):
+            (tmp_path / f"releases/{release}").mkdir(parents=True)
+            (tmp_path / f"releases/{release}/file").write_text(release)
+        current = world.root / "current"
+        current.symlink_to("../releases/1")
+        everything, through = await world.follow("**/file"), await world.follow("current/*")
+        assert world.source.describe(everything).files == 0
+        assert world.source.describe(through).files == 1
+        await world.hinted(lambda: (tmp_path / "releases/1/file").write_text("1b"))
+        await world.noticed(through, "current/*")
+        (world.root / "next").symlink_to("../releases/2")
+        (world.root / "next").rename(current)
+        await world.noticed(through, "current/*")
+        await world.hinted(lambda: (tmp_path / "releases/2/file").write_text("2b"))
+        await world.noticed(through, "current/*")
+
+
+async def test_a_root_that_is_a_link_is_followed_when_it_moves(tmp_path: Path) -> None:
+    """`current -> releases/7` is how programs are deployed."""
+    async with open_world(tmp_path) as world:
+        for release in ("1", "2"):
+            (tmp_path / release).mkdir()
+            (tmp_path / release / "file").write_text(release)
+        current = tmp_path / "current"
+        current.symlink_to("1")
+        key = await world.follow("file", root=current)
+        (tmp_path / "next").symlink_to("2")
+        (tmp_path / "next").rename(current)
+        await world.noticed(key, "file", root=current)
+
+
+async def test_a_fifo_a_socket_and_a_device_count_by_their_kind(tmp_path: Path) -> None:
+    """Nothing waits for a writer that never comes."""
+    async with open_world(tmp_path) as world:
+        os.mkfifo(world.root / "fifo")
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(os.path.relpath(world.root / "socket"))
+            (world.root / "device").symlink_to("/dev/zero")
+            key, literal = await world.follow("*"), await world.follow("fifo")
+            assert world.source.describe(key).files == 3
+            assert world.last(key).problem is None
+        before = world.version(literal)
+        (world.root / "fifo").unlink()
+        (world.root / "fifo").write_text("a file now")
+        await world.noticed(literal, "fifo")
+        assert world.version(literal) != before
+
+
+async def test_names_that_are_no_text_or_hold_a_newline_are_names(tmp_path: Path) -> None:
+    """They count, they change, and they are reported in text that any encoder takes."""
+    async with open_world(tmp_path) as world:
+        key = await world.follow("**")
+        folder = world.root / os.fsdecode(b"f\xfeolder")
+        folder.mkdir()
+        (folder / os.fsdecode(b"bad\xff.csv")).write_text("1")
+        (world.root / "new\nline").write_text("2")
+        (world.root / ("n" * 255)).write_text("3")
+        await world.noticed(key, "**")
+        paths = {change.path for result in world.results[key] for change in result.changes}
+        assert paths == {"f\\xfeolder/bad\\xff.csv", "new\nline", "n" * 255}
+        await world.hinted(lambda: (folder / os.fsdecode(b"bad\xff.csv")).write_text("other"))
+        await world.noticed(key, "**")
+
+
+async def test_a_name_too_long_to_look_up_is_unknown_and_not_deleted(tmp_path: Path) -> None:
+    """What cannot be told is said in words with the path, and is no version (rule 5)."""
+    async with open_world(tmp_path) as world:
+        key = await world.follow("x" * 300)
+        assert world.version(key) is None
+        assert "File name too long" in world.last(key).problem
+
+
+async def test_a_large_file_is_hashed_off_the_loop(tmp_path: Path) -> None:
+    """The loop goes on while a thread reads, and the result is the same as for a small one."""
+    async with open_world(tmp_path) as world:
+        path = world.root / "large"
+        path.write_bytes(os.urandom(1 << 20) * 8)
+        key = await world.follow("large")
+        found = read_entry(str(path), None, Demand(wants_content=True))
+        assert world.source._cache.seen[str(path)].digest == found.digest
+        with path.open("r+b") as file:
+            file.seek(5 << 20)
+            file.write(b"changed")
+        await world.noticed(key, "large")
+
+
+async def test_a_file_that_changes_while_it_is_read_is_said_to_be_unstable(tmp_path: Path) -> None:
+    """What was read is reported, and the target stays dirty until it stands still (rule 12)."""
+    async with open_world(tmp_path) as world:
+        path = world.root / "growing"
+        path.write_bytes(b"\0" * (32 << 20))
+        stop = threading.Event()
+
+        def grow() -> None:
+            with path.open("ab", buffering=0) as file:
+                while not stop.is_set():
+                    file.write(b"more")
+
+        writer = threading.Thread(target=grow)
+        writer.start()
+        try:
+            world.source.follow([FileTarget(key="growing", root=str(world.root), pattern="growing")])
+            world.look("growing")
+            await eventually_async(lambda: any(result.is_unstable for result in world.results.get("growing", [])))
+        finally:
+            stop.set()
+            writer.join()
+        await world.noticed("growing", "growing")
+        assert not world.last("growing").is_unstable
+
+
+UNREADABLE = """
+import asyncio, json, os, sys
+from wakeful.core.target import FileTarget
+from wakeful.sources.files import FileSource
+from wakeful.sources.hints.choice import choose_hints
+from wakeful.sources.statcache import StatCache
+os.setgid(65534); os.setuid(65534)
+async def main():
+    root = sys.argv[1]
+    source = FileSource(lambda o: None, asyncio.get_running_loop(), root + "/none", choose_hints("inotify"), StatCache(None))
+    found = {}
+    for pattern in ("secret.txt", "locked/*", "*.txt", "locked/file", "open.txt"):
+        source.follow([FileTarget(key=pattern, root=root, pattern=pattern)])
+        result = source.look_now(pattern)
+        found[pattern] = [result.version, result.problem, result.is_absent]
+    print(json.dumps(found))
+    await source.close()
+asyncio.run(main())
+"""
+
+
+async def test_what_may_not_be_read_is_unknown_and_not_deleted() -> None:
+    """A file, a folder and what lies in it: no version, and the path in the words (rule 5)."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to leave behind a file that another user may not read")
+    # Not below tmp_path: its parents are closed to everybody but root.
+    with tempfile.TemporaryDirectory() as temporary:
+        root = Path(temporary)
+        root.chmod(0o755)
+        (root / "locked").mkdir()
+        for name in ("secret.txt", "open.txt", "locked/file"):
+            (root / name).write_text("1")
+        (root / "secret.txt").chmod(0)
+        (root / "locked").chmod(0)
+        done = subprocess.run([sys.executable, "-c", UNREADABLE, temporary], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["open.txt"][0] is not None
+    for pattern, named in (("secret.txt", "secret.txt"), ("*.txt", "secret.txt"), ("locked/*", "locked"), ("locked/file", "locked/file")):
+        version, problem, is_absent = found[pattern]
+        assert (version, is_absent) == (None, False)
+        assert named in problem and "Permission denied" in problem
+
+
+async def test_a_problem_that_ends_is_noticed(tmp_path: Path) -> None:
+    """Whoever was unknown is looked at again by itself."""
+    async with open_world(tmp_path) as world:
+        (world.root / "data").symlink_to("data")
+        key = await world.follow("data/file")
+        assert world.version(key) is None
+        assert "symbolic links" in world.last(key).problem
+        (world.root / "data").unlink()
+        (world.root / "data").mkdir()
+        (world.root / "data/file").write_text("1")
+        await world.noticed(key, "data/file")
+        assert world.source.describe(key).problem is None
+
+
+async def test_the_state_folder_is_never_watched_walked_or_read(tmp_path: Path) -> None:
+    """Whatever covers it: a pattern, its own path, a link to it, a link into it, another name for it."""
+    async with open_world(tmp_path) as world:
+        state = tmp_path / "state"
+        (state / "log.db").write_text("private")
+        (world.root / "link").symlink_to(state / "log.db")
+        (world.root / "folder").symlink_to(state)
+        above = await world.follow("**", root=tmp_path)
+        names = {Path(path).name for path in world.source._followed[above].manifest.members}
+        assert "log.db" not in names and "cache.db" not in names
+        assert not any(folder.startswith(str(state)) for folder in world.source._needed)
+        for pattern in (f"{state}/*", f"{state}/log.db", "folder/log.db", "folder/*"):
+            key = await world.follow(pattern)
+            assert world.version(key) is None
+            assert "state folder" in world.last(key).problem
+        assert not any(path.startswith(f"{state}/") for path in world.source._cache.seen)
+        link = await world.follow("link")
+        before = world.version(link)
+        (state / "log.db").write_text("changed")
+        assert await world.truth("folder/none") is not None
+        assert world.source.look_now(link).version == before
