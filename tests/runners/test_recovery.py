@@ -4,7 +4,6 @@ import asyncio
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import msgspec
@@ -45,13 +44,9 @@ def _recovered(bench):
 async def test_live_runs_of_a_dead_daemon_are_ended_together_and_reported_once_each(bench):
     orders = [bench.shell("echo $$ > $WAKEFUL_RUN.new; mv $WAKEFUL_RUN.new $WAKEFUL_RUN; sleep 600") for _ in range(64)]
     pids = await _leave_behind(bench, orders)
-    began = time.monotonic()
     await bench.runner.recover({order.run_id: order.session for order in orders})
-    took = time.monotonic() - began
     assert not any(bench.is_alive(pid) for pid in pids)
     await eventually_async(lambda: _recovered(bench) == sorted(order.run_id for order in orders))
-    # Far above what it takes (about 0.2 s), far below one grace after the other.
-    assert took < 10
     bench.runner.tidy()
 
 
