@@ -1,7 +1,7 @@
 """The one way this program speaks to git: by commands that run no code a repository configures, and that write nothing.
 
-`commits` asks here for commits, trees and ids. In a repository only rev-parse, rev-list and cat-file are ever run (no sink
-fires in any of them, with a canary in each); which paths changed is found by reading tree objects, never by `git diff`.
+`commits` asks here for commits, trees and ids. In a repository only rev-parse, rev-list, merge-base and cat-file are ever
+run (no sink fires in any of them, with a canary in each); which paths changed is found by reading tree objects, never by `git diff`.
 Everything git could be told by the repository to start (fsmonitor, hooks, filters, pagers, signature programs,
 transports of a partial clone) is closed off in the arguments and the environment as well. No index is read, no lock taken.
 """
@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
 from wakeful.errors import OperatorError
+from wakeful.sources.processes import end_process, start_process
 
 T = TypeVar("T")
 
@@ -113,23 +114,35 @@ def hardened_environment() -> dict[str, str]:
     }
 
 
-async def run_git(words: Sequence[str], folder: str, *, limit: int = LIST_LIMIT_BYTES, env: dict[str, str] | None = None) -> bytes:
+async def run_git(words: Sequence[str], folder: str, *, env: dict[str, str] | None = None) -> bytes:
     """What one short command prints; its own words as a refusal when it fails or takes too long."""
-    process = await _spawn(words, folder, env)
-    try:
-        async with asyncio.timeout(ANSWER_SECONDS):
-            printed, complaint = await asyncio.gather(_read_bounded(process.stdout, limit), _read_bounded(process.stderr, 4096))
-            # An output cut at its limit leaves git writing: its exit code says nothing then.
-            if len(printed) >= limit:
-                raise GitRefusal(f"git {words[-1]} printed more than {limit} bytes")
-            code = await process.wait()
-    except TimeoutError as error:
-        raise GitRefusal(f"git did not answer within {ANSWER_SECONDS:g} s in {folder}") from error
-    finally:
-        await _end(process)
+    code, printed, complaint = await _run(words, folder, env)
     if code != 0:
         raise GitRefusal(_say_refusal(complaint, folder))
     return printed
+
+
+async def ask_git(words: Sequence[str], folder: str) -> bool:
+    """The answer of a command that says yes by exit code 0 and no by 1."""
+    code, _, complaint = await _run(words, folder, None)
+    if code not in (0, 1):
+        raise GitRefusal(_say_refusal(complaint, folder))
+    return code == 0
+
+
+async def _run(words: Sequence[str], folder: str, env: dict[str, str] | None) -> tuple[int, bytes, bytes]:
+    process = await _spawn(words, folder, env)
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            printed, complaint = await asyncio.gather(_read_bounded(process.stdout, LIST_LIMIT_BYTES), _read_bounded(process.stderr, 4096))
+            # An output cut at its limit leaves git writing: its exit code says nothing then.
+            if len(printed) >= LIST_LIMIT_BYTES:
+                raise GitRefusal(f"git printed more than {LIST_LIMIT_BYTES} bytes in {folder}")
+            return await process.wait(), printed, complaint
+    except TimeoutError as error:
+        raise GitRefusal(f"git did not answer within {ANSWER_SECONDS:g} s in {folder}") from error
+    finally:
+        await end_process(process)
 
 
 async def locate(folder: str, *, is_explicit: bool = False) -> Place:
@@ -200,8 +213,9 @@ class Repository:
         return self._last_range[1]
 
     async def is_ancestor(self, older: str, tip: str) -> bool:
-        """Whether `older` is reachable from `tip`: then nothing is reachable from it alone."""
-        return not await self._list(["rev-list", "--max-count=1", older, f"^{tip}"], "")
+        """Whether `older` is reachable from `tip`. Not by rev-list: its exclusions are wrong where commit dates run backwards."""
+        words = [f"--git-dir={self.place.git_dir}", "merge-base", "--is-ancestor", older, tip]
+        return await ask_git(words, self.place.common_dir)
 
     async def read_tree(self, tree_id: str) -> dict[bytes, TreeEntry]:
         return parse_tree(await self.read(tree_id), len(tree_id) // 2)
@@ -329,7 +343,7 @@ class _CatFile:
     async def _end_process(self) -> None:
         process, self._process = self._process, None
         if process is not None:
-            await _end(process)
+            await end_process(process)
 
 
 def parse_tree(content: bytes, id_bytes: int) -> dict[bytes, TreeEntry]:
@@ -367,30 +381,15 @@ async def _trusted_folders() -> Iterable[str]:
 
 async def _spawn(words: Sequence[str], folder: str, env: dict[str, str] | None = None) -> asyncio.subprocess.Process:
     settings = [word for setting in _SETTINGS for word in ("-c", setting)]
+    argv = ["git", "--no-pager", *settings, *words]
     try:
-        return await asyncio.create_subprocess_exec(
-            "git", "--no-pager", *settings, *words,
-            cwd=folder, env=hardened_environment() if env is None else env,
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-            # Ctrl-C at the daemon's terminal is the daemon's to handle.
-            start_new_session=True,
-        )  # fmt: skip
+        return await start_process(argv, folder, hardened_environment() if env is None else env, has_stdin=True)
     except FileNotFoundError as error:
         if os.path.isdir(folder):
             raise GitRefusal("git is not installed, or not in PATH: commits cannot be looked at") from error
         raise GitRefusal(f"{folder} is not there") from error
     except OSError as error:
         raise GitRefusal(f"git could not be started in {folder}: {error.strerror}") from error
-
-
-async def _end(process: asyncio.subprocess.Process) -> None:
-    process.stdin.close()
-    if process.returncode is None:
-        try:
-            process.kill()
-        except ProcessLookupError:
-            pass
-    await process.wait()
 
 
 async def _read_bounded(stream: asyncio.StreamReader, limit: int) -> bytes:

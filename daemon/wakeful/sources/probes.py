@@ -1,0 +1,166 @@
+"""Probes: commands whose standard output is a version.
+
+The reactor follows targets and asks for looks; a look runs the command without a shell, in a process group of its own, with
+an allow-listed environment and a hard limit in time and output. Anything but exit code 0 is unknown, with words (rule 5).
+A probe hints itself every `check_every`. It decides nothing, and no process outlives its look.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import signal
+from collections.abc import Iterable
+
+from wakeful.core.observation import LookResult, TargetLooked, TargetsHinted
+from wakeful.core.target import ProbeTarget
+from wakeful.errors import OperatorError
+from wakeful.sources.contract import SourceReport
+from wakeful.sources.processes import end_process, signal_group, start_process
+from wakeful.sources.rounds import Rounds
+
+PROBES_AT_ONCE = 4
+OUTPUT_LIMIT_BYTES = 1024 * 1024
+STDERR_TAIL_BYTES = 500
+GRACE_SECONDS = 2.0
+_CHUNK_BYTES = 64 * 1024
+# What a program needs to find its tools, its home and its language. Never what systemd gave to the daemon alone
+# (NOTIFY_SOCKET, LISTEN_*, CREDENTIALS_DIRECTORY, WATCHDOG_*, INVOCATION_ID, JOURNAL_STREAM).
+_PASSED_ON = ("PATH", "HOME", "LANG", "TZ", "USER", "LOGNAME", "SHELL")
+
+
+class ProbeFailure(OperatorError):
+    """The command gave no version: what happened, in words."""
+
+
+def allowed_environment() -> dict[str, str]:
+    """The part of our environment that a probe sees."""
+    return {name: value for name, value in os.environ.items() if name in _PASSED_ON or name.startswith("LC_")}
+
+
+class ProbeSource:
+    """Runs probes, a few at once. Every method is called on the loop."""
+
+    def __init__(self, report: SourceReport, loop: asyncio.AbstractEventLoop, *, at_once: int = PROBES_AT_ONCE) -> None:
+        self._report = report
+        self._loop = loop
+        self._targets: dict[str, ProbeTarget] = {}
+        self._rounds = Rounds(loop, self._hint)
+        self._slots = asyncio.Semaphore(at_once)
+        self._looking: dict[str, asyncio.Task[None]] = {}
+
+    def follow(self, targets: Iterable[ProbeTarget]) -> None:
+        for target in targets:
+            if target.key not in self._targets:
+                self._targets[target.key] = target
+                self._rounds.add(target.key, target.check_every_seconds)
+
+    def forget(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            self._targets.pop(key, None)
+            self._rounds.remove(key)
+            if (looking := self._looking.pop(key, None)) is not None:
+                looking.cancel()
+
+    def look(self, key: str, generation: int, base: str | None = None) -> None:
+        """Run it now, or when a slot is free. A newer look of the same target takes the place of an older one."""
+        target = self._targets.get(key)
+        if target is None:
+            return
+        if (older := self._looking.pop(key, None)) is not None:
+            older.cancel()
+        task = self._loop.create_task(self._look(target, generation), name=f"wakeful: probe {target.argv[0]}")
+        self._looking[key] = task
+        task.add_done_callback(self._finish)
+
+    async def close(self) -> None:
+        self._rounds.close()
+        self._targets.clear()
+        looking = tuple(self._looking.values())
+        for task in looking:
+            task.cancel()
+        await asyncio.gather(*looking, return_exceptions=True)
+
+    async def _look(self, target: ProbeTarget, generation: int) -> None:
+        version, problem = None, None
+        async with self._slots:
+            try:
+                version = await run_probe(target)
+            except ProbeFailure as failure:
+                problem = str(failure)
+        if target.key in self._targets:
+            result = LookResult(
+                target=target.key, generation=generation, version=version, problem=problem, stamp=version or ""
+            )
+            self._report(TargetLooked(result))
+
+    def _finish(self, task: asyncio.Task[None]) -> None:
+        for key in [key for key, looking in self._looking.items() if looking is task]:
+            del self._looking[key]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._loop.call_exception_handler({"message": "probes: a defect of wakeful", "exception": error, "task": task})
+
+    def _hint(self, keys: tuple[str, ...]) -> None:
+        self._report(TargetsHinted(keys))
+
+
+async def run_probe(target: ProbeTarget) -> str:
+    """The digest of what the command prints, or a failure in words."""
+    process = await _start(target)
+    try:
+        async with asyncio.timeout(target.timeout_seconds):
+            version, complaint = await asyncio.gather(_digest(process.stdout), _read_tail(process.stderr))
+            code = await process.wait()
+    except TimeoutError as error:
+        await _ask_to_end(process)
+        raise ProbeFailure(f"probe {target.argv[0]} did not end within {target.timeout_seconds:g} s") from error
+    finally:
+        # What it left in its group is ended as well: a look that is over has no processes.
+        await end_process(process)
+    if code != 0:
+        ended = f"exit code {code}" if code > 0 else f"signal {signal.Signals(-code).name}"
+        raise ProbeFailure(f"probe {target.argv[0]} failed with {ended}{': ' + complaint if complaint else ''}")
+    if version is None:
+        raise ProbeFailure(f"probe {target.argv[0]} printed more than {OUTPUT_LIMIT_BYTES} bytes; let it print a digest instead")
+    return version
+
+
+async def _start(target: ProbeTarget) -> asyncio.subprocess.Process:
+    try:
+        return await start_process(target.argv, target.root, allowed_environment(), has_stdin=False)
+    except FileNotFoundError as error:
+        if not os.path.isdir(target.root):
+            raise ProbeFailure(f"probe {target.argv[0]} cannot run: the folder {target.root} is not there") from error
+        raise ProbeFailure(f"probe {target.argv[0]} was not found in PATH or under {target.root}") from error
+    except (OSError, ValueError) as error:
+        raise ProbeFailure(f"probe {target.argv[0]} could not be started: {error}") from error
+
+
+async def _digest(stream: asyncio.StreamReader) -> str | None:
+    """Hashed as it comes; None where it is more than a version has any use for. Read to its end, so that nobody blocks."""
+    digest, size = hashlib.blake2b(digest_size=16), 0
+    while chunk := await stream.read(_CHUNK_BYTES):
+        size += len(chunk)
+        if size <= OUTPUT_LIMIT_BYTES:
+            digest.update(chunk)
+    return digest.hexdigest() if size <= OUTPUT_LIMIT_BYTES else None
+
+
+async def _read_tail(stream: asyncio.StreamReader) -> str:
+    tail = b""
+    while chunk := await stream.read(_CHUNK_BYTES):
+        tail = (tail + chunk)[-STDERR_TAIL_BYTES:]
+    text = tail.decode("utf-8", "replace").strip()
+    return "".join(letter if letter.isprintable() or letter == "\n" else "\N{REPLACEMENT CHARACTER}" for letter in text)
+
+
+async def _ask_to_end(process: asyncio.subprocess.Process) -> None:
+    """SIGTERM to the group, and a moment for it to obey."""
+    signal_group(process.pid, signal.SIGTERM)
+    try:
+        async with asyncio.timeout(GRACE_SECONDS):
+            await process.wait()
+    except TimeoutError:
+        # It did not obey; whoever called kills it.
+        pass

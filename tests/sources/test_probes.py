@@ -1,0 +1,214 @@
+"""Probes: real commands, well and badly behaved; every ending is a version or words, and nothing is left running."""
+
+import asyncio
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from waiting import eventually_async
+
+from wakeful.core.observation import LookResult, TargetLooked, TargetsHinted
+from wakeful.core.target import ProbeTarget
+from wakeful.sources import probes
+from wakeful.sources.probes import ProbeSource
+
+pytestmark = pytest.mark.asyncio
+
+
+class Prober:
+    """Stands for the reactor."""
+
+    def __init__(self, root: Path, **options: object) -> None:
+        self.root = root
+        self.looked: list[LookResult] = []
+        self.hinted: list[str] = []
+        self.source = ProbeSource(self._take, asyncio.get_running_loop(), **options)
+
+    async def __aenter__(self) -> "Prober":
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.source.close()
+
+    def _take(self, observation: TargetsHinted | TargetLooked) -> None:
+        if isinstance(observation, TargetLooked):
+            self.looked.append(observation.result)
+        else:
+            self.hinted += observation.targets
+
+    def follow(self, *argv: str, every: float = 300.0, timeout: float = 10.0, key: str | None = None, root: Path | None = None) -> str:
+        key = key or " ".join(argv)
+        target = ProbeTarget(
+            key=key, root=str(root or self.root), argv=argv, check_every_seconds=every, timeout_seconds=timeout
+        )
+        self.source.follow([target])
+        return key
+
+    async def look(self, key: str) -> LookResult:
+        count = len(self.looked)
+        self.source.look(key, count + 1)
+        await eventually_async(lambda: len(self.looked) > count)
+        assert self.looked[-1].generation == count + 1
+        return self.looked[-1]
+
+
+async def test_the_version_is_a_digest_of_standard_output(tmp_path: Path) -> None:
+    """The same output is the same version, another output another, an empty one a version too."""
+    (tmp_path / "value").write_text("1")
+    async with Prober(tmp_path) as prober:
+        key = prober.follow("cat", "value")
+        first = await prober.look(key)
+        assert first.problem is None
+        assert (await prober.look(key)).version == first.version
+        (tmp_path / "value").write_text("2")
+        assert (await prober.look(key)).version not in (None, first.version)
+        (tmp_path / "value").write_text("")
+        assert (await prober.look(key)).version not in (None, first.version)
+
+
+async def test_arguments_reach_the_command_as_they_are(tmp_path: Path) -> None:
+    """No shell: nothing in an argument is obeyed."""
+    async with Prober(tmp_path) as prober:
+        await prober.look(prober.follow("echo", "$(touch canary)", ";touch canary", "`touch canary`", "*"))
+        assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (("sh", "-c", "echo the reason >&2; exit 3"), "exit code 3: the reason"),
+        (("sh", "-c", "echo 1; exit 1"), "exit code 1"),
+        (("sh", "-c", "kill -KILL $$"), "signal SIGKILL"),
+        (("no-such-program",), "was not found"),
+        (("./no-such-script",), "was not found"),
+        (("/",), "could not be started"),
+        (("cat", "a\0b"), "could not be started"),
+        (("sh", "-c", "printf '\\033]0;title\\007' >&2; exit 1"), "\ufffd]0;title"),
+        (("sh", "-c", "head -c 2000000 /dev/zero"), "printed more than"),
+    ],
+)
+async def test_what_does_not_succeed_is_unknown_with_words(tmp_path: Path, argv: tuple[str, ...], words: str) -> None:
+    """Unknown is no version: nothing wakes, and the reason can be read."""
+    async with Prober(tmp_path) as prober:
+        result = await prober.look(prober.follow(*argv))
+        assert result.version is None
+        assert words in result.problem
+
+
+async def test_a_vanished_root_is_unknown(tmp_path: Path) -> None:
+    """The words name the folder, not the program."""
+    async with Prober(tmp_path) as prober:
+        result = await prober.look(prober.follow("true", root=tmp_path / "gone"))
+        assert "gone is not there" in result.problem
+
+
+async def test_long_complaints_are_kept_by_their_end(tmp_path: Path) -> None:
+    """What matters stands last, and a flood is not kept."""
+    async with Prober(tmp_path) as prober:
+        result = await prober.look(prober.follow("sh", "-c", "yes noise | head -c 3000000 >&2; echo the end >&2; exit 1"))
+        assert result.problem.endswith("the end")
+        assert len(result.problem) < 700
+
+
+async def test_a_probe_that_hangs_is_ended_with_everything_it_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SIGTERM is ignored by all of them; the group is killed."""
+    monkeypatch.setattr(probes, "GRACE_SECONDS", 0.1)
+    script = "trap '' TERM; sleep 300 & echo $$ $! > pids; while :; do sleep 300; done"
+    async with Prober(tmp_path) as prober:
+        result = await prober.look(prober.follow("sh", "-c", script, timeout=0.5))
+        assert "did not end within 0.5 s" in result.problem
+        pids = (tmp_path / "pids").read_text().split()
+        assert len(pids) == 2
+        await eventually_async(lambda: not any(_is_alive(pid) for pid in pids))
+
+
+async def test_what_a_probe_leaves_in_its_group_does_not_outlive_the_look(tmp_path: Path) -> None:
+    """A background process without our pipes would be invisible otherwise."""
+    async with Prober(tmp_path) as prober:
+        result = await prober.look(prober.follow("sh", "-c", "sleep 300 >/dev/null 2>&1 & echo $! > pid; echo done"))
+        assert result.version is not None
+        pid = (tmp_path / "pid").read_text().strip()
+        await eventually_async(lambda: not _is_alive(pid))
+
+
+def _is_alive(pid: str) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+async def test_the_environment_is_an_allow_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing that systemd or a person gave to the daemon alone is passed on."""
+    for name in ("NOTIFY_SOCKET", "LISTEN_FDS", "CREDENTIALS_DIRECTORY", "WATCHDOG_USEC", "INVOCATION_ID", "JOURNAL_STREAM", "API_KEY"):
+        monkeypatch.setenv(name, "secret")
+    monkeypatch.setenv("LC_TIME", "C")
+    monkeypatch.setenv("TZ", "UTC")
+    async with Prober(tmp_path) as prober:
+        program = "import os; open('env', 'w').write('\\n'.join(os.environ)); print('ok')"
+        assert (await prober.look(prober.follow(sys.executable, "-c", program))).version
+        seen = set((tmp_path / "env").read_text().split("\n")) - {"LC_CTYPE"}
+        assert seen <= {"PATH", "HOME", "LANG", "TZ", "USER", "LOGNAME", "SHELL", "LC_TIME", "LC_ALL"}
+        assert {"PATH", "HOME", "TZ", "LC_TIME"} <= seen
+
+
+async def test_only_a_few_run_at_once(tmp_path: Path) -> None:
+    """The others wait for a slot; all are answered."""
+    async with Prober(tmp_path, at_once=2) as prober:
+        script = "mkdir $0 && ls -d run-* | wc -l >> counts; sleep 0.1; rmdir $0; echo $0"
+        keys = [prober.follow("sh", "-c", script, f"run-{number}") for number in range(6)]
+        for key in keys:
+            prober.source.look(key, 1)
+        await eventually_async(lambda: len(prober.looked) == 6)
+        assert all(result.version for result in prober.looked)
+        assert max(int(count) for count in (tmp_path / "counts").read_text().split()) <= 2
+
+
+async def test_each_probe_hints_itself_again_and_again(tmp_path: Path) -> None:
+    """Once per check_every, the first time after a stable part of it; none after forget."""
+    async with Prober(tmp_path) as prober:
+        quick, slow = prober.follow("true", every=0.1), prober.follow("false", every=300.0)
+        begun = time.monotonic()
+        await eventually_async(lambda: prober.hinted.count(quick) >= 4)
+        assert time.monotonic() - begun >= 0.2
+        assert slow not in prober.hinted
+        prober.source.forget([quick, "unknown"])
+        prober.hinted.clear()
+        other = prober.follow("true", every=0.2, key="other")
+        await eventually_async(lambda: prober.hinted.count(other) >= 2)
+        assert quick not in prober.hinted
+
+
+async def test_ten_thousand_probes_at_rest_are_one_timer(tmp_path: Path) -> None:
+    """No asyncio object per probe."""
+    async with Prober(tmp_path) as prober:
+        before = len(asyncio.all_tasks())
+        for number in range(10_000):
+            prober.follow("true", key=f"probe {number}", every=3600.0)
+        assert len(asyncio.all_tasks()) == before
+        scheduled = asyncio.get_running_loop()._scheduled
+        assert len([timer for timer in scheduled if not timer.cancelled()]) == 1
+
+
+async def test_a_forgotten_probe_is_ended_and_reports_nothing(tmp_path: Path) -> None:
+    """Also in the middle of its run."""
+    async with Prober(tmp_path) as prober:
+        key = prober.follow("sh", "-c", "echo $$ > pid; sleep 300")
+        prober.source.look(key, 1)
+        pid = await eventually_async(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().strip())
+        prober.source.forget([key])
+        await eventually_async(lambda: not _is_alive(pid))
+        assert prober.looked == []
+
+
+async def test_closing_ends_what_runs(tmp_path: Path) -> None:
+    """The daemon can stop while probes run."""
+    prober = Prober(tmp_path)
+    key = prober.follow("sh", "-c", "echo $$ > pid; sleep 300")
+    prober.source.look(key, 1)
+    pid = await eventually_async(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().strip())
+    await prober.source.close()
+    assert not _is_alive(pid)
+    assert os.path.isdir(tmp_path)
