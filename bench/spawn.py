@@ -46,7 +46,7 @@ def read_clock(output: bytes) -> float:
 
 
 class Rounds:
-    """One child each, by three ways; each returns (start to first instruction, the call itself, first instruction to end) in seconds."""
+    """One child each, three ways; each returns seconds: start to first instruction, the call itself, first instruction to end."""
 
     def __init__(self, folder: str, program: str) -> None:
         self._program = program
