@@ -38,12 +38,25 @@ def test_rows_have_the_keys_of_the_contract_in_its_order(rested: RunningDaemon, 
     assert [cause["binding"] for cause in rows[1]["last_run"]["causes"]] == ["first"]
 
 
-def test_brief_rows_leave_only_the_causes_out(rested: RunningDaemon, speaker: Speaker) -> None:
-    """The table of `list` does not pay for what it does not print."""
-    whole, brief = speaker.get("/sessions").json, speaker.get("/sessions?brief=true").json
-    for row in whole:
-        del row["last_run"]["causes"]
-    assert whole == brief
+def test_brief_rows_are_what_a_table_needs(rested: RunningDaemon, speaker: Speaker) -> None:
+    """The table of `list` does not pay for causes it does not print."""
+    speaker.call("sleep", name="payroll", words="lunch")
+    brief = speaker.get("/sessions?brief=true").json
+    assert [row[:4] for row in brief] == [["hr/filing", "suspended", 1, "succeeded"], ["payroll", "sleeping", 1, "succeeded"]]
+    assert [row[5] for row in brief] == ["", "lunch"]
+
+
+def test_rows_that_are_kept_never_outlive_their_session(rested: RunningDaemon, speaker: Speaker) -> None:
+    """Every change shows in the next list, in both directions."""
+    for words in ("lunch", "tea"):
+        assert speaker.get("/sessions").json[1]["state"] == "suspended"
+        speaker.call("sleep", name="payroll", words=words)
+        assert speaker.get("/sessions").json[1]["reason"] == words
+        speaker.call("resume", name="payroll")
+    rested.do(lambda d: d.change("salaries.csv", "b" * 32))
+    assert speaker.get("/sessions").json[1]["state"] == "running"
+    rested.do(lambda d: d.finish("payroll"))
+    assert speaker.get("/sessions").json[1]["runs"] == 2
 
 
 def test_a_running_session_says_so_and_has_no_last_run_before_its_first_end(daemon: RunningDaemon, speaker: Speaker) -> None:

@@ -1,5 +1,6 @@
 """The socket itself: bound once, found stale only when nobody answers, gone when the daemon is."""
 
+import http.client
 import os
 import socket
 from pathlib import Path
@@ -20,13 +21,14 @@ def test_both_sides_tell_their_version(daemon: RunningDaemon, speaker: Speaker) 
 
 
 def test_the_socket_is_gone_when_the_daemon_is(tmp_path: Path) -> None:
-    """A clean stop leaves no file behind, even while somebody follows."""
+    """A clean stop leaves no file behind, and who follows learns that this was the end."""
     with RunningDaemon(tmp_path) as daemon:
         path = daemon.socket
         _, answer = Speaker(path).stream("/follow")
         assert path.exists()
     assert not path.exists()
-    assert answer.fp is None or answer.read() == b""
+    with pytest.raises(http.client.IncompleteRead):
+        answer.read()
 
 
 def test_a_socket_that_nobody_answers_is_replaced(tmp_path: Path) -> None:

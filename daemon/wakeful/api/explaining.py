@@ -40,7 +40,7 @@ def _why_path(service: Service, path: str) -> dict[str, Any]:
     ]
     change = find_last_change(service.core, path)
     words = [sentence for output in outputs for sentence in output["words"]]
-    words += [f"{one['session']}, {one['binding']}: {one['words']}" + _say_look(one["looked_at"]) for one in inputs]
+    words += [f"{one['session']}, {one['binding']}: {one['words']}" for one in inputs]
     if change is not None:
         words.append(f"It was last found {change['change']} at {change['at']}.")
     elif inputs and not outputs:
@@ -48,10 +48,6 @@ def _why_path(service: Service, path: str) -> dict[str, Any]:
     if not words:
         words.append(f"No binding of any session covers {path}, or nearly does; `wakeful show NAME` lists the bindings of one.")
     return {"about": "path", "path": path, "outputs": outputs, "inputs": inputs, "last_change": change, "words": words}
-
-
-def _say_look(looked_at: str | None) -> str:
-    return f" (last looked at {looked_at})" if looked_at else " (not looked at yet)"
 
 
 def _why_output(service: Service, path: str, writer: Reached) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import asyncio
 import errno
 import os
 import socket
+import stat
 from pathlib import Path
 from types import TracebackType
 
@@ -60,13 +61,17 @@ class ControlSocket:
         self._server.close()
         for connection in list(self._state.connections):
             connection.shutdown()
-        if self._state.tasks:
-            _, late = await asyncio.wait(self._state.tasks, timeout=PARTING_SECONDS)
-            for answer in late:
-                answer.cancel()
-            await asyncio.gather(*late, return_exceptions=True)
+        await self._let_finish()
+        # A `follow` never finishes: it is told by the end of its connection, and ends as if its reader had left.
         for connection in list(self._state.connections):
             connection.transport.abort()
+        await self._let_finish()
+        for answer in self._state.tasks:
+            answer.cancel()
+
+    async def _let_finish(self) -> None:
+        if self._state.tasks:
+            await asyncio.wait(self._state.tasks, timeout=PARTING_SECONDS)
 
     def _unlink_own(self) -> None:
         """Somebody may have put another file in our place: that one is not ours to remove."""
@@ -101,6 +106,9 @@ def bind_socket(path: str) -> socket.socket:
 
 
 def _remove_stale(path: str) -> None:
+    # Connecting to a plain file is refused just as connecting to a dead socket is.
+    if os.path.lexists(path) and not stat.S_ISSOCK(os.lstat(path).st_mode):
+        raise SocketRefused(f"{path} is a file and no socket; choose another place with --socket")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as probe:
         probe.settimeout(2.0)
         try:

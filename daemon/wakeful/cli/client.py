@@ -11,9 +11,7 @@ import os
 import socket
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
-from urllib.parse import quote, urlencode
+from typing import Any, NamedTuple
 
 from wakeful import __version__
 from wakeful.cli.failure import Failure, NoDaemon
@@ -22,11 +20,11 @@ from wakeful.cli.text import escape
 # A daemon that folds or looks at much may take seconds; one that was stopped never answers.
 PATIENCE_SECONDS = 60.0
 _PIECE_BYTES = 1 << 18
+_UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 _AWAY = "the daemon went away; start it with: wakeful daemon"
 
 
-@dataclass(slots=True)
-class Answer:
+class Answer(NamedTuple):
     status: int
     headers: dict[str, str]
     body: Iterator[bytes]
@@ -77,7 +75,7 @@ class Client:
     ) -> Answer:
         connection = connect(self.path)
         given = {name: value for name, value in query.items() if value is not None}
-        target = route + (f"?{urlencode(given, doseq=True, quote_via=quote, errors='surrogateescape')}" if given else "")
+        target = route + (f"?{encode_query(given)}" if given else "")
         headers = {"Host": "wakeful", "Connection": "close", "Wakeful-Version": __version__, "Content-Length": str(len(body)), **(extra or {})}
         if self._token is not None:
             headers["Authorization"] = f"Bearer {self._token}"
@@ -229,6 +227,11 @@ def read_token() -> str | None:
         raise Failure(f"cannot read this run's token at {path}: {error.strerror}; it ends with the run") from None
 
 
+def encode_query(given: dict[str, Any]) -> str:
+    pairs = ((name, one) for name, value in given.items() for one in (value if isinstance(value, list | tuple) else (value,)))
+    return "&".join(f"{name}={quote_name(str(one))}" for name, one in pairs)
+
+
 def quote_name(name: str) -> str:
-    """A name as one segment of a path, its slashes included."""
-    return quote(name, safe="", errors="surrogateescape")
+    """A name as one segment of a path, its slashes included. By hand: urllib.parse would cost every command 8 ms."""
+    return "".join(chr(byte) if byte in _UNRESERVED else f"%{byte:02X}" for byte in os.fsencode(name))

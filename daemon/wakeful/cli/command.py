@@ -10,8 +10,7 @@ import importlib
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -57,8 +56,7 @@ VERBS: dict[str, tuple[str, str]] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(NamedTuple):
     """What every verb is told besides its own arguments."""
 
     socket: str | None = None

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-from datetime import UTC, datetime
+import time
 from typing import Any
 
 from wakeful.cli.command import Options, verb
-from wakeful.cli.text import escape, format_ago, format_table
+from wakeful.cli.text import escape, format_age, format_table
 
 HEAD = ("NAME", "STATE", "RUNS", "LAST RUN", "")
 
@@ -24,22 +24,12 @@ def list_verb(options: Options) -> None:
     if not rows:
         print("no sessions yet; `wakeful new NAME` writes a first spec")
         return
-    now = datetime.now(UTC)
-    cells = [_cells(row, now) for row in rows]
-    colours = [("bold", row["state"], "", (row["last_run"] or {}).get("outcome", ""), "dim") for row in rows]
-    print("\n".join(format_table(HEAD, cells, colours)))
+    now = time.time()
+    colours = [("bold", state, "", outcome or "", "dim") for _, state, _, outcome, _, _ in rows]
+    print("\n".join(format_table(HEAD, [_format_row(row, now) for row in rows], colours)))
 
 
-def _cells(row: dict[str, Any], now: datetime) -> tuple[str, ...]:
-    last = row["last_run"]
-    ran = f"{last['outcome']} {format_ago(last['finished_at'], now)}" if last else "never"
-    return escape(row["name"]), row["state"], str(row["runs"]), ran, escape(_remark(row))
-
-
-def _remark(row: dict[str, Any]) -> str:
-    """The most telling of: why it sleeps, what its wake waits for, what is new."""
-    if row["reason"]:
-        return row["reason"]
-    if row["queued"]:
-        return f"queued: {row['queued']}"
-    return f"new: {', '.join(row['owed'])}" if row["owed"] and row["state"] != "running" else ""
+def _format_row(row: list[Any], now: float) -> tuple[str, ...]:
+    name, state, runs, outcome, finished_us, remark = row
+    ran = f"{outcome} {format_age(now - finished_us / 1e6)}" if outcome else "never"
+    return escape(name), state, str(runs), ran, escape(remark)
