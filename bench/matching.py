@@ -1,0 +1,90 @@
+"""Finding the bindings of a path: the trie beside matching every pattern, in the same run.
+
+`measure()` gives rows for `make bench`; run as a program it prints them. No thresholds: a table for people to read.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import random
+import re
+import time
+from collections.abc import Callable
+
+from wakeful.core.match import PathTrie, Pattern
+
+SEED = 7
+EVENTS = 2000
+
+
+def make_patterns(count: int, chance: random.Random) -> list[str]:
+    """As people write them: mostly literal folders, half of them one file, one in twenty a name anywhere."""
+    patterns = []
+    for number in range(count):
+        folder = f"/srv/project{number % 100}/team{number % 37}/s{number}"
+        kind = chance.random()
+        if kind < 0.5:
+            patterns.append(f"{folder}/input.csv")
+        elif kind < 0.8:
+            patterns.append(f"{folder}/*.csv")
+        elif kind < 0.95:
+            patterns.append(f"{folder}/**/*.md")
+        else:
+            patterns.append(f"**/config{number}.yaml")
+    return patterns
+
+
+def make_paths(count: int, chance: random.Random) -> list[str]:
+    names = ("input.csv", "other.csv", "docs/a/b.md", "nothing.bin")
+    numbers = (chance.randrange(count) for _ in range(EVENTS))
+    return [f"/srv/project{n % 100}/team{n % 37}/s{n}/{chance.choice(names)}" for n in numbers]
+
+
+def microseconds_each(find: Callable[[str], object], paths: list[str]) -> float:
+    """The best of three, as the others only show what else the machine was doing."""
+    best = float("inf")
+    for _ in range(3):
+        began = time.perf_counter()
+        for path in paths:
+            find(path)
+        best = min(best, time.perf_counter() - began)
+    return best / len(paths) * 1e6
+
+
+def measure(count: int = 10_000) -> list[tuple[str, float, float]]:
+    """(method, microseconds a path, milliseconds to build), all over the same patterns and paths."""
+    chance = random.Random(SEED)
+    texts = make_patterns(count, chance)
+    paths = make_paths(count, chance)
+
+    began = time.perf_counter()
+    trie: PathTrie[int] = PathTrie()
+    for number, text in enumerate(texts):
+        trie.insert(Pattern.parse(text), number)
+    trie_ms = (time.perf_counter() - began) * 1e3
+
+    patterns = [Pattern.parse(text) for text in texts]
+    began = time.perf_counter()
+    expressions = [re.compile(fnmatch.translate(text)) for text in texts]
+    compile_ms = (time.perf_counter() - began) * 1e3
+
+    few = paths[:20]
+    for path in few:
+        assert sorted(trie.find(path)) == [number for number, pattern in enumerate(patterns) if pattern.matches(path)]
+    return [
+        ("literal-prefix trie", microseconds_each(trie.find, paths), trie_ms),
+        ("every pattern in turn", microseconds_each(lambda path: [p for p in patterns if p.matches(path)], few), 0.0),
+        ("every compiled expression in turn", microseconds_each(lambda path: [e for e in expressions if e.match(path)], few), compile_ms),
+    ]
+
+
+def main() -> None:
+    for count in (100, 1_000, 10_000):
+        print(f"{count:,} patterns")
+        rows = measure(count)
+        for method, each, build in rows:
+            print(f"  {method:35} {each:10.2f} us a path   {build:8.1f} ms to build   {each / rows[0][1]:8.0f}x")
+
+
+if __name__ == "__main__":
+    main()
