@@ -347,14 +347,23 @@ class _CatFile:
 
 
 def parse_tree(content: bytes, id_bytes: int) -> dict[bytes, TreeEntry]:
-    """A tree object's entries by name: `<mode> <name>\\0<id>`, the id in the repository's own length."""
-    entries = {}
+    """A tree object's entries by name: `<mode> <name>\\0<id>`, the id in the repository's own length.
+
+    git checks that an object is what its id says, not that a tree makes sense: one made by hand may not.
+    """
+    entries: dict[bytes, TreeEntry] = {}
     position = 0
     while position < len(content):
-        space = content.index(b" ", position)
-        end = content.index(b"\0", space)
+        space = content.find(b" ", position)
+        end = content.find(b"\0", space)
         following = end + 1 + id_bytes
-        entries[content[space + 1 : end]] = TreeEntry(int(content[position:space], 8), content[end + 1 : following].hex())
+        mode = content[position:space]
+        if space < 0 or end < 0 or following > len(content) or not re.fullmatch(rb"[0-7]{1,7}", mode):
+            raise GitRefusal(f"a tree is broken at byte {position}")
+        name = content[space + 1 : end]
+        if name in entries:
+            raise GitRefusal(f"a tree holds the name {name!r} twice")
+        entries[name] = TreeEntry(int(mode, 8), content[end + 1 : following].hex())
         position = following
     return entries
 
