@@ -56,6 +56,9 @@ def test_random_kills_lose_no_change(box: Box, seed: int) -> None:
         box.start(is_ready=dice.random() < 0.7)
     box.wait_ready()
     for number in numbers:
+        # Three of its runs were lost: held, not lost (rule 22); a person lets it go on.
+        if (box.row(f"s{number}")["reason"] or "").startswith("crashing"):
+            box.ask("resume", f"s{number}")
         row = box.wait_at_rest(f"s{number}", seconds=30)
         assert row["last_run"]["outcome"] == "succeeded", row
         assert box.lines(f"ledger{number}")[-1].split()[1] == latest[number]
