@@ -127,15 +127,18 @@ def walk_imports(node: ast.AST, is_hidden: bool = False, is_for_types: bool = Fa
                 yield from walk_imports(child, is_hidden, is_for_types)
 
 
-def all_imports() -> Iterator[Import]:
-    for path, tree in sources().items():
-        for node, is_hidden, is_for_types in walk_imports(tree):
-            for target in named_modules(node, path):
-                yield Import(place(path, node), layer_of(module_of(path)), target, is_hidden, is_for_types)
+@functools.cache
+def all_imports() -> tuple[Import, ...]:
+    return tuple(
+        Import(place(path, node), layer_of(module_of(path)), target, is_hidden, is_for_types)
+        for path, tree in sources().items()
+        for node, is_hidden, is_for_types in walk_imports(tree)
+        for target in named_modules(node, path)
+    )
 
 
-def our_imports() -> Iterator[Import]:
-    return (found for found in all_imports() if found.target[0] == "wakeful")
+def our_imports() -> list[Import]:
+    return [found for found in all_imports() if found.target[0] == "wakeful"]
 
 
 def words_of(name: str) -> set[str]:
@@ -144,11 +147,10 @@ def words_of(name: str) -> set[str]:
     return {word.lower().removesuffix("s") for word in words} | {word.lower() for word in words}
 
 
-def definitions() -> Iterator[tuple[Path, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef]]:
-    for path, tree in sources().items():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-                yield path, node
+@functools.cache
+def definitions() -> tuple[tuple[Path, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef], ...]:
+    kinds = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    return tuple((path, node) for path, tree in sources().items() for node in ast.walk(tree) if isinstance(node, kinds))
 
 
 def test_the_source_is_seen() -> None:

@@ -149,3 +149,12 @@ def test_the_system_unit_refuses_root() -> None:
     refused = ask()
     assert refused.returncode == 1 and "does not run as root" in refused.stderr
     assert ask(user=NOBODY, group=NOBODY).returncode == 0
+
+
+@pytest.mark.parametrize("unit", [USER_UNIT, SYSTEM_UNIT], ids=lambda path: path.name)
+def test_the_command_line_of_the_unit_is_one_the_daemon_knows(unit: Path) -> None:
+    """Every flag in ExecStart= is a flag of `wakeful daemon`."""
+    _, verb, *words = read_unit(unit)["ExecStart"].split()
+    told = subprocess.run([WAKEFUL, verb, "--help"], capture_output=True, text=True, timeout=60)
+    assert (verb, told.returncode) == ("daemon", 0), told.stderr
+    assert [word for word in words if word.startswith("--") and word not in told.stdout] == []
