@@ -96,8 +96,8 @@ def walk_minutes(expression: str, shown: list[tuple[datetime, datetime]]) -> lis
     due = []
     for instant, wall in shown[1:]:
         if is_fixed(expression):
-            passed = max(0, (wall - reached) // timedelta(minutes=1))
-            is_due = any(matches(reached + timedelta(minutes=past)) for past in range(1, passed + 1))
+            passed = (wall - reached) // timedelta(minutes=1)
+            is_due = any(matches(reached + timedelta(minutes=past)) for past in range(1, passed)) or (passed > 0 and matches(wall))
             reached = max(reached, wall)
         else:
             is_due = matches(wall)
@@ -138,7 +138,7 @@ def test_every_slot_of_every_zone_is_accounted_once_around_each_change_of_offset
                 last = (begins + timedelta(minutes=minutes)).strftime("%Y-%m-%dT%H:%M:%SZ")
                 assert slots(expression, name, first, last) == expected, (name, expression, first)
                 binding = every_cron(expression, name)
-                for slot, following in zip(expected, expected[1:], strict=False):
+                for slot, following in list(zip(expected, expected[1:], strict=False))[:: 1 if is_fixed(expression) else 7]:
                     assert cron.latest_slot(binding, us(slot), KEY) == slot
                     assert cron.latest_slot(binding, us(following) - 1, KEY) == slot
                     assert cron.next_slot_after(binding, us(slot), KEY) == (following, us(following))

@@ -25,6 +25,7 @@ ANSWER_SECONDS = 10.0
 OBJECT_LIMIT_BYTES = 64 * 1024 * 1024
 LIST_LIMIT_BYTES = 64 * 1024 * 1024
 _CHUNK_BYTES = 1024 * 1024
+_TREES_KEPT = 16
 # Lines in flight: few enough that neither pipe (64 KiB) fills while both sides write.
 _NAMES_AT_ONCE = 64
 _OBJECT_ID = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
@@ -177,6 +178,7 @@ class Repository:
         self.place = place
         self._finder = _CatFile(place, "--batch-check")
         self._reader = _CatFile(place, "--batch")
+        self._trees: dict[str, dict[bytes, TreeEntry]] = {}
         self._last_range: tuple[tuple[str, str, int], list[str]] | None = None
 
     async def find(self, names: Sequence[str]) -> list[Found | None]:
@@ -218,11 +220,19 @@ class Repository:
         return await ask_git(words, self.place.common_dir)
 
     async def read_tree(self, tree_id: str) -> dict[bytes, TreeEntry]:
-        return parse_tree(await self.read(tree_id), len(tree_id) // 2)
+        """A tree's entries by name. The last few are kept: ids never change their meaning, and neighbours share parents."""
+        entries = self._trees.get(tree_id)
+        if entries is None:
+            entries = parse_tree(await self.read(tree_id), len(tree_id) // 2)
+            if len(self._trees) >= _TREES_KEPT:
+                self._trees.clear()
+            self._trees[tree_id] = entries
+        return entries
 
     async def end_idle_reader(self, idle_seconds: float) -> None:
-        """Let go of the process that reads contents when it was not asked for so long; the next read starts another."""
+        """Let go of what was read, and of its process, when nobody asked for so long; the next read starts another."""
         if time.monotonic() - self._reader.asked_at > idle_seconds:
+            self._trees.clear()
             await self._reader.end()
 
     async def close(self) -> None:

@@ -39,8 +39,12 @@ async def start_process(
 async def end_process(process: asyncio.subprocess.Process) -> None:
     """Kill all that is left of its group and let go of its pipes; harmless when it ended by itself."""
     signal_group(process.pid, signal.SIGKILL)
-    # Process has no public way to close its outputs; without it the wait below ends only with the last holder of a pipe.
-    process._transport.close()  # type: ignore[attr-defined]
+    # Process has no way of its own to close its outputs; without it the wait below ends only with the last holder of a
+    # pipe. Pipe by pipe, because closing the transport as a whole may reap the child before the loop's watcher does.
+    transport: asyncio.SubprocessTransport = process._transport  # type: ignore[attr-defined]
+    for number in (0, 1, 2):
+        if (pipe := transport.get_pipe_transport(number)) is not None:
+            pipe.close()
     await process.wait()
 
 
