@@ -58,7 +58,7 @@ class Client:
         """Lines of JSON, without their newline."""
         return split_lines(self.stream(route, **query))
 
-    def call(self, verb: str, key: str | None = None, **body: Any) -> dict[str, Any]:
+    def call(self, verb: str, key: str | None = None, /, **body: Any) -> dict[str, Any]:
         given = {name: value for name, value in body.items() if value is not None}
         headers = {"Idempotency-Key": key} if key is not None else {}
         return json.loads(self._ask("POST", f"/call/{verb}", {}, body=json.dumps(given).encode(), extra=headers).read())

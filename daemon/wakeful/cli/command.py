@@ -52,6 +52,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "doctor": ("doctor", "is everything as it should be, and if not, what mends it"),
     "backup": ("keep", "a verified copy of the log, beside a running daemon"),
     "restore": ("keep", "put a backup in the place of the log"),
+    "completion": ("completion", "completion of verbs and options for your shell"),
     "daemon": ("daemon", "the service itself"),
 }  # fmt: skip
 
@@ -93,6 +94,7 @@ class Verbs(click.Group):
 
 
 def _suggest(name: str) -> str:
+    # Needed only after a slip of the finger, and slow to import.
     import difflib
 
     near = difflib.get_close_matches(name, VERBS, 1)

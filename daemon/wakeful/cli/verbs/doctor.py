@@ -16,7 +16,6 @@ from typing import Any, Literal, NamedTuple
 
 import apsw
 import click
-import psutil
 
 from wakeful import __version__
 from wakeful.cli.client import Client
@@ -24,7 +23,7 @@ from wakeful.cli.command import Options, verb
 from wakeful.cli.failure import FAILED, Failure, NoDaemon
 from wakeful.cli.places import find_state
 from wakeful.cli.text import escape, paint, wrap
-from wakeful.eventlog.store import is_affected
+from wakeful.eventlog.store import find_file_system, is_affected
 
 FEW_BYTES = 1_000_000_000
 FEWEST_BYTES = 100_000_000
@@ -143,13 +142,6 @@ def _check_folder(state: Path) -> Iterator[Check]:
     free = shutil.disk_usage(state).free
     verdict: Literal["good", "warn", "bad"] = "bad" if free < FEWEST_BYTES else "warn" if free < FEW_BYTES else "good"
     yield Check("disk", verdict, f"{free / 1e9:.1f} GB free on {system}", "" if verdict == "good" else f"df -h {state}")
-
-
-def find_file_system(folder: Path) -> str:
-    """The type of the file system with the longest mount point above the folder."""
-    resolved = str(folder.resolve())
-    mounts = [part for part in psutil.disk_partitions(all=True) if Path(resolved).is_relative_to(part.mountpoint)]
-    return max(mounts, key=lambda part: len(part.mountpoint)).fstype if mounts else "unknown"
 
 
 def _check_health(health: dict[str, Any]) -> Iterator[Check]:

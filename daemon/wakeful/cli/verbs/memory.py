@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from typing import Any
 
 import click
@@ -67,7 +68,7 @@ def send_verb(options: Options, name: str, text: str, no_wake: bool, key: str | 
 def remember_verb(options: Options, words: tuple[str, ...], because: str | None, key: str | None) -> None:
     """Keep a fact. Inside a run: remember KEY VALUE; outside: remember NAME KEY VALUE."""
     name, (fact, value) = take_name("remember", words, "KEY VALUE")
-    say(options, client_for(options).call("remember", key, **{"name": name, "key": fact, "value": value, "rationale": because}))
+    say(options, client_for(options).call("remember", key, name=name, key=fact, value=value, rationale=because))
 
 
 @verb("recall")
@@ -82,8 +83,9 @@ def recall_verb(options: Options, words: tuple[str, ...]) -> None:
     found = next((fact for fact in facts if fact["key"] == rest[0]), None)
     if found is None:
         raise Failure(f"{escape(name)} has no fact {escape(rest[0])!r}; `wakeful recall` without a key shows those there are")
-    # The value alone, as it was kept: this is what programs inside a run read.
-    print(json.dumps(found) if options.is_json else found["value"])
+    # The value alone: programs inside a run read it as it was kept, a person's terminal must not obey it.
+    value = escape_lines(found["value"]) if sys.stdout.isatty() else found["value"]
+    print(json.dumps(found) if options.is_json else value)
 
 
 @verb("facts")

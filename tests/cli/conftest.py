@@ -1,0 +1,48 @@
+"""The command as a person runs it: a process of its own, against a small daemon on a real socket."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from api.small_daemon import RunningDaemon, declare, reads, writes
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+PAYROLL = declare("payroll", reads("salaries", "salaries.csv"), writes("result", "out.csv"), objective="Pay everybody.", priority=80)
+FILING = declare("hr/filing", reads("result", "out.csv"))
+
+
+def run_wakeful(*words: str, cwd: Path | None = None, **environ: str) -> subprocess.CompletedProcess[str]:
+    """Run `wakeful` to its end, with these variables added to the test's environment."""
+    return subprocess.run(
+        [sys.executable, "-m", "wakeful", *words],
+        capture_output=True, text=True, timeout=60, check=False, cwd=cwd, env={**os.environ, **environ}, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[RunningDaemon]:
+    with RunningDaemon(tmp_path) as running:
+        yield running
+
+
+@pytest.fixture
+def rested(daemon: RunningDaemon) -> RunningDaemon:
+    """payroll and hr/filing ran once and rest."""
+    daemon.do(lambda d: d.declare(PAYROLL, FILING))
+    daemon.do(lambda d: d.finish("payroll", output=b"paid\n"))
+    daemon.do(lambda d: d.finish("hr/filing"))
+    return daemon
+
+
+@pytest.fixture
+def wakeful(daemon: RunningDaemon) -> Command:
+    """The command, told where the daemon listens."""
+
+    def run(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:
+        return run_wakeful(*words, WAKEFUL_SOCKET=str(daemon.socket), **environ)
+
+    return run

@@ -1,0 +1,110 @@
+"""Verbs that need no daemon: check, schema, new, verify, backup, restore; and doctor, which says when there is none."""
+
+import json
+from pathlib import Path
+
+import pytest
+from api.small_daemon import RunningDaemon
+from cli.conftest import Command, run_wakeful
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    folder = tmp_path / "project"
+    (folder / "sessions.d").mkdir(parents=True)
+    return folder
+
+
+def spec(reads: str, writes: str) -> str:
+    return f"objective: Copy.\nbindings:\n  source: {{file: {reads}}}\n  target: {{file: {writes}, access: write}}\nrun: {{command: [cp, {reads}, {writes}]}}\n"
+
+
+def test_new_writes_a_spec_that_checks_also_in_an_empty_folder(tmp_path: Path) -> None:
+    """The first two commands of a newcomer."""
+    made = run_wakeful("new", "hello", "--file", "*.txt", "--command", "wc -l notes.txt", cwd=tmp_path)
+    assert made.returncode == 0 and (tmp_path / "sessions.d" / "hello.yaml").exists()
+    checked = run_wakeful("check", cwd=tmp_path)
+    assert checked.returncode == 0 and "1 session: all good" in checked.stdout
+    again = run_wakeful("new", "hello", cwd=tmp_path)
+    assert again.returncode == 1 and "exists already" in again.stderr
+    assert run_wakeful("new", "../out", cwd=tmp_path).returncode == 1
+
+
+def test_check_names_file_line_and_column_and_exits_1(project: Path) -> None:
+    """A problem is where the editor can jump to."""
+    (project / "sessions.d" / "bad.yaml").write_text("objective: x\nbrnach: main\n")
+    (project / "sessions.d" / "good.yaml").write_text(spec("a.csv", "b.csv"))
+    done = run_wakeful("check", cwd=project)
+    assert done.returncode == 1 and done.stdout.startswith("sessions.d/bad.yaml:2:1: ")
+    found = json.loads(run_wakeful("check", "--json", cwd=project).stdout)
+    assert found["ok"] is False and found["sessions"] == 1 and found["problems"][0]["line"] == 2
+    assert run_wakeful("check", "sessions.d/good.yaml", cwd=project).returncode == 0
+    assert run_wakeful("check", "sessions.d/bad.yaml", cwd=project).returncode == 1
+
+
+def test_check_finds_what_only_the_whole_folder_shows(project: Path) -> None:
+    """A cycle is refused with its path spelled out, for the folder and for the file."""
+    (project / "sessions.d" / "a.yaml").write_text(spec("one.csv", "two.csv"))
+    (project / "sessions.d" / "b.yaml").write_text(spec("two.csv", "one.csv"))
+    done = run_wakeful("check", cwd=project)
+    assert done.returncode == 1 and "a cycle" in done.stdout and "b.yaml" in done.stdout
+    assert run_wakeful("check", "sessions.d/b.yaml", cwd=project).returncode == 1
+
+
+def test_check_of_what_is_not_there_is_words(tmp_path: Path) -> None:
+    """No folder, no file: exit 1, no traceback."""
+    assert "is not a folder" in run_wakeful("check", cwd=tmp_path).stderr
+    assert "is not a file" in run_wakeful("check", "none.yaml", cwd=tmp_path).stderr
+
+
+@pytest.mark.parametrize("kind", ["session", "agent", "daemon"])
+def test_schema_is_json_for_editors(kind: str) -> None:
+    """One document for each kind of file."""
+    assert json.loads(run_wakeful("schema", kind).stdout)["$schema"].startswith("https://json-schema.org/")
+
+
+def test_verify_works_with_and_without_a_daemon(rested: RunningDaemon, wakeful: Command) -> None:
+    """Beside the living daemon its own folder is found; --state names one."""
+    beside = wakeful("verify", "--json")
+    assert beside.returncode == 0 and json.loads(beside.stdout)["sound"] is True
+    assert "all sound" in wakeful("verify", "payroll").stdout
+    alone = run_wakeful("verify", "--state", str(rested.small.places.state))
+    assert alone.returncode == 0 and "all sound" in alone.stdout
+
+
+def test_verify_without_a_store_is_words(tmp_path: Path) -> None:
+    """A wrong folder is not a sound log."""
+    done = run_wakeful("verify", "--state", str(tmp_path))
+    assert done.returncode == 1 and "does not exist" in done.stderr
+
+
+def test_backup_beside_a_daemon_and_restore_when_it_is_gone(tmp_path: Path) -> None:
+    """A restore is refused while a daemon runs, and keeps what was there."""
+    backup = tmp_path / "copy.db"
+    with RunningDaemon(tmp_path) as daemon:
+        made = run_wakeful("backup", str(backup), "--socket", str(daemon.socket))
+        assert made.returncode == 0 and backup.exists(), made.stderr
+        assert run_wakeful("backup", str(backup), "--socket", str(daemon.socket)).returncode == 1
+        state = str(daemon.small.places.state)
+        refused = run_wakeful("restore", str(backup), "--state", state)
+        assert refused.returncode == 1 and "in use" in refused.stderr
+    done = run_wakeful("restore", str(backup), "--state", state)
+    assert done.returncode == 0 and "kept in" in done.stdout, done.stderr
+
+
+def test_doctor_names_each_check_and_what_mends_it(rested: RunningDaemon, wakeful: Command) -> None:
+    """Good is one line; bad has a command; exit 1 when something is bad."""
+    done = wakeful("doctor")
+    assert done.returncode == 0, done.stdout
+    for words in ("daemon", "sqlite", "git", "state", "disk", "specs", "bindings"):
+        assert words in done.stdout
+    rested.small.wrong = {"payroll": "payroll.yaml:1:1: broken"}
+    sick = wakeful("doctor", "--json")
+    assert sick.returncode == 1
+    assert {"name": "spec", "verdict": "bad", "words": "payroll: payroll.yaml:1:1: broken", "mend": "wakeful check"} in json.loads(sick.stdout)
+
+
+def test_doctor_without_a_daemon_says_how_to_start_one(tmp_path: Path) -> None:
+    """The machine is looked at all the same."""
+    done = run_wakeful("doctor", "--socket", str(tmp_path / "none.sock"))
+    assert done.returncode == 1 and "wakeful daemon" in done.stdout and "sqlite" in done.stdout

@@ -1,0 +1,191 @@
+"""Looking: list, show, log, follow, output, why, plan. Text for people, JSON for programs."""
+
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+
+import pytest
+from api.small_daemon import RunningDaemon, declare, reads
+from cli.conftest import FILING, PAYROLL, Command, run_wakeful
+from waiting import eventually
+
+from wakeful.core.calls import Note, Sleep
+from wakeful.core.observation import PathChange
+
+
+def test_list_is_a_table_that_fits_80_columns(rested: RunningDaemon, wakeful: Command) -> None:
+    """One line a session, whatever its words are."""
+    rested.do(lambda d: d.call(Sleep(name="payroll", words="waiting for " + "a very long reason " * 20), author="x", key=None, run=None))
+    done = wakeful("list")
+    lines = done.stdout.splitlines()
+    assert done.returncode == 0 and len(lines) == 3
+    assert lines[1].startswith("hr/filing  suspended") and "sleeping" in lines[2] and "waiting for" in lines[2]
+    assert all(len(line) <= 80 for line in lines) and lines[2].endswith("…")
+
+
+def test_list_json_is_the_daemons_document(rested: RunningDaemon, wakeful: Command) -> None:
+    """One JSON document, and --json and --socket may stand on either side of the verb."""
+    after = run_wakeful("list", "--json", "--socket", str(rested.socket))
+    before = run_wakeful("--socket", str(rested.socket), "--json", "list")
+    assert json.loads(after.stdout) == json.loads(before.stdout)
+    row = json.loads(after.stdout)[1]
+    assert set(row) == {"name", "id", "state", "reason", "agent", "priority", "queued", "owed", "runs", "last_run"}
+    assert set(row["last_run"]) == {"run", "outcome", "started_at", "finished_at", "causes"}
+
+
+def test_list_of_nothing_says_how_to_begin(daemon: RunningDaemon, wakeful: Command) -> None:
+    """An empty list is not an empty screen."""
+    assert "wakeful new" in wakeful("list").stdout
+    assert json.loads(wakeful("list", "--json").stdout) == []
+
+
+def test_list_does_not_wait_for_libraries_it_does_not_need() -> None:
+    """What makes `wakeful list` quick is what it does not import."""
+    heavy = ["pydantic", "rich", "starlette", "uvicorn", "apsw", "watchfiles", "msgspec", "http.client", "asyncio", "yaml", "wakeful.core"]
+    program = f"import sys, wakeful.cli.verbs.listing; print([m for m in {heavy!r} if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+
+
+def test_show_has_everything_on_a_page(rested: RunningDaemon, wakeful: Command) -> None:
+    """State, objective, bindings, neighbours, runs, facts, hand-off; exact times beside relative ones."""
+    rested.do(lambda d: d.call(Note(name="payroll", text="next: March\nblocked: nothing"), author="x", key=None, run=None))
+    text = wakeful("show", "payroll").stdout
+    for words in ("payroll  suspended", "Pay everybody.", "hr/filing", "salaries", "aaaaaaaaaa", "RUN", "succeeded", "next: March", " (20"):
+        assert words in text, words
+    assert all(len(line) <= 80 for line in text.splitlines())
+    assert json.loads(wakeful("show", "payroll", "--json").stdout)["readers"] == ["hr/filing"]
+
+
+def test_show_at_a_seq_tells_the_past(rested: RunningDaemon, wakeful: Command) -> None:
+    """The fold of the log up to there."""
+    assert json.loads(wakeful("show", "payroll", "--at", "4", "--json").stdout)["seq"] == 4
+    assert "seq 4" in wakeful("show", "payroll", "--at", "4").stdout
+
+
+def test_log_json_lines_have_the_keys_of_the_contract(rested: RunningDaemon, wakeful: Command) -> None:
+    """One object a line, sliced by seq and by time."""
+    lines = [json.loads(line) for line in wakeful("log", "payroll", "--json").stdout.splitlines()]
+    assert [line["seq"] for line in lines] == list(range(1, len(lines) + 1))
+    assert all(list(line) == ["seq", "at", "kind", "author", "run", "payload", "hash"] for line in lines)
+    sliced = wakeful("log", "payroll", "--json", "--from", "2", "--to", "3", "--since", lines[0]["at"], "--until", lines[-1]["at"])
+    assert [json.loads(line)["seq"] for line in sliced.stdout.splitlines()] == [2, 3]
+    only = wakeful("log", "payroll", "--json", "--kind", "run_finished", "--run", "1", "--author", "wakeful").stdout.splitlines()
+    assert [json.loads(line)["kind"] for line in only] == ["run_finished"]
+
+
+def test_log_and_history_for_people(rested: RunningDaemon, wakeful: Command) -> None:
+    """A record is a line of words."""
+    assert "run 1 succeeded in 1.50 s" in wakeful("log", "payroll").stdout
+    assert len(wakeful("history", "payroll", "--last", "2").stdout.splitlines()) == 2
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(rested: RunningDaemon) -> None:
+    """`wakeful log | head -1` ends quietly."""
+    command = f"{sys.executable} -m wakeful log payroll --socket {rested.socket} | head -1"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stderr == "" and len(done.stdout.splitlines()) == 1
+
+
+def test_follow_is_live_and_readable(rested: RunningDaemon) -> None:
+    """A wake with its causes and paths, the run, its end, as they happen."""
+    words = [sys.executable, "-u", "-m", "wakeful", "follow", "payroll", "--socket", str(rested.socket)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as follower:
+        eventually(lambda: rested.small.listeners == 1)
+        rested.do(lambda d: d.change("salaries.csv", "b" * 32, PathChange("salaries.csv", "1", "2")))
+        rested.do(lambda d: d.finish("payroll"))
+        assert follower.stdout is not None
+        told = [follower.stdout.readline() for _ in range(4)]
+        follower.terminate()
+    assert "payroll  wakes: salaries (modified salaries.csv)" in told[0]
+    assert "run 2 started" in told[1] and "run 2 succeeded" in told[2] and "suspended" in told[3]
+
+
+def test_follow_json_is_one_object_a_line(rested: RunningDaemon) -> None:
+    """A stream for programs, each line flushed as it comes."""
+    words = [sys.executable, "-m", "wakeful", "follow", "--json", "--socket", str(rested.socket)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as follower:
+        eventually(lambda: rested.small.listeners == 1)
+        rested.do(lambda d: d.call(Note(name="payroll", text="hi"), author="x", key=None, run=None))
+        assert follower.stdout is not None
+        line = json.loads(follower.stdout.readline())
+        follower.terminate()
+    assert (line["session"], line["kind"], line["payload"]) == ("payroll", "note_added", {"text": "hi"})
+
+
+def test_output_shows_escapes_instead_of_sending_them(rested: RunningDaemon, wakeful: Command) -> None:
+    """A run's output never moves the terminal of who reads it; --raw gives the bytes."""
+    session = rested.small.core.state.by_name("payroll")
+    rested.small.kept[(session.id, 1)] = (b"red \x1b[31m\xff\n", b"end\n", 1000)
+    text = wakeful("output", "payroll").stdout
+    assert "red \\x1b[31m\\xff\n" in text and "985 bytes were not kept" in text and text.endswith("end\n")
+    raw = subprocess.run([sys.executable, "-m", "wakeful", "output", "payroll", "--raw", "--socket", str(rested.socket)], capture_output=True, check=True)
+    assert b"\x1b[31m\xff" in raw.stdout
+    assert json.loads(wakeful("output", "payroll", "--run", "1", "--json").stdout)["total_bytes"] == 1000
+
+
+def test_output_follows_a_run_to_its_end(daemon: RunningDaemon) -> None:
+    """--follow ends with the run."""
+    daemon.do(lambda d: d.declare(PAYROLL))
+    daemon.small.live_output = [b"one\n"]
+    words = [sys.executable, "-m", "wakeful", "output", "payroll", "--follow", "--socket", str(daemon.socket)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as follower:
+        assert follower.stdout is not None
+        assert follower.stdout.readline() == "one\n"
+        daemon.do(lambda d: d.finish("payroll"))
+        assert follower.wait(20) == 0
+
+
+def test_what_comes_from_outside_is_escaped_everywhere(daemon: RunningDaemon, wakeful: Command) -> None:
+    """Names, messages, notes and reasons may hold anything; no verb sends a control character to a terminal."""
+    evil = "a\x1b[2J\nb\u202e"
+    daemon.do(lambda d: d.declare(declare(evil, reads("in", "x.csv"), objective=evil)))
+    daemon.do(lambda d: d.finish(evil, exit_code=1))
+    daemon.do(lambda d: d.call(Note(name=evil, text=evil), author="x", key=None, run=None))
+    daemon.do(lambda d: d.call(Sleep(name=evil, words=evil), author="x", key=None, run=None))
+    for words in (("list",), ("show", evil), ("log", evil), ("why", evil), ("plan",), ("plan", f"/project/{evil}"), ("sleep", evil), ("show", evil + "x")):
+        done = wakeful(*words)
+        shown = done.stdout + done.stderr
+        assert "\x1b" not in shown and "\u202e" not in shown, words
+    assert "\\x1b[2J\\nb" in wakeful("list").stdout
+
+
+def test_colour_only_where_a_person_looks(rested: RunningDaemon) -> None:
+    """On a terminal yes, unless NO_COLOR says no; never in a pipe."""
+
+    def on_terminal(**environ: str) -> bytes:
+        ours, theirs = pty.openpty()
+        words = [sys.executable, "-m", "wakeful", "list", "--socket", str(rested.socket)]
+        env = {**os.environ, "TERM": "xterm", **environ}
+        subprocess.run(words, stdout=theirs, check=True, env=env, timeout=60)
+        os.close(theirs)
+        shown = os.read(ours, 65536)
+        os.close(ours)
+        return shown
+
+    assert b"\x1b[" in on_terminal()
+    assert b"\x1b[" not in on_terminal(NO_COLOR="1")
+    assert b"\x1b[" not in on_terminal(TERM="dumb")
+    assert "\x1b[" not in run_wakeful("list", "--socket", str(rested.socket)).stdout
+
+
+def test_why_and_plan_speak_in_sentences(rested: RunningDaemon, wakeful: Command) -> None:
+    """A session, a path, waves; the same as JSON."""
+    assert "payroll is suspended." in wakeful("why", "payroll").stdout
+    assert "Run 1 left it" in wakeful("why", "/project/out.csv").stdout
+    assert json.loads(wakeful("why", "payroll", "--json").stdout)["about"] == "session"
+    told = wakeful("plan", "/project/salaries.csv").stdout
+    assert re.search(r"1\. payroll: .*salaries.*\n2\. hr/filing: reads what payroll writes", told)
+    assert "Nothing is owed" in wakeful("plan").stdout
+
+
+@pytest.mark.parametrize("words", [("show", "nobody"), ("log", "nobody"), ("why", "nobody-knows"), ("output", "nobody"), ("follow", "nobody")])
+def test_an_unknown_name_fails_with_words(rested: RunningDaemon, wakeful: Command, words: tuple[str, ...]) -> None:
+    """Exit 1 and one line on stderr that says what to do; a path nobody knows is an answer, not a failure."""
+    done = wakeful(*words)
+    if words[0] == "why":
+        assert done.returncode == 0 and "No binding" in done.stdout
+    else:
+        assert done.returncode == 1 and done.stderr.startswith("wakeful: no session is called") and "wakeful list" in done.stderr
