@@ -1,7 +1,7 @@
 """A command runner in the test's own process, with real children, and what it reported."""
 
 import ctypes
-import os
+import resource
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -32,9 +32,6 @@ class Bench:
         self.reports: list[ProcessEnded | RunRecovered] = []
         self.blobs = Blobs(str(self.state / "blobs"))
         self.children = Children()
-        # What other fixtures of this process spawned is theirs.
-        for pid in proc.children_of(os.getpid()):
-            self.children.spawned(pid)
         self.runner = CommandRunner(
             report=self.reports.append, blobs=self.blobs, state=str(self.state), children=self.children
         )
@@ -90,8 +87,10 @@ class Bench:
 @pytest.fixture
 def subreaper() -> Iterator[None]:
     """As the daemon is; undone afterwards, since the process belongs to every test."""
+    limits = resource.getrlimit(resource.RLIMIT_RTTIME)
     become_subreaper()
     yield
+    resource.setrlimit(resource.RLIMIT_RTTIME, limits)
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
 
 

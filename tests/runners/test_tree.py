@@ -3,13 +3,12 @@
 import os
 import subprocess
 import sys
-import time
 
 import pytest
 from waiting import eventually_async
 
 from wakeful.runners import proc
-from wakeful.runners.mark import mark_of, read_mark
+from wakeful.runners.mark import OWN, mark_of, read_mark
 
 pytestmark = pytest.mark.asyncio
 
@@ -68,21 +67,21 @@ async def test_the_orphan_of_a_live_run_is_left_alone_when_another_run_ends(benc
     assert not bench.is_alive(pid)
 
 
-async def test_children_of_the_daemon_itself_are_never_touched(bench):
+async def test_children_of_the_daemon_itself_are_never_touched_and_keep_their_exit_status(bench):
     plain = subprocess.Popen(["sleep", "600"])
     apart = subprocess.Popen(["sleep", "600"], start_new_session=True)
-    bench.children.spawned(apart.pid)
+    ended = subprocess.Popen(["sh", "-c", "exit 7"], start_new_session=True)
+    await eventually_async(lambda: not bench.is_alive(ended.pid))
     try:
         await bench.run(bench.shell("exit 0"))
-        await eventually_async(lambda: proc.read_stat(apart.pid).started + 1.2 < _boottime())
         bench.runner.tidy()
         assert bench.is_alive(plain.pid)
         assert bench.is_alive(apart.pid)
+        assert ended.wait() == 7
     finally:
         for process in (plain, apart):
             process.kill()
             process.wait()
-        bench.children.gone(apart.pid)
 
 
 async def test_a_stray_that_shed_every_mark_is_ended_once_no_run_can_own_it(bench):
@@ -117,12 +116,9 @@ async def test_two_hundred_runs_leave_no_zombie_and_no_descriptor(bench):
     assert len(bench.reports) == 201
 
 
-async def test_every_descendant_carries_the_mark_and_the_daemon_does_not(bench):
+async def test_every_descendant_carries_the_mark_of_its_run_and_the_daemon_its_own(bench):
     run_id = bench.start(_daemonise(bench, "pid", "while :; do sleep 1; done"))
     pid = await bench.number_in("pid")
     assert read_mark(pid) == mark_of(os.path.realpath(bench.state), run_id)
-    assert read_mark(os.getpid()) is None
+    assert read_mark(os.getpid()) == OWN
 
-
-def _boottime() -> float:
-    return time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -1,9 +1,9 @@
 """Whose child is whose: tells the processes the daemon spawned from those it inherited.
 
-The daemon is a child subreaper: a process whose parents are gone becomes its child, however it was daemonised. Every part
-of the daemon that spawns in a session of its own (a probe, a long-lived git) says so by `spawned` and `gone`; what is
-left was adopted from a run, is ended with it, and is reaped here by its number. Nobody ever waits for any child
-(-1): that would steal the exit status of the others.
+The daemon is a child subreaper: a process whose parents are gone becomes its child, however it was daemonised. What the
+daemon spawns itself (a probe, a long-lived git) inherits its OWN mark and is never touched; what was adopted from a run
+is ended with it, and reaped here by its number. Nobody ever waits for any child (-1): that would steal the exit
+status of the others.
 """
 
 from __future__ import annotations
@@ -17,12 +17,10 @@ from types import FrameType
 
 from wakeful.errors import OperatorError
 from wakeful.runners import proc
-from wakeful.runners.mark import read_mark, read_run
+from wakeful.runners.mark import OWN, mark_own, read_mark, read_run
 from wakeful.runners.proc import Reaped
 
 _PR_SET_CHILD_SUBREAPER = 36
-# A child that is neither marked nor known yet may be one whose `spawned` is still on its way.
-STRAY_SECONDS = 1.0
 
 
 def become_subreaper() -> None:
@@ -31,6 +29,7 @@ def become_subreaper() -> None:
     if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         reason = os.strerror(ctypes.get_errno())
         raise OperatorError(f"the system refused to make the daemon a child subreaper: {reason}; Linux 3.4 or newer is needed")
+    mark_own()
     _let_signals_reach_children()
 
 
@@ -56,9 +55,10 @@ class Children:
         self._own: set[int] = set()
         self._pid = os.getpid()
         self._session = os.getsid(0)
+        self._since = time.clock_gettime(time.CLOCK_BOOTTIME) - proc.TICK_SECONDS
 
     def spawned(self, pid: int) -> None:
-        """This child is ours, and whoever spawned it waits for it."""
+        """This child is ours, whatever mark it carries, and whoever spawned it waits for it."""
         self._own.add(pid)
 
     def gone(self, pid: int) -> None:
@@ -99,19 +99,21 @@ class Children:
     def _is_ours_to_end(
         self, stat: proc.ProcessStat, live: Mapping[int, str], oldest_start: float | None, state: str
     ) -> bool:
-        # A run has a session of its own and nothing gets back into ours: this was spawned by us, unannounced.
-        if stat.session == self._session:
+        # A run has a session of its own and nothing gets back into ours; what is older than we are came with our launcher.
+        if stat.session == self._session or stat.started < self._since:
             return False
         mark = read_mark(stat.pid)
+        # Spawned by this daemon, or by something it spawned: whoever did that waits for it.
+        if mark == OWN:
+            return False
         # A live run's orphan may go on as long as its run does; dead, it only needs reaping.
         if mark is not None:
             return mark not in live or not stat.is_alive
-        if read_run(stat.pid, live, state) is not None:
-            return False
-        if time.clock_gettime(time.CLOCK_BOOTTIME) - stat.started < STRAY_SECONDS:
+        # Without a mark of our own, an unmarked child may be one we spawned: nothing tells it from a stray.
+        if read_mark(self._pid) is None or read_run(stat.pid, live, state) is not None:
             return False
         # It shed its mark on purpose. While a run lives that is older, it may belong to that one.
-        return not stat.is_alive or oldest_start is None or stat.started < oldest_start
+        return not stat.is_alive or oldest_start is None or stat.started + proc.TICK_SECONDS < oldest_start
 
 
 def _end(pid: int, reaped: Callable[[Reaped], None]) -> bool:

@@ -17,7 +17,7 @@ from functools import partial
 from wakeful.blobs import Blobs
 from wakeful.core.observation import ProcessEnded, RunRecovered, Usage
 from wakeful.runners.cgroup import Cgroups
-from wakeful.runners.children import STRAY_SECONDS, Children
+from wakeful.runners.children import Children
 from wakeful.runners.contract import Report, RunOrder, StopWord
 from wakeful.runners.environment import select_inherited
 from wakeful.runners.mark import mark_of
@@ -27,6 +27,8 @@ from wakeful.runners.run import LiveRun
 
 # How often orphans that ended by themselves are reaped while runs are under way. Without a run, no timer is armed.
 _TIDY_SECONDS = 5.0
+# What is killed takes a moment to die, and is reaped in the next round.
+_AGAIN_SECONDS = 0.05
 # Blocking work at a run's end: saving output, removing folders, entering control groups.
 _POOL_SIZE = 2
 
@@ -108,8 +110,8 @@ class CommandRunner:
         del self._runs[ended.run_id]
         if not self._runs:
             self._idle.set()
-            # Once more after the last run, when a stray it left is old enough to be told from a child of our own.
-            self._tidy_after(STRAY_SECONDS + 0.1)
+            # No run is left that a stray without a mark could belong to.
+            self._tidy_after(0)
         self._report(ended)
 
     def tidy(self) -> None:
@@ -121,7 +123,7 @@ class CommandRunner:
         oldest = min((run.started_boottime for run in self._runs.values()), default=None)
         left = self._around.children.tidy(live, oldest, self._around.state)
         if self._runs or left:
-            self._tidy_after(_TIDY_SECONDS if self._runs else STRAY_SECONDS)
+            self._tidy_after(_AGAIN_SECONDS if left else _TIDY_SECONDS)
 
     def _tidy_after(self, seconds: float) -> None:
         if self._tidying is not None:

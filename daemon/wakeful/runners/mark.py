@@ -3,7 +3,8 @@
 It stands in two places. `WAKEFUL_RUN=<run id>` in the environment (semantics.md, rule 41) is readable by people, and
 lost by `env -i`. The soft limit RLIMIT_RTTIME is not lost: fork, exec, setsid, a cleared environment and the daemon's
 own death leave it alone, a zombie still shows it, and a value of more than 36,000 years limits nobody. The daemon sets it on
-itself for the moment of a spawn, so there is no gap in which a child could fork unmarked. Never signals anybody.
+itself for the moment of a spawn, so there is no gap in which a child could fork unmarked; the rest of the time it carries
+OWN, by which its own git and probe processes are known. Never signals anybody.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from contextlib import contextmanager
 
 # Microseconds: marks lie in [2^60, 2^61), far above what anybody sets on purpose.
 _LOWEST = 1 << 60
+# What the daemon itself carries, and with it everything it spawns that is no run.
+OWN = _LOWEST
 _LIMIT = resource.RLIMIT_RTTIME
 _LIMIT_LINE = b"\nMax realtime timeout"
 
@@ -26,13 +29,20 @@ def mark_of(state: str, run_id: str) -> int:
     return _LOWEST | int.from_bytes(digest) & (_LOWEST - 1)
 
 
+def mark_own() -> None:
+    """Once per daemon, before it spawns anything."""
+    hard = resource.getrlimit(_LIMIT)[1]
+    if hard == resource.RLIM_INFINITY:
+        resource.setrlimit(_LIMIT, (OWN, hard))
+
+
 @contextmanager
 def marking(mark: int) -> Iterator[None]:
     """Whatever this process spawns inside carries `mark`. Must not be left open across an await."""
     before = resource.getrlimit(_LIMIT)
     hard = before[1]
-    # Under a lower hard limit only the environment carries the mark, and adopted strays are ended a second late.
-    if hard != resource.RLIM_INFINITY and hard < mark:
+    # Where somebody limited it before us, only the environment carries the mark.
+    if hard != resource.RLIM_INFINITY:
         yield
         return
     resource.setrlimit(_LIMIT, (mark, hard))
@@ -56,7 +66,8 @@ def read_mark(pid: int) -> int | None:
 def read_run(pid: int, runs: Mapping[int, str], state: str) -> str | None:
     """Which of these runs (mark -> run id) the process belongs to. `state` is the state folder, links resolved."""
     mark = read_mark(pid)
-    if mark is not None:
+    # A daemon inside a run carries OWN, and the run's mark only in its environment.
+    if mark is not None and mark != OWN:
         return runs.get(mark)
     environ = b"\0" + _read(f"/proc/{pid}/environ")
     run_id = _value(environ, b"WAKEFUL_RUN")

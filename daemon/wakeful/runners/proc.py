@@ -11,6 +11,8 @@ import os
 from msgspec import Struct
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+# Start times are rounded down to this.
+TICK_SECONDS = 1 / _TICKS_PER_SECOND
 
 
 class ProcessStat(Struct, frozen=True):
