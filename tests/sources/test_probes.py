@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -131,6 +132,16 @@ async def test_what_a_probe_leaves_in_its_group_does_not_outlive_the_look(tmp_pa
         assert result.version is not None
         pid = (tmp_path / "pid").read_text().strip()
         await eventually_async(lambda: not _is_alive(pid))
+
+
+async def test_a_grandchild_that_left_the_group_with_our_pipe_does_not_hold_the_look(tmp_path: Path) -> None:
+    """The look ends at its timeout, whoever still holds the other end."""
+    async with Prober(tmp_path) as prober:
+        script = "setsid sh -c 'echo $$ > pid; exec sleep 300' & echo done"
+        result = await prober.look(prober.follow("sh", "-c", script, timeout=0.5))
+        assert "did not end within 0.5 s" in result.problem
+        pid = await eventually_async(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().strip())
+        os.kill(int(pid), signal.SIGKILL)
 
 
 def _is_alive(pid: str) -> bool:

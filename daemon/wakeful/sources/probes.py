@@ -2,7 +2,7 @@
 
 The reactor follows targets and asks for looks; a look runs the command without a shell, in a process group of its own, with
 an allow-listed environment and a hard limit in time and output. Anything but exit code 0 is unknown, with words (rule 5).
-A probe hints itself every `check_every`. It decides nothing, and no process outlives its look.
+A probe hints itself every `check_every`. It decides nothing, and nothing of its group outlives its look.
 """
 
 from __future__ import annotations
