@@ -131,6 +131,10 @@ class Box:
         assert done.returncode == 0, f"wakeful {' '.join(arguments)} ended with {done.returncode}: {done.stderr}{done.stdout}"
         return done.stdout
 
+    def words(self, *arguments: str) -> str:
+        """What it answers, with the lines' breaks taken out: they depend on the width of the terminal."""
+        return " ".join(self.ask(*arguments).split())
+
     def json(self, *arguments: str) -> Any:
         return json.loads(self.ask(*arguments, "--json"))
 

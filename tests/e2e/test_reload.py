@@ -40,7 +40,7 @@ def test_a_bad_edit_keeps_the_last_good_spec_and_is_reported(box: Box) -> None:
     box.wait_at_rest("one", runs=1)
     box.wait_at_rest("two", runs=1)
     box.spec("one", "objective: Echo.\nbindings: {input: {fiel: one.txt}}\n")
-    eventually(lambda: "did you mean 'file'" in box.ask("show", "one"))
+    eventually(lambda: "did you mean 'file'" in box.words("show", "one"))
     box.write("one.txt", "2\n")
     box.write("two.txt", "2\n")
     box.wait_at_rest("one", runs=2)

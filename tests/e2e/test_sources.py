@@ -56,13 +56,14 @@ def test_every_second_beats_and_catches_up_once(box: Box) -> None:
     """Slots run once each while it is up; a downtime gives one run, not one per missed slot."""
     box.spec("beat", "objective: Beat.\nbindings: {tick: {every: 1s}}\nrun: {command: [sh, -c, 'echo x >> ledger']}\n")
     box.start()
-    assert box.row("beat")["runs"] == 0
     eventually(lambda: len(box.lines("ledger")) >= 2)
     box.kill()
     before = len(box.lines("ledger"))
     subprocess.run(["sleep", "2.5"], check=True)
     box.start()
     eventually(lambda: len(box.lines("ledger")) > before)
+    causes = [c["kind"] for r in box.log("beat") if r["kind"] == "run_started" for c in r["payload"]["causes"]]
+    assert set(causes) == {"every"}, "clocks start at their declaration, without a first run"
     slots = [r["payload"]["causes"][0]["new"] for r in box.log("beat") if r["kind"] == "run_started"]
     assert slots == sorted(slots)
     starts = [r["payload"]["versions"] for r in box.log("beat") if r["kind"] == "run_started"]
@@ -78,9 +79,9 @@ def test_a_probe_is_looked_at_and_its_failure_is_not_a_change(box: Box) -> None:
     box.write("value", "2\n")
     box.wait_at_rest("watch", runs=2)
     (box.folder / "value").unlink()
-    eventually(lambda: "No such file" in box.ask("show", "watch"))
+    eventually(lambda: "No such file" in box.words("show", "watch"))
     box.write("value", "2\n")
-    eventually(lambda: "No such file" not in box.ask("show", "watch"))
+    eventually(lambda: "No such file" not in box.words("show", "watch"))
     assert box.row("watch")["runs"] == 2
 
 
