@@ -215,6 +215,14 @@ def test_the_trie_finds_every_pattern_that_meets_another(patterns: list[str], ot
     assert sorted(trie.meeting(pattern)) == expected
 
 
+def test_the_trie_knows_the_folders_its_patterns_lead_through() -> None:
+    """The literal ones, and not the last name of a literal path."""
+    trie: PathTrie[int] = PathTrie()
+    trie.insert(Pattern.parse("/a/b/*.csv"), 1)
+    trie.insert(Pattern.parse("/c/d"), 2)
+    assert [path for path in ("/a", "/a/b", "/a/b/c", "/c", "/c/d", "/x") if trie.leads_through(path)] == ["/a", "/a/b", "/c"]
+
+
 def test_an_empty_trie_keeps_no_folders() -> None:
     """What was inserted and removed leaves nothing behind, and removing a stranger is harmless."""
     trie: PathTrie[str] = PathTrie()

@@ -78,6 +78,24 @@ async def test_a_linked_folder_is_entered_only_when_it_is_named(tmp_path: Path) 
         await world.noticed(through, "current/*")
 
 
+@pytest.mark.parametrize("pattern", ["through/file", "through/*", "through/deeper/*"])
+async def test_a_link_that_comes_later_completes_a_path(tmp_path: Path, pattern: str) -> None:
+    """A watcher reports the new link as a file; whoever's path leads through it looks again, also when it is gone."""
+    async with open_world(tmp_path) as world:
+        (tmp_path / "elsewhere/deeper").mkdir(parents=True)
+        (tmp_path / "elsewhere/file").write_text("1")
+        (tmp_path / "elsewhere/deeper/file").write_text("1")
+        key = await world.follow(pattern)
+        before = world.version(key)
+        await world.hinted(lambda: (world.root / "through").symlink_to("../elsewhere"))
+        await world.noticed(key, pattern)
+        assert world.source.describe(key).files >= 1
+        await world.hinted(lambda: (tmp_path / "elsewhere/deeper/file").write_text("2") + (tmp_path / "elsewhere/file").write_text("2"))
+        await world.noticed(key, pattern)
+        await world.hinted((world.root / "through").unlink)
+        await eventually_async(lambda: world.version(key) == before)
+
+
 async def test_a_root_that_is_a_link_is_followed_when_it_moves(tmp_path: Path) -> None:
     """`current -> releases/7` is how programs are deployed."""
     async with open_world(tmp_path) as world:

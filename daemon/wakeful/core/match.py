@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import functools
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from typing import Generic, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from wakeful.errors import SpecError
 
@@ -40,6 +42,12 @@ class Pattern(Struct, frozen=True):
     prefix: tuple[str, ...]
     tail: tuple[str, ...]
     is_absolute: bool
+    # The literal part as a path: the path itself for a literal, else the folder that a walk begins in. Kept, because
+    # every match asks for it.
+    base: str = ""
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "base", ("/" if self.is_absolute else "") + "/".join(self.prefix))
 
     @classmethod
     def parse(cls, text: str) -> Pattern:
@@ -66,7 +74,7 @@ class Pattern(Struct, frozen=True):
         """The same pattern made absolute; a `[` in the name of root stays a `[`."""
         if self.is_absolute:
             return self
-        prefix = [name for name in root.split("/") if name]
+        prefix = [sys.intern(name) for name in root.split("/") if name]
         for name in self.prefix:
             _append_name(prefix, name, True)
         return Pattern(self.text, tuple(prefix), self.tail, True)
@@ -74,11 +82,6 @@ class Pattern(Struct, frozen=True):
     @property
     def is_literal(self) -> bool:
         return self.tail == ITSELF_AND_BELOW
-
-    @property
-    def base(self) -> str:
-        """The literal part as a path: the path itself for a literal, else the folder that a walk begins in."""
-        return ("/" if self.is_absolute else "") + "/".join(self.prefix)
 
     @property
     def literal_prefix(self) -> str:
@@ -90,7 +93,7 @@ class Pattern(Struct, frozen=True):
         """Whether this pattern means `path`; both relative to the same root, or both absolute."""
         base = self.base
         if self.is_literal:
-            return path == base or path.startswith(f"{base}/")
+            return path.startswith(base) and (len(path) == len(base) or path[len(base)] == "/")
         if not self.prefix:
             return _compile_tail(self.tail).fullmatch(path, 1 if self.is_absolute else 0) is not None
         return path.startswith(f"{base}/") and _compile_tail(self.tail).fullmatch(path, len(base) + 1) is not None
@@ -110,7 +113,8 @@ class Pattern(Struct, frozen=True):
 
 def _append_name(prefix: list[str], name: str, is_absolute: bool) -> None:
     if name != "..":
-        prefix.append(name)
+        # Ten thousand patterns share most of their folders' names.
+        prefix.append(sys.intern(name))
     elif prefix and prefix[-1] != "..":
         prefix.pop()
     elif not is_absolute:
@@ -125,7 +129,7 @@ def _tidy_tail(text: str, names: list[str], is_folder: bool) -> tuple[str, ...]:
             raise PatternError(f"pattern {text!r}: '..' after a wildcard has no fixed meaning; write the folder it leads to")
         if name != CROSS:
             name = re.sub(r"\*\*+", "*", name)
-            _compile_name(name, text)
+            _check_name(name, text)
         if name != CROSS or not tail or tail[-1] != CROSS:
             tail.append(name)
     if is_folder and tail[-1] != CROSS:
@@ -194,11 +198,15 @@ def _translate_name(name: str) -> str:
 
 
 @functools.lru_cache(maxsize=4096)
-def _compile_name(name: str, text: str = "") -> re.Pattern[str]:
+def _compile_name(name: str) -> re.Pattern[str]:
+    return re.compile(_translate_name(name), re.DOTALL)
+
+
+def _check_name(name: str, text: str) -> None:
     try:
-        return re.compile(_translate_name(name), re.DOTALL)
+        _compile_name(name)
     except re.error as problem:
-        raise PatternError(f"pattern {text or name!r}: {name!r} is not a name with wildcards ({problem})") from None
+        raise PatternError(f"pattern {text!r}: {name!r} is not a name with wildcards ({problem})") from None
 
 
 @functools.lru_cache(maxsize=65536)
@@ -462,6 +470,16 @@ class PathTrie(Generic[T]):
             node = child
             start += len(name) + 1
         return found
+
+    def leads_through(self, path: str) -> bool:
+        """Whether this absolute path is one of the literal folders of some pattern."""
+        node = self._root
+        for name in path[1:].split("/"):
+            child = node.children.get(name)
+            if child is None:
+                return False
+            node = child
+        return True
 
     def meeting(self, pattern: Pattern) -> list[T]:
         """The values of all patterns that can match a path this absolute pattern also matches."""

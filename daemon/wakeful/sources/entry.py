@@ -93,10 +93,12 @@ class Seen:
     @property
     def is_racy(self) -> bool:
         """Whether the content may have changed since without any trace in the key. Clean means older than the margin."""
-        return bool(self.digest) and any(
-            max(_TIMES.unpack_from(self.key, offset)) + RACY_NANOSECONDS >= self.hashed_at
-            for offset in range(_TIMES_OFFSET, len(self.key), _KEY.size)
-        )
+        if not self.digest:
+            return False
+        newest = max(_TIMES.unpack_from(self.key, _TIMES_OFFSET))
+        if len(self.key) > _KEY.size:
+            newest = max(newest, *_TIMES.unpack_from(self.key, _KEY.size + _TIMES_OFFSET))
+        return newest + RACY_NANOSECONDS >= self.hashed_at
 
     def tag(self, compare: Compare) -> bytes:
         """What counts of this path in a version: host and time free for `content` (rule 6)."""

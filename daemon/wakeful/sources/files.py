@@ -79,6 +79,7 @@ class FileSource:
         # Armed folder -> how many targets need it, and its mtime when last listed (-1: armed only).
         self._needed: dict[str, int] = {}
         self._mtimes: dict[str, int] = {}
+        self._common_folders: dict[tuple[str, ...], dict[str, int]] = {}
         # A file behind links -> the links.
         self._links: dict[str, set[str]] = {}
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="look")
@@ -258,8 +259,14 @@ class FileSource:
             if mtime >= 0 or folder not in self._mtimes:
                 self._mtimes[folder] = mtime
         self._release(followed.folders.keys() - left.keys())
-        followed.folders = left
+        followed.folders = self._share_folders(left)
         self._disarm_unneeded()
+
+    def _share_folders(self, folders: dict[str, int]) -> dict[str, int]:
+        """Literal targets of one folder need the same few folders above them: one dictionary for all."""
+        if max(folders.values(), default=0) >= 0:
+            return folders
+        return self._common_folders.setdefault(tuple(folders), folders)
 
     def _release(self, folders: Iterable[str]) -> None:
         for folder in folders:
@@ -276,6 +283,7 @@ class FileSource:
             return
         unneeded = [folder for folder in self._unneeded if folder not in self._needed and folder not in self._on_approval]
         self._unneeded.clear()
+        self._looker.disarmed(unneeded)
         self._hints.disarm(unneeded)
 
     def _submit(self, work: Callable[[], object], then: Callable[..., None]) -> None:
@@ -311,7 +319,8 @@ class FileSource:
         for name in names:
             path = lead + name
             is_folder = path in self._needed or (os.path.isdir(path) if folders is None else name in folders)
-            if is_folder:
+            # A link to a folder is no folder to the watcher, but patterns lead through it all the same.
+            if is_folder or self._trie.leads_through(path):
                 self._take_folder(path, hinted)
             else:
                 self._take_path(path, hinted)
@@ -328,6 +337,7 @@ class FileSource:
         """A folder came, went or was replaced: whoever means something at or below it looks there again."""
         if self._state.holds(folder):
             return
+        self._looker.distrust(folder)
         entering = [followed for followed in self._trie.meeting(Pattern.literal(folder)) if _concerns(followed, folder)]
         for followed in entering:
             followed.mark_tree(folder)
@@ -360,6 +370,7 @@ class FileSource:
             ]
 
     def _take_loss(self, hinted: dict[str, None]) -> None:
+        self._looker.distrust_all()
         for followed in self._followed.values():
             followed.is_whole = True
             hinted[followed.key] = None

@@ -171,6 +171,11 @@ class Looker:
         self.state = state
         self._mounts = mounts
         self._find = find
+        # Folders known to be armed, so that ten thousand targets do not arm their common root ten thousand times. One
+        # that is replaced is reported (`Gone`, or as a name in the folder above), which ends its place here.
+        self._armed: set[str] = set()
+        # Folder -> its path without links; asked for every target, and nearly always the same.
+        self._real: dict[str, str] = {}
 
     def look(self, followed: Followed, errand: Errand, allowance: Allowance | None = None) -> Finding:
         """Raises TooLarge when the allowance is spent; nothing has changed then but watches."""
@@ -206,12 +211,47 @@ class Looker:
         refused: dict[str, str] = {}
         local: list[str] = []
         for folder in folders:
+            if folder in self._armed:
+                continue
             kind = self._mounts.remote_kind(folder)
             if kind is None:
                 local.append(folder)
             else:
                 refused[folder] = f"{kind} file system"
-        return refused | self._arm(local)
+        if local:
+            refused |= self._arm(local)
+            self._armed.update(folder for folder in local if folder not in refused)
+        return refused
+
+    def distrust(self, folder: str) -> None:
+        """Something happened to this folder itself: it and those below it are to be armed and resolved again."""
+        if folder not in self._armed and folder not in self._real:
+            return
+        inside = f"{folder.rstrip('/')}/"
+        # Copied first: a look in a thread may be adding.
+        self._armed.difference_update([path for path in list(self._armed) if path == folder or path.startswith(inside)])
+        for path in list(self._real):
+            if path == folder or path.startswith(inside):
+                self._real.pop(path, None)
+
+    def distrust_all(self) -> None:
+        self._armed.clear()
+        self._real.clear()
+
+    def disarmed(self, folders: Iterable[str]) -> None:
+        self._armed.difference_update(folders)
+
+    def resolve(self, folder: str) -> str:
+        """`realpath`, one lstat per folder not asked for before."""
+        real = self._real.get(folder)
+        if real is None:
+            parent, _, name = folder.rpartition("/")
+            if not name or os.path.islink(folder):
+                real = os.path.realpath(folder)
+            else:
+                real = f"{self.resolve(parent or '/').rstrip('/')}/{name}"
+            self._real[folder] = real
+        return real
 
     def _begin(self, followed: Followed, is_shared: bool) -> tuple[Manifest, str | None]:
         """The manifest to start from and its version: the last look's, or what an earlier daemon left of it."""
@@ -234,10 +274,10 @@ class Looker:
             if seen is None and survey.problems:
                 continue
             known = self.cache.seen.get(path)
-            if seen is not None and seen.is_racy and not seen.is_unstable:
-                racy.append(path)
             if known is seen:
                 continue
+            if seen is not None and seen.is_racy and not seen.is_unstable:
+                racy.append(path)
             self.cache.put(path, seen)
             # At the first look everything is new to the cache, and to everybody else.
             if not _is_change(known, seen) or (is_first and known is None):
@@ -283,7 +323,7 @@ class _Visit:
     def _see_everything(self) -> None:
         followed = self._followed
         base = followed.pattern.base
-        if self._looker.state.holds(os.path.realpath(base)):
+        if self._looker.state.holds(self._real_base()):
             self.survey.problems.append(f"{show(base)}: lies in the state folder of wakeful, which is never read")
             return
         self.survey.is_whole = True
@@ -293,6 +333,12 @@ class _Visit:
             self._walk(base)
         elif standing is None:
             self._find_nothing()
+
+    def _real_base(self) -> str:
+        pattern = self._followed.pattern
+        # A literal may be a link that leads to a file; what it leads to is asked when it is read.
+        folder = self._looker.resolve(pattern.literal_prefix)
+        return f"{folder}/{pattern.prefix[-1]}" if pattern.is_literal and pattern.prefix else folder
 
     def _find_nothing(self) -> None:
         """Nothing at the literal part: absent, or empty, or (rule 5) not to be told."""
@@ -361,7 +407,7 @@ class _Visit:
     def _arm_ancestors(self) -> None:
         """Every folder from root down to where the target begins: each may be replaced, or be missing and come back."""
         pattern, root = self._followed.pattern, self._followed.target.root
-        chain = list(_chain(root, os.path.dirname(pattern.base) if pattern.is_literal else pattern.base))
+        chain = list(_chain(root, self._looker.resolve(root) != root, os.path.dirname(pattern.base) if pattern.is_literal else pattern.base))
         for _ in range(_ARMING_TURNS):
             # From the top: a folder that is missing now will be reported by the one above it.
             self._arm(chain)
@@ -375,8 +421,8 @@ class _Visit:
                 return
 
 
-def _chain(root: str, folder: str) -> Iterator[str]:
-    if os.path.islink(root):
+def _chain(root: str, is_behind_link: bool, folder: str) -> Iterator[str]:
+    if is_behind_link:
         # A root that is a link (`current -> releases/7`) is replaced in the folder it lies in.
         yield os.path.dirname(root)
     if folder != root and not folder.startswith(f"{root.rstrip('/')}/"):

@@ -68,6 +68,9 @@ class Repositories:
 
 def _git_dir_at(folder: str) -> str | None:
     candidate = f"{folder.rstrip('/')}/.git"
+    # Asked of every folder with a binding, and nearly always no.
+    if not os.access(candidate, os.F_OK):
+        return None
     try:
         with open(candidate, "rb") as file:
             text = file.read(_LONGEST_GIT_FILE_BYTES)
