@@ -124,7 +124,7 @@ def why_output(core: Core, path: str, writer: Reached, records_newest_first: Ite
     wrote = [run for run in runs if binding.name in run.get("written", {})]
     now = _version_now(core, session, binding.name)
     words = [f"{session.name} writes it, by its binding {binding.name} ({binding.pattern})."]
-    run = _find_author(wrote)
+    run = _find_author(wrote, binding.name)
     answer: dict[str, Any] = {"about": "output", "path": path, "session": session.name, "binding": binding.name, "version": now}
     if run is None:
         return {**answer, "run": None, "words": [*words, "No recorded run wrote it yet."]}
@@ -148,11 +148,11 @@ def _drop_at(cause: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in cause.items() if key != "at"}
 
 
-def _find_author(wrote: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """The oldest of the newest runs that all left the same content; `written` holds one binding's version per name."""
+def _find_author(wrote_newest_first: list[dict[str, Any]], binding: str) -> dict[str, Any] | None:
+    """The oldest of the newest runs that all left the same content: the others only wrote it again."""
     author = None
-    for run in wrote:
-        if author is not None and run["written"] != author["written"]:
+    for run in wrote_newest_first:
+        if author is not None and run["written"][binding] != author["written"][binding]:
             break
         author = run
     return author
@@ -162,7 +162,8 @@ def _say_versions(session: Session, versions: dict[str, str]) -> list[str]:
     spec = session.spec
     if spec is None:
         return []
-    named = [(binding.name, versions[binding.identity]) for binding in spec.bindings if binding.identity in versions]
+    read = (binding for binding in spec.bindings if getattr(binding, "access", "read") != "write")
+    named = [(binding.name, versions[binding.identity]) for binding in read if binding.identity in versions]
     return [f"It saw {', '.join(f'{name} {shorten(version)}' for name, version in named)}."] if named else []
 
 

@@ -17,7 +17,7 @@ import click
 from wakeful.cli.client import Client, quote_name
 from wakeful.cli.command import Options, verb
 from wakeful.cli.failure import Failure
-from wakeful.cli.text import escape, fit, columns, paint, parse_time
+from wakeful.cli.text import columns, escape, fit, paint, parse_time
 
 HISTORY = 20
 _DAEMON = "wakeful"
@@ -122,7 +122,7 @@ def format_record(record: dict[str, Any]) -> str:
     at = parse_time(record["at"]).astimezone()
     is_today = at.date() == datetime.now(UTC).astimezone().date()
     when = at.strftime("%H:%M:%S") if is_today else at.strftime("%Y-%m-%d %H:%M:%S")
-    author = "" if record["author"] == _DAEMON else f" by {record['author']}"
+    author = "" if record["author"] == _DAEMON else f"  ({record['author']})"
     words = record["words"] or json.dumps(record["payload"], ensure_ascii=False)
     head = f"{record['seq']:>5}  {when}  {record['kind']:<20}  "
     return f"{paint(head, 'dim')}{paint(fit(escape(words + author), max(columns() - len(head), 30)), _colour(record))}"
