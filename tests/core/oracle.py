@@ -1,27 +1,258 @@
 """An independent judge of what must hold (semantics.md, last section): it reads the log and the world, never the core's reasons.
 
-`take` judges every committed entry; `judge_rest` judges a world in which nothing is under way.
+`take` judges every committed entry on the events before it; `judge_rest` judges a world in which nothing is under way;
+`judge_replay` compares the fold of the log with the live state. A history that breaks a promise fails with the promise's words.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from wakeful.core import events as ev
+from wakeful.core.spec import CommitsBinding, FileBinding, SessionSpec
 
 if TYPE_CHECKING:
     from core.world import Recorded, World
+
+ORDERED = ("cron ", "every ", "session ", "message", "activation")
+
+
+@dataclass(slots=True)
+class Account:
+    """What the log says of one session."""
+
+    name: str = ""
+    spec: SessionSpec | None = None
+    is_declared: bool = False
+    is_terminated: bool = False
+    is_held: bool = False
+    # What was dealt with, by key: finished for good, given up, skipped, adopted.
+    dealt: dict[str, str] = field(default_factory=dict)
+    touched: set[str] = field(default_factory=set)
+    is_first_dealt: bool = False
+    is_adopted: bool = False
+    wake: ev.WakeRequested | ev.WakeExtended | None = None
+    run: ev.RunStarted | None = None
+    run_spec: SessionSpec | None = None
+    # The last run of the open wake left it open: a retry, a replacement or a loss was recorded.
+    is_open_again: bool = False
+    has_succeeded: bool = False
+    runs: int = 0
+    wakes: int = 0
 
 
 class Oracle:
     def __init__(self, world: World) -> None:
         self.world = world
         self.seqs: dict[str, int] = {}
+        self.accounts: dict[str, Account] = {}
 
     def reboot(self) -> None:
-        pass
+        """A crash lost what was not committed; nothing of what is judged here was."""
+
+    def by_name(self, name: str) -> Account | None:
+        return next((account for account in self.accounts.values() if account.name == name), None)
 
     def take(self, entry: Recorded) -> None:
-        assert entry.seq == self.seqs.get(entry.session, 0) + 1
+        assert entry.seq == self.seqs.get(entry.session, 0) + 1, "a session's seq has no gaps"
         self.seqs[entry.session] = entry.seq
-        assert isinstance(entry.event, ev.Event)
+        account = self.accounts.setdefault(entry.session, Account())
+        match entry.event:
+            case ev.SessionOpened(name=name):
+                account.name = name
+            case ev.SessionRenamed(new=new):
+                account.name = new
+            case ev.SpecDeclared(spec=spec, positions=positions):
+                account.spec, account.is_declared, account.is_held = spec, True, False
+                account.dealt |= positions
+            case ev.SpecRemoved():
+                account.is_declared = False
+                account.wake = account.wake if account.run is not None else None
+            case ev.SessionAdopted(versions=versions):
+                account.dealt |= versions
+                account.is_first_dealt = account.is_adopted = True
+            case ev.WakeRequested() as event:
+                assert account.wake is None, f"{account.name}: one open wake per session"
+                assert event.wake == account.wakes + 1 and event.causes, f"{account.name}: a wake has a number and a cause"
+                account.wake, account.wakes = event, event.wake
+                account.is_open_again = False
+            case ev.WakeExtended() as event:
+                assert account.wake is not None and event.wake == account.wake.wake, f"{account.name}: a wake is extended under its id"
+                account.wake = event
+            case ev.WakeWithdrawn() as event:
+                self._take_withdrawal(account, event)
+            case ev.RunStarted() as event:
+                self._take_start(account, event)
+            case ev.RunFinished() as event:
+                self._take_end(account, event)
+            case ev.SlotSkipped(key=key, slot=slot):
+                account.dealt[key] = max(slot, account.dealt.get(key, ""))
+            case ev.ClockRebased(key=key, new=new):
+                account.dealt[key] = new
+            case ev.SessionSlept():
+                account.is_held = True
+            case ev.SessionResumed():
+                account.is_held = False
+            case ev.ActivationRequested():
+                account.is_held = False
+            case ev.SessionTerminated():
+                assert account.run is None, f"{account.name}: terminated after the run's end"
+                account.is_terminated, account.wake = True, None
+            case ev.SessionReopened():
+                account.is_terminated = False
+
+    def _take_withdrawal(self, account: Account, event: ev.WakeWithdrawn) -> None:
+        assert account.run is None
+        if event.reason == "undone":
+            assert account.wake is not None and not account.is_open_again, f"{account.name}: what was tried is not undone"
+        account.wake = None
+        if event.versions:
+            self._deal(account, event.versions)
+            account.is_first_dealt, account.has_succeeded = True, False
+            account.touched.clear()
+
+    def _take_start(self, account: Account, event: ev.RunStarted) -> None:
+        name = account.name
+        assert account.run is None, f"{name}: one run per session"
+        assert account.is_declared and not account.is_terminated and account.spec is not None and account.spec.enabled
+        assert account.wake is not None and event.wake == account.wake.wake, f"{name}: a run serves the open wake"
+        assert event.run == account.runs + 1
+        for key, version in event.versions.items():
+            if key.startswith(ORDERED) and key in account.dealt:
+                assert not is_behind(version, account.dealt[key]), f"{name}: {key} went back from {account.dealt[key]} to {version}"
+        if not account.is_open_again:
+            news = [cause for cause in event.causes if self._is_news(account, cause, event.versions)]
+            assert news, f"{name}: run {event.run} has no cause that was not dealt with: {event.causes} {account.dealt}"
+            stale = [cause for cause in event.causes if cause not in news]
+            assert not stale, f"{name}: run {event.run} is told what is no news: {stale}"
+        if not event.mixed and "activation" not in {cause.key for cause in event.causes}:
+            self._judge_glitch(account, event)
+        account.run, account.run_spec, account.runs = event, account.spec, event.run
+
+    def _is_news(self, account: Account, cause: ev.Cause, versions: dict[str, str]) -> bool:
+        if cause.key == "first":
+            return not account.is_first_dealt
+        if cause.new != versions.get(cause.key):
+            return False
+        if cause.key in account.touched:
+            return True
+        dealt = account.dealt.get(cause.key)
+        if cause.key.startswith(ORDERED):
+            return dealt is None or is_behind(dealt, cause.new)
+        return cause.new != dealt
+
+    def _judge_glitch(self, account: Account, event: ev.RunStarted) -> None:
+        """All upstreams dealt with one and the same version of whatever two of them read."""
+        assert account.spec is not None
+        read: dict[str, tuple[str, str]] = {}
+        for upstream in self.ancestors(account):
+            assert upstream.run is None, f"{account.name} starts while {upstream.name} runs"
+            if upstream.spec is None or not upstream.is_declared:
+                continue
+            if not upstream.has_succeeded:
+                continue
+            for binding in upstream.spec.files:
+                if binding.access == "write" or not binding.wake or binding.identity in upstream.touched:
+                    continue
+                version = upstream.dealt.get(binding.identity, "")
+                other, known = read.setdefault(binding.identity, (upstream.name, version))
+                assert known == version, f"{account.name} starts between {other} and {upstream.name}: {binding.identity}"
+
+    def ancestors(self, account: Account) -> list[Account]:
+        """Upstreams by literal write patterns and session bindings, found without the core's graph."""
+        found: dict[str, Account] = {}
+        stack = [account]
+        while stack:
+            here = stack.pop()
+            if here.spec is None:
+                continue
+            if any(binding.stale_allowed for binding in here.spec.bindings):
+                continue
+            for other in self.accounts.values():
+                if other.name not in found and other is not here and other.is_declared and not other.is_terminated and feeds(other.spec, here.spec):
+                    found[other.name] = other
+                    stack.append(other)
+        return list(found.values())
+
+    def _take_end(self, account: Account, event: ev.RunFinished) -> None:
+        run = account.run
+        assert run is not None and event.run == run.run, f"{account.name}: a run ends once"
+        account.run = None
+        account.is_open_again = not event.is_final
+        if not event.is_final:
+            assert event.outcome != "succeeded"
+            account.has_succeeded = False
+            if not account.is_declared:
+                account.wake = None
+            return
+        account.wake = None
+        account.is_first_dealt = True
+        account.has_succeeded = event.outcome == "succeeded"
+        self._deal(account, run.versions)
+        account.touched = set(event.touched)
+
+    def _deal(self, account: Account, versions: dict[str, str]) -> None:
+        for key, version in versions.items():
+            if not key.startswith(ORDERED) or key not in account.dealt or is_behind(account.dealt[key], version):
+                account.dealt[key] = version
+
+    # -- at rest ----------------------------------------------------------------------------------
+
+    def judge_rest(self) -> None:
+        """No accepted change is lost: every armed session that nothing holds has dealt with what is there."""
+        world = self.world
+        assert not (world.processes or world.looks or world.recoveries or world.hints)
+        for account in self.accounts.values():
+            spec = account.spec
+            if spec is None or not account.is_declared or account.is_terminated or spec.run is None or not spec.enabled:
+                continue
+            if account.is_held or any(not upstream.has_succeeded or upstream.is_held for upstream in self.ancestors(account)):
+                continue
+            assert account.run is None, f"{account.name} is still running"
+            for binding in spec.bindings:
+                if not binding.wake or spec.when != "any" or not isinstance(binding, FileBinding | CommitsBinding):
+                    continue
+                if isinstance(binding, FileBinding) and binding.access == "write":
+                    continue
+                dealt, there = account.dealt.get(binding.identity), world.version_there(spec, binding)
+                assert dealt == there, f"{account.name} has not seen the current {binding.name}: dealt with {dealt}, there is {there}"
+            assert account.wake is None, f"{account.name} rests with an open wake"
+
+    def judge_outputs(self) -> None:
+        """Every output is what its session makes of the inputs that are there now."""
+        for account in self.accounts.values():
+            spec = account.spec
+            if spec is None or not account.is_declared or account.is_terminated or spec.run is None or not spec.enabled:
+                continue
+            if any(not binding.wake for binding in spec.files if binding.access != "write"):
+                continue
+            for path, text in self.world.outputs_of(spec, self.world.inputs_of(spec)).items():
+                found = self.world.files.get(f"{spec.root}/{path}")
+                assert found == text, f"{account.name} left {path} behind its inputs"
+
+    def judge_replay(self, snapshot_at: int | None = None) -> None:
+        """Replay equals live, also from a snapshot taken anywhere."""
+        assert self.world.fold_log(snapshot_at=snapshot_at) == self.world.core.state.sessions
+
+    def judge_plan(self) -> None:
+        """Plan is repeatable: what was carried out is not named again, but for stops, which are harmless twice."""
+        core = self.world.core
+        for session in core.state:
+            plan = core.plan(session.id, self.world.attached)
+            assert plan == core.plan(session.id, self.world.attached)
+            assert not [action for action in plan if type(action).__name__ == "StartProcess"]
+
+
+def is_behind(position: str, than: str) -> bool:
+    if position.isdigit() and than.isdigit():
+        return int(position) < int(than)
+    return position < than
+
+
+def feeds(writer: SessionSpec | None, reader: SessionSpec) -> bool:
+    if writer is None:
+        return False
+    written = {binding.pattern for binding in writer.files if binding.access == "write"}
+    read = {binding.pattern for binding in reader.files if binding.access != "write"}
+    return bool(written & read) or any(getattr(binding, "session", None) == writer.name for binding in reader.bindings)

@@ -36,7 +36,7 @@ from wakeful.core.observation import (
     TargetsHinted,
 )
 from wakeful.core.reducer import fold
-from wakeful.core.spec import FileBinding, SessionSpec, Settings
+from wakeful.core.spec import CommitsBinding, FileBinding, SessionSpec, Settings
 from wakeful.core.state import OpenRun, Session
 from wakeful.core.target import CommitsTarget, FileTarget, ProbeTarget, ServiceTarget, Target
 from wakeful.core.verdict import find_hold_words, find_queue_words
@@ -109,6 +109,8 @@ class World:
         self.log: list[Recorded] = []
         self.sessions: dict[str, Session] = {}
         self.processes: dict[str, Process] = {}
+        # Runs of this incarnation whose process was started, until they are closed.
+        self.attached: set[str] = set()
         self.orphans: dict[str, Process] = {}
         self.looks: list[PendingLook] = []
         self.hints: list[str] = []
@@ -136,6 +138,7 @@ class World:
         self.incarnations += 1
         self.core = Core(self.sessions.values())
         self.processes.clear()
+        self.attached.clear()
         self.looks.clear()
         self.hints.clear()
         self.recoveries.clear()
@@ -194,25 +197,29 @@ class World:
             self.oracle.take(recorded)
 
     def _act(self, decision: Decision) -> None:
-        for target in decision.follow:
-            self.followed[target.key] = target
         for key in decision.forget:
             self.followed.pop(key, None)
             self.looks = [pending for pending in self.looks if pending.look.target != key]
+        for target in decision.follow:
+            self.followed[target.key] = target
         for look in decision.looks:
             early = self.snapshot_early and look.target in self.followed
             self.looks.append(PendingLook(look, self._read(look) if early else None))
         for session_id in decision.planned:
-            for action in self.core.plan(session_id, self.processes.keys()):
+            for action in self.core.plan(session_id, self.attached):
                 self._carry_out(action)
+        open_runs = {self.core.state.get(session_id).run.run_id for session_id in self.core.state.running}
+        self.attached &= open_runs
 
     def _carry_out(self, action: StartProcess | StopProcess | RecoverRun) -> None:
         match action:
             case StartProcess(session=session, run=run):
                 inputs = None if self.reads_late else self.inputs_of(run.spec)
                 self.processes[run.run_id] = Process(session, run, inputs)
+                self.attached.add(run.run_id)
             case StopProcess(run=run, how=how):
-                self.processes[run.run_id].stops.append(how)
+                if run.run_id in self.processes:
+                    self.processes[run.run_id].stops.append(how)
             case RecoverRun(session=session, run=run):
                 if (session, run.run_id) not in self.recoveries:
                     self.recoveries.append((session, run.run_id))
@@ -405,18 +412,32 @@ class World:
         excludes = Excludes.build(spec.root, (), binding.exclude, () if binding.access == "write" else spec.written_patterns)
         return {path: text for path, text in sorted(self.files.items()) if pattern.matches(path) and excludes.covers(path) is None}
 
+    def version_there(self, spec: SessionSpec, binding: FileBinding | CommitsBinding) -> str:
+        """The version of what is there now, whatever anybody looked at."""
+        if isinstance(binding, FileBinding):
+            return version_of(self.matched(spec, binding))
+        history = self.commits.get(binding.path, [])
+        if not history:
+            return "absent"
+        return history[-1][0] if binding.each_commit else digest(history[-1][1])
+
     def outputs_of(self, spec: SessionSpec, inputs: dict[str, dict[str, str]]) -> dict[str, str]:
         text = digest([spec.name, sorted(inputs.items())])
         return {binding.pattern: text for binding in spec.files if binding.access == "write" and "*" not in binding.pattern}
 
     def end(self, name: str, exit_code: int | None = 0, *, signal: int | None = None, problem: str | None = None) -> None:
-        """The session's process ends; with success its outputs are written first."""
+        """The session's process ends; with success its outputs are written first.
+
+        Hints of what happened before an end are reported before the end: the kernel queued them first.
+        """
         process = self.process_of(name)
         assert process is not None, f"{name} has no process"
         if process.inputs is None:
             process.inputs = self.inputs_of(process.run.spec)
         if exit_code == 0 and problem is None:
             self._write_outputs(process)
+        if self.deliver_hints() and process.run.run_id not in self.processes:
+            return
         del self.processes[process.run.run_id]
         self.observe(ProcessEnded(session=process.session, run_id=process.run.run_id, exit_code=exit_code, signal=signal, problem=problem))
 

@@ -42,6 +42,11 @@ def decide(core: Core, observation: Observation, moment: Moment) -> Decision:
     while offer_slots(core, decision):
         _dispatch_affected(core, decision)
     settle_finished(core, decision)
+    if decision.forget:
+        # Asked for and given up within one decision: nobody follows it any more.
+        targets = core.looked.targets
+        decision.looks = [look for look in decision.looks if look.target in targets]
+        decision.follow = [target for target in decision.follow if target.key in targets]
     return decision
 
 

@@ -171,8 +171,10 @@ def _extend_wake(core: Core, decision: Decision, session: Session) -> Session:
     causes, chain = describe_causes(core.state, core.looked, session, decision.moment.wall)
     known = {(cause.key, cause.new): cause for cause in wake.causes}
     told = {cause.key for cause in causes}
-    if wake.tried is not None or not core.looked.is_clear(session.id):
-        causes += tuple(cause for cause in wake.causes if cause.key not in told)
+    looks = {bound.key: core.looked.target(bound) for bound in core.looked.bounds[session.id] if bound.key not in told}
+    for cause in wake.causes:
+        if cause.key in looks and (wake.tried is not None or ((look := looks[cause.key]) is not None and not look.is_clear)):
+            causes += (cause,)
     if len(causes) == len(known) and all((cause.key, cause.new) in known for cause in causes):
         return session
     # What was told before a restart knows its paths; what is told anew may not.
@@ -300,14 +302,32 @@ def _start(core: Core, decision: Decision, session: Session, is_mixed: bool) -> 
         chain=wake.chain,
         mixed=is_mixed,
         resumed_from=_resumed_from(session),
+        is_backlog=_is_backlog(core, session, wake.causes),
     )
-    core.looked.stamps[session.id] = {
-        bound.key: core.looked.targets[bound.target].stamp
-        for bound in core.looked.bounds[session.id]
-        if bound.target is not None and bound.is_file and not bound.is_written
-    }
+    _remember_inputs(core, session)
     core.emit(decision, session.id, event)
     _free_upstreams(core, decision, session)
+
+
+def _is_backlog(core: Core, session: Session, causes: tuple[ev.Cause, ...]) -> bool:
+    """Only slots, activations, and commits that waited behind the last run: catching up is not a loop (rule 34)."""
+    waited = core.looked.backlogs.get(session.id, frozenset())
+    return all(cause.kind in ("cron", "every", "activation") or cause.new in waited for cause in causes)
+
+
+def _remember_inputs(core: Core, session: Session) -> None:
+    stamps, waiting = {}, []
+    for bound in core.looked.bounds[session.id]:
+        if bound.target is None:
+            continue
+        look = core.looked.targets[bound.target]
+        if bound.is_file and not bound.is_written:
+            stamps[bound.key] = look.stamp
+        elif bound.is_each_commit:
+            waiting += look.pending
+    core.looked.stamps[session.id] = stamps
+    if waiting or session.id in core.looked.backlogs:
+        core.looked.backlogs[session.id] = frozenset(waiting)
 
 
 def _resumed_from(session: Session) -> int | None:
@@ -320,7 +340,7 @@ def settle_finished(core: Core, decision: Decision) -> None:
     """A run that ended and was followed by nothing leaves its session at rest, and the log says so."""
     for session_id in decision.finished:
         session = core.state.get(session_id)
-        is_open = session.run is not None or session.is_terminated or not session.is_declared
+        is_open = session.run is not None or session.wake is not None or session.is_terminated or not session.is_declared
         if is_open or find_hold_words(core, session, decision.moment) is not None:
             continue
         assert session.last_run is not None

@@ -154,6 +154,8 @@ class RunStarted(Struct, frozen=True, kw_only=True):
     chain: tuple[str, ...] = ()
     mixed: bool = False
     resumed_from: int | None = None
+    # It serves only occurrences that were waiting already, so it is no sign of a loop (rule 34).
+    is_backlog: bool = False
 
 
 class RunStopRequested(Struct, frozen=True, kw_only=True):

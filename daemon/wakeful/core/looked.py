@@ -138,7 +138,9 @@ class TargetLook:
     def apply(self, result: LookResult, moment: Moment) -> None:
         """Take over what a look found."""
         self.applied, self.looking = result.generation, None
-        self.held, self.degraded = result.held, result.degraded
+        self.degraded = result.degraded
+        # A hint after the look began may have been the end of what held it: look again (rule 11).
+        self.held = result.held if self.generation == result.generation else None
         if result.held is not None:
             return
         self.problem = result.problem
@@ -215,8 +217,9 @@ class Looked:
         self.bounds: dict[str, tuple[Bound, ...]] = {}
         self.clocks: dict[tuple[str, str], ClockLook] = {}
         self.ended: dict[str, Ended] = {}
-        # Stamps of the inputs when the open run started (rule 17).
+        # Stamps of the inputs when the open run started (rule 17), and the commits that waited behind it (rule 38).
         self.stamps: dict[str, dict[str, str]] = {}
+        self.backlogs: dict[str, frozenset[str]] = {}
         self.owed_since: dict[str, float] = {}
         # Upstream's successes when the session's wake was first held by it (rule 32).
         self.held_marks: dict[str, dict[str, int]] = {}
@@ -246,7 +249,7 @@ class Looked:
     def unbind(self, session_id: str) -> list[str]:
         bounds = self.bounds.pop(session_id, ())
         self._stop_clocks(session_id, bounds, set())
-        for kept in (self.ended, self.stamps, self.owed_since, self.held_marks):
+        for kept in (self.ended, self.stamps, self.backlogs, self.owed_since, self.held_marks):
             kept.pop(session_id, None)
         return self._unsubscribe(session_id, [bound.target for bound in bounds])
 

@@ -62,11 +62,13 @@ def _next_commit(session: Session, bound: Bound, target: TargetLook) -> str | No
 
 
 def _next_slot(session: Session, bound: Bound, clock: ClockLook) -> str | None:
-    """`catch_up: all` takes one slot a run (rule 36): the one that follows seen."""
+    """The latest slot, never one before seen (rule 37); `catch_up: all` takes the one that follows seen (rule 36)."""
     binding, latest, seen = bound.binding, clock.latest, session.seen.get(bound.key)
     assert isinstance(binding, CronBinding | EveryBinding)
-    if binding.catch_up != "all" or latest is None or seen is None or latest <= seen:
+    if latest is None or seen is None:
         return latest
+    if binding.catch_up != "all" or latest <= seen:
+        return max(latest, seen)
     if clock.following is None or clock.following[0] != seen:
         coming = next_slot_after(binding, seen, session.id)
         clock.following = (seen, coming.slot if coming is not None else latest)
@@ -107,8 +109,8 @@ def new_bindings(state: State, looked: Looked, session: Session) -> list[Bound]:
     if not new:
         return new
     if not session.is_first_taken and not takes_first_run(session.spec):
-        # Not adopted yet: nothing has been seen that a level could differ from (rule 25).
-        new = [bound for bound in new if bound.is_ordered]
+        # Not adopted yet: only clocks and the mailbox have a place to start from (rule 25).
+        new = [bound for bound in new if bound.is_clock or bound.kind == "message"]
     match session.spec.when:
         case "any":
             return new

@@ -149,12 +149,12 @@ def _(event: ev.RunStarted, session: Session, at: int, author: str, seq: int) ->
         mixed=event.mixed,
         resumed_from=event.resumed_from,
     )
-    is_retry = session.wake.tried is not None
+    is_counted = session.wake.tried is None and not event.is_backlog
     return replace(
         session,
         run=run,
         runs=event.run,
-        starts=session.starts if is_retry else (*session.starts, at)[-STARTS_REMEMBERED:],
+        starts=(*session.starts, at)[-STARTS_REMEMBERED:] if is_counted else session.starts,
         last_active_at=at,
         wake=replace(session.wake, attempt=event.attempt, tried=event.versions, retry_at=None),
     )

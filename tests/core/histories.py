@@ -1,0 +1,221 @@
+"""Random histories from a seed: a small random graph of sessions, a person, a careless world, crashes; then the judge.
+
+Every choice comes from one `random.Random`, so a seed is a whole history. `live_through(seed)` fails with the promise
+that was broken; `steps` bounds its length.
+"""
+
+from __future__ import annotations
+
+import random
+
+from core.specs import after, commits, every, read, session, write
+from core.world import World
+
+from wakeful.core import calls
+from wakeful.core.spec import SessionSpec, Settings
+from wakeful.errors import CallerError
+
+PATHS = ("s0", "s1", "s2")
+TEXTS = ("red", "green", "blue")
+
+
+def make_spec(rng: random.Random, index: int, count: int) -> SessionSpec:
+    """A session that reads sources and outputs of those before it, and writes one of its own."""
+    name = f"n{index}"
+    inputs = [*PATHS, *(f"o{other}" for other in range(index))]
+    chosen = rng.sample(inputs, rng.randint(1, min(3, len(inputs))))
+    bindings = [
+        read(path, settle_seconds=rng.choice((0.0, 0.1, 0.5)), settle_max_seconds=rng.choice((0.5, 2.0)), wake=rng.random() < 0.9)
+        for path in chosen
+    ]
+    if rng.random() < 0.1 and index:
+        bindings.append(after(f"n{rng.randrange(index)}"))
+    if rng.random() < 0.15:
+        bindings.append(every(rng.choice((30.0, 3600.0)), catch_up=rng.choice(("once", "none", "all"))))
+    elif rng.random() < 0.15:
+        bindings.append(every(rng.choice((30.0, 3600.0)), overlap=rng.choice(("queue_one", "skip", "replace"))))
+    if rng.random() < 0.15:
+        bindings.append(commits("src", each_commit=rng.random() < 0.5))
+    return session(
+        name,
+        *bindings,
+        write(f"o{index}", wake=rng.random() < 0.1),
+        retries=rng.choice((0, 0, 1, 2)),
+        priority=rng.choice((10, 50, 90)),
+        pace_seconds=rng.choice((0.0, 0.0, 0.0, 5.0)),
+        first=rng.choice((None, None, "adopt")) if index == count - 1 else None,
+        objective=rng.choice((None, "again")),
+    )
+
+
+class History:
+    def __init__(self, seed: int, *, crashes: bool = True) -> None:
+        self.rng = random.Random(seed)
+        self.count = self.rng.randint(1, 5)
+        files = {path: self.rng.choice(TEXTS) for path in PATHS if self.rng.random() < 0.8}
+        specs = [make_spec(self.rng, index, self.count) for index in range(self.count)]
+        self.world = World(*specs, settings=Settings(concurrency=self.rng.choice((1, 2, 4))), files=files)
+        self.crashes = crashes
+        self.done: list[str] = []
+        self.moves = [
+            *[self.write] * 6, *[self.answer] * 10, *[self.end] * 6, *[self.hints] * 5, *[self.wait] * 6,
+            self.delete, self.touch, self.call, self.call, self.call, self.respec, self.hide, self.show, self.commit,
+            self.remove, self.jump, self.hold, self.recover, self.recover, self.tune,
+        ]  # fmt: skip
+        if crashes:
+            self.moves += [self.crash, self.crash_soon, self.crash_soon]
+
+    def live(self, steps: int) -> None:
+        for _ in range(steps):
+            move = self.rng.choice(self.moves)
+            self.done.append(move.__name__)
+            move()
+            self.world.oracle.judge_plan()
+
+    # -- the world ----------------------------------------------------------------------------------
+
+    def write(self) -> None:
+        self.world.write(self.rng.choice(PATHS), self.rng.choice(TEXTS))
+
+    def delete(self) -> None:
+        path = self.rng.choice(PATHS)
+        if f"/project/{path}" in self.world.files:
+            self.world.delete(path)
+
+    def touch(self) -> None:
+        path = self.rng.choice(PATHS)
+        if f"/project/{path}" in self.world.files:
+            self.world.touch(path)
+
+    def hide(self) -> None:
+        if self.rng.random() < 0.3:
+            self.world.hide(self.rng.choice(PATHS))
+
+    def show(self) -> None:
+        for path in PATHS:
+            self.world.show(path)
+
+    def commit(self) -> None:
+        self.world.commit("src", self.rng.choice(TEXTS))
+
+    def hold(self) -> None:
+        """A rebase begins or ends; its end is hinted."""
+        self.world.held = None if self.world.held else "git rebase"
+        if self.world.held is None:
+            self.world.hint(*self.world.followed)
+
+    def tune(self) -> None:
+        self.world.snapshot_early = self.rng.random() < 0.5
+        self.world.reads_late = self.rng.random() < 0.5
+
+    # -- the daemon's edges -------------------------------------------------------------------------
+
+    def hints(self) -> None:
+        self.world.deliver_hints()
+
+    def answer(self) -> None:
+        if self.world.looks:
+            self.world.answer(self.rng.randrange(len(self.world.looks)))
+
+    def end(self) -> None:
+        names = sorted(process.run.spec.name for process in self.world.processes.values())
+        if not names:
+            return
+        name = self.rng.choice(names)
+        process = self.world.process_of(name)
+        assert process is not None
+        code = None if process.stops else self.rng.choice((0, 0, 0, 1))
+        self.world.end(name, code, signal=15 if code is None else None)
+
+    def recover(self) -> None:
+        if self.world.recoveries:
+            self.world.recover(wrote=self.rng.random() < 0.5)
+
+    def wait(self) -> None:
+        self.world.advance(self.rng.choice((0.0, 0.05, 0.2, 1.0, 5.0, 40.0)))
+
+    def jump(self) -> None:
+        self.world.jump(self.rng.choice((-90_000.0, -60.0, 60.0, 7200.0, 200_000.0)))
+
+    def crash(self) -> None:
+        self.world.crash()
+
+    def crash_soon(self) -> None:
+        self.world.crash_when = self.rng.choice(("decided", "committed"))
+
+    # -- people ---------------------------------------------------------------------------------------
+
+    def call(self) -> None:
+        name = f"n{self.rng.randrange(self.count)}"
+        call = self.rng.choice(
+            (
+                calls.Activate(name=name), calls.Cancel(name=name), calls.Suspend(name=name), calls.Interrupt(name=name),
+                calls.Sleep(name=name, seconds=20.0), calls.Resume(name=name), calls.Send(name=name, text="hello"),
+            )  # fmt: skip
+        )
+        try:
+            self.world.call(call)
+        except CallerError:
+            self.done.append("refused")
+
+    def respec(self) -> None:
+        index = self.rng.randrange(self.count)
+        self.world.declare(make_spec(self.rng, index, self.count))
+
+    def remove(self) -> None:
+        name = f"n{self.rng.randrange(self.count)}"
+        if name in self.world.specs:
+            self.world.remove(name)
+        else:
+            self.respec()
+
+    # -- the end --------------------------------------------------------------------------------------
+
+    def heal(self) -> None:
+        """Everything can be seen, nobody sleeps, nothing fails: what is left over must still be done."""
+        world = self.world
+        world.crash_when, world.held = None, None
+        world.unreadable.clear()
+        world.hint(*world.followed)
+        world.rest(400.0)
+        for _ in range(3):
+            for session_ in list(world.core.state):
+                if not session_.is_terminated:
+                    world.call(calls.Resume(name=session_.name))
+            world.advance(70.0)
+            world.rest(400.0)
+
+    def judge(self) -> None:
+        world = self.world
+        self.heal()
+        world.oracle.judge_rest()
+        world.oracle.judge_replay(self.rng.randrange(len(world.log) + 1))
+        for name in sorted(world.specs):
+            account = world.oracle.by_name(name)
+            if account is not None and account.is_declared and not account.has_succeeded:
+                world.call(calls.Activate(name=name))
+        world.rest(400.0)
+        world.advance(70.0)
+        world.rest(400.0)
+        world.oracle.judge_rest()
+        world.oracle.judge_outputs()
+        before = len(world.log)
+        world.tick()
+        assert len(world.log) == before, "at rest nothing follows by itself"
+        self._judge_restart()
+
+    def _judge_restart(self) -> None:
+        """A crash at rest changes nothing: the plan reappears, and it is empty."""
+        world = self.world
+        starts = [entry for entry in world.log if entry.kind == "run_started"]
+        world.crash()
+        world.rest(1.0)
+        again = [entry for entry in world.log if entry.kind == "run_started"]
+        assert again == starts, "a restart at rest starts nothing"
+
+
+def live_through(seed: int, steps: int = 60, *, crashes: bool = True) -> History:
+    history = History(seed, crashes=crashes)
+    history.live(steps)
+    history.judge()
+    return history
