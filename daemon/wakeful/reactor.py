@@ -66,6 +66,7 @@ class Reactor:
         self._all_durable = asyncio.Event()
         self._started: set[str] = set()
         self._recovering: set[str] = set()
+        self._gathered: list[str] = []
         self._snapshots = dict(snapshots)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due: float | None = None
@@ -193,12 +194,14 @@ class Reactor:
         """All runs of the dead incarnation are found in one scan, so they are gathered for one turn of the loop."""
         if run.run_id in self._recovering:
             return
-        if not self._recovering:
-            self._loop.call_soon(self._recover_gathered)
         self._recovering.add(run.run_id)
+        if not self._gathered:
+            self._loop.call_soon(self._recover_gathered)
+        self._gathered.append(run.run_id)
 
     def _recover_gathered(self) -> None:
-        lost = {run_id: run_id.rsplit(".", 1)[0] for run_id in self._recovering}
+        lost = {run_id: run_id.rsplit(".", 1)[0] for run_id in self._gathered}
+        self._gathered = []
         recovery = self._loop.create_task(self.outside.runner.recover(lost), name="recover runs")
         self._recoveries.add(recovery)
         recovery.add_done_callback(self._recoveries.discard)

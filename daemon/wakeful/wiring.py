@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+import shutil
 import signal
 import sys
 import time
@@ -28,20 +29,23 @@ from wakeful.core.action import Look
 from wakeful.core.calls import Call, Open
 from wakeful.core.decision import Entry
 from wakeful.core.machine import Core
-from wakeful.core.observation import DaemonStarted, DaemonStopping, Moment, SettingsRead, SpecsRead
+from wakeful.core.observation import DaemonStarted, DaemonStopping, Moment, ProcessEnded, SettingsRead, SpecsRead
 from wakeful.core.reducer import fold
+from wakeful.core.spec import CommitsBinding
 from wakeful.core.state import OpenRun, Session
-from wakeful.core.target import CommitsTarget, FileTarget, ProbeTarget, ServiceTarget, Target
-from wakeful.errors import CallerError, OperatorError
+from wakeful.core.target import CommitsTarget, FileTarget, ProbeTarget, ServiceTarget, Target, target_of
+from wakeful.errors import CallerError, OperatorError, WakefulError
 from wakeful.eventlog.codec import decode
 from wakeful.eventlog.contract import EventLog
 from wakeful.eventlog.sqlite import open_log
 from wakeful.eventlog.statelock import StateLock, lock_state
 from wakeful.narration import narrate, suggest_edit, visible
 from wakeful.reactor import Outside, Reactor, read_moment
+from wakeful.runners.cgroup import find_delegated
 from wakeful.runners.children import Children, become_subreaper
 from wakeful.runners.command import CommandRunner
 from wakeful.runners.orders import Premises, make_order
+from wakeful.runners.place import open_run_folders
 from wakeful.settings import Places, ProjectReader, read_settings, resolve_places
 from wakeful.sources.clock import Clock
 from wakeful.sources.commits import CommitSource
@@ -143,7 +147,14 @@ class Daemon:
         commits = CommitSource(observe, loop, make_hints)
         self.sources = Sources(files, commits, ProbeSource(observe, loop), ServiceSource(observe, loop))
         self.blobs = Blobs(os.path.join(state, "blobs"))
-        self.runner = CommandRunner(report=observe, blobs=self.blobs, state=state, children=children)
+        self.runner = CommandRunner(report=observe, blobs=self.blobs, state=state, children=children, cgroups=find_delegated())
+        self._premises = Premises(
+            scratch=os.path.join(state, "scratch"),
+            run_folders=open_run_folders(state, os.environ),
+            socket=str(self.places.socket),
+            output_limit_bytes=self._settings.output_limit_bytes,
+        )
+        self._exporting: set[asyncio.Task[None]] = set()
         self._clock = Clock(lambda tick: observe(tick), loop, lambda: time.time_ns() // 1000, on_jump=self._say)
         self.reactor.outside = Outside(
             follow=self.sources.follow,
@@ -299,17 +310,37 @@ class Daemon:
     def _start_run(self, session: Session, run: OpenRun) -> None:
         token = secrets.token_urlsafe(24)
         self._runs[token] = RunIdentity(session.id, session.name, run.run)
-        premises = Premises(
-            state=str(self.places.state),
-            socket=str(self.places.socket),
-            output_limit_bytes=self.core.settings.output_limit_bytes,
-        )
-        self.runner.start(make_order(session, run, premises, token, {}))
+        exports = [b for b in run.spec.bindings if isinstance(b, CommitsBinding) and b.export and b.identity in run.versions]
+        if not exports:
+            self.runner.start(make_order(session, run, self._premises, token, {}))
+            return
+        exporting = self._loop.create_task(self._export_and_start(session, run, token, exports), name=f"export for {run.run_id}")
+        self._exporting.add(exporting)
+        exporting.add_done_callback(self._exporting.discard)
+
+    async def _export_and_start(self, session: Session, run: OpenRun, token: str, bindings: list[CommitsBinding]) -> None:
+        """A clean copy of each new tree, in a folder of this run that goes with it."""
+        folder = f"{self._premises.run_folders}/{run.run_id}.trees"
+        exports = {binding.name: f"{folder}/{binding.name}" for binding in bindings}
+        try:
+            os.makedirs(folder, 0o700)
+            for binding in bindings:
+                target = target_of(run.spec, binding)
+                assert target is not None
+                await self.sources.commits.export(target.key, run.versions[binding.identity], exports[binding.name])
+        except (WakefulError, OSError) as error:
+            problem = f"the tree of a binding could not be exported: {error}"
+            self.reactor.observe(ProcessEnded(session=session.id, run_id=run.run_id, problem=problem))
+            return
+        self.runner.start(make_order(session, run, self._premises, token, exports))
 
     def _after_run(self, entry: Entry) -> None:
         self._runs = {token: one for token, one in self._runs.items() if (one.session_id, one.run) != (entry.session, entry.run)}
         if entry.event.outcome == "failed" and entry.event.is_final:
             self._failures += 1
+        trees = f"{self._premises.run_folders}/{entry.session}.{entry.run}.trees"
+        if os.path.isdir(trees):
+            self._loop.run_in_executor(None, shutil.rmtree, trees)
 
     def _after_record(self) -> None:
         for listener in self._listeners:

@@ -20,7 +20,9 @@ from wakeful.runners.contract import RunOrder
 class Premises(msgspec.Struct, frozen=True, kw_only=True):
     """Where runs live in the state folder, and how they reach the daemon."""
 
-    state: str
+    # Scratch folders are kept; a run's own folder is in memory where the system has such a place.
+    scratch: str
+    run_folders: str
     socket: str
     output_limit_bytes: int
 
@@ -48,8 +50,8 @@ def make_order(session: Session, run: OpenRun, premises: Premises, token: str, e
         timeout_seconds=spec.run.timeout_seconds,
         grace_seconds=spec.run.grace_seconds,
         check=spec.run.check,
-        scratch=posixpath.join(premises.state, "scratch", session.id),
-        folder=posixpath.join(premises.state, "runs", run.run_id),
+        scratch=posixpath.join(premises.scratch, session.id),
+        folder=posixpath.join(premises.run_folders, run.run_id),
         causes=msgspec.json.encode(describe_run(session, run)),
         changed=tuple(dict.fromkeys(path.path for cause in run.causes for path in cause.paths)),
         bindings=binding_paths(spec) | exports,

@@ -23,6 +23,7 @@ from wakeful.sources.contract import SourceReport
 from wakeful.sources.git import Found, GitRefusal, Place, Repository, check_path, check_ref_name, identify, locate
 from wakeful.sources.hints.contract import Dirt, Dirty, Gone, Hints, Lost, MakeHints
 from wakeful.sources.history import ABSENT, Question, Viewed, look_at_each_commit, look_at_tree
+from wakeful.sources.trees import export_tree
 
 POLL_SECONDS = 2.0
 IDLE_POLL_SECONDS = 10.0
@@ -170,6 +171,20 @@ class CommitSource:
         self._asked[key] = _Asked(generation, base)
         if self._answering is None:
             self._answering = self._start(self._answer_all(), "wakeful: look at commits")
+
+    async def export(self, key: str, version: str, destination: str) -> None:
+        """Write what a look found under this version as files below a new folder; nothing for what was absent."""
+        followed = self._followed[key]
+        watched, prefix = await self._open(followed.home)
+        tree = version
+        if followed.target.each_commit and version != ABSENT:
+            path = os.path.normpath(os.path.join(prefix, followed.target.path))
+            (found,) = await watched.repository.find([f"{version}:{path}" if path != "." else f"{version}^{{tree}}"])
+            tree = found.id if found is not None else ABSENT
+        if tree == ABSENT:
+            os.mkdir(destination)
+            return
+        await export_tree(watched.repository, tree, destination)
 
     async def close(self) -> None:
         if self._timer is not None:
