@@ -14,6 +14,7 @@ from wakeful.core.observation import DaemonStarted, Declaration, LookResult, Mom
 from wakeful.core.spec import CommandRun, CronBinding, ServiceBinding, SessionSpec, Settings
 from wakeful.errors import CallerError
 from wakeful.views.listing import Rows, list_row
+from wakeful.views.reach import means_path, resolve_pattern
 from wakeful.views.reasons import describe_cause, shorten, why_session
 from wakeful.views.showing import show, show_past
 from wakeful.views.times import read_time, show_time
@@ -175,6 +176,29 @@ def test_a_plan_for_what_nobody_watches_is_empty(path: str) -> None:
     world = World(declare("one", reads("a", "**/a.csv*")))
     plan = plan_paths(world.core, [path], world.now)
     assert plan["waves"] == [] and plan["unmatched"] == [path]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "root", "path", "is_meant"),
+    [
+        ("a.csv", "/p", "/p/a.csv", True),
+        ("a.csv", "/p", "/p/a.csv.bak", False),
+        ("data", "/p", "/p/data/x", True),
+        ("data/", "/p", "/p/data/x", True),
+        ("data/**", "/p", "/p/data/x/y", True),
+        ("**/a.csv", "/p", "/p/a.csv", True),
+        ("a*.csv", "/p", "/p/ab.csv", True),
+        ("a*.csv", "/p", "/p/b.csv", False),
+        ("./a.csv", "/p", "/p/a.csv", True),
+        ("../q/a.csv", "/p", "/q/a.csv", True),
+        ("/abs/*.csv", "/p", "/abs/x.csv", True),
+        ("a.csv", "/odd[1]", "/odd[1]/a.csv", True),
+        ("*.csv", "/", "/a.csv", True),
+    ],
+)
+def test_the_quick_look_at_a_pattern_never_contradicts_the_parser(pattern: str, root: str, path: str, is_meant: bool) -> None:
+    """Skipping the parser is a matter of speed alone."""
+    assert means_path(pattern, root, path) is resolve_pattern(pattern, root).matches(path) is is_meant
 
 
 @pytest.mark.parametrize(

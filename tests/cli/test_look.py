@@ -9,7 +9,7 @@ import sys
 
 import pytest
 from api.small_daemon import RunningDaemon, declare, reads
-from cli.conftest import FILING, PAYROLL, Command, run_wakeful
+from cli.conftest import PAYROLL, Command, run_wakeful
 from waiting import eventually
 
 from wakeful.core.calls import Note, Sleep
@@ -179,6 +179,13 @@ def test_why_and_plan_speak_in_sentences(rested: RunningDaemon, wakeful: Command
     told = wakeful("plan", "/project/salaries.csv").stdout
     assert re.search(r"1\. payroll: .*salaries.*\n2\. hr/filing: reads what payroll writes", told)
     assert "Nothing is owed" in wakeful("plan").stdout
+
+
+def test_plan_takes_as_many_paths_as_a_shell_gives(rested: RunningDaemon, wakeful: Command) -> None:
+    """`wakeful plan $(git ls-files)` is one question."""
+    paths = [f"/project/some/folder/with/a/long/name/file-{number:05}.csv" for number in range(2000)]
+    found = json.loads(wakeful("plan", "/project/salaries.csv", *paths, "--json").stdout)
+    assert len(found["unmatched"]) == 2000 and len(found["waves"]) == 2
 
 
 @pytest.mark.parametrize("words", [("show", "nobody"), ("log", "nobody"), ("why", "nobody-knows"), ("output", "nobody"), ("follow", "nobody")])

@@ -17,7 +17,7 @@ from wakeful.views.times import show_time, show_time_or_none
 from wakeful.views.waves import plan_now, plan_paths
 
 # Enough runs to find the one that wrote what is there now; older ones would have written it long ago.
-RUN_RECORDS = 2000
+RUN_RECORDS = 400
 
 
 async def explain_why(request: Request) -> Response:

@@ -26,6 +26,8 @@ from wakeful.errors import OperatorError
 # sun_path holds 108 bytes with its final NUL.
 LONGEST_SOCKET_PATH = 107
 MOST_CONNECTIONS = 512
+# `wakeful plan $(git ls-files)` names thousands of paths.
+LONGEST_REQUEST_BYTES = 1_000_000
 # How long answers under way may take to finish when the daemon stops; a `follow` would otherwise hold it for ever.
 PARTING_SECONDS = 0.5
 
@@ -39,7 +41,14 @@ class ControlSocket:
 
     def __init__(self, service: Service, path: Path | str) -> None:
         self._path = os.fspath(path)
-        self._config = uvicorn.Config(build_app(service), lifespan="off", ws="none", log_config=None, limit_concurrency=MOST_CONNECTIONS)
+        self._config = uvicorn.Config(
+            build_app(service),
+            lifespan="off",
+            ws="none",
+            log_config=None,
+            limit_concurrency=MOST_CONNECTIONS,
+            h11_max_incomplete_event_size=LONGEST_REQUEST_BYTES,
+        )
         self._state = ServerState()
         self._server: asyncio.Server | None = None
         self._inode = (0, 0)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -15,14 +16,32 @@ from wakeful.core.spec import DEFAULT_EXCLUDES, FileBinding, SessionBinding, Ses
 from wakeful.core.state import Session
 
 
+_WILDCARD = re.compile(r"[*?\[]")
+
+
 class Reached(NamedTuple):
     session: Session
     binding: FileBinding
 
 
-@functools.lru_cache(maxsize=65536)
+# Small on purpose: one question about a path must not leave the patterns of 10,000 sessions in memory.
+@functools.lru_cache(maxsize=1024)
 def resolve_pattern(text: str, root: str) -> Pattern:
     return Pattern.parse(text).under(root)
+
+
+def means_path(text: str, root: str, path: str) -> bool:
+    """Does this pattern of a spec mean the path? Most cannot, and that is seen without parsing them."""
+    return _may_mean(text, root, path) and resolve_pattern(text, root).matches(path)
+
+
+def _may_mean(text: str, root: str, path: str) -> bool:
+    # What has to be tidied first (`..`, `./`, `//`) is left to the parser.
+    if ".." in text or "./" in text or "//" in text:
+        return True
+    whole = text if text.startswith("/") else f"{root.rstrip('/')}/{text}"
+    wildcard = _WILDCARD.search(whole, len(root))
+    return path.startswith(whole[: wildcard.start()].rstrip("/") if wildcard is not None else whole.rstrip("/"))
 
 
 def bindings_of(core: Core) -> Iterator[tuple[Session, SessionSpec, FileBinding]]:
@@ -39,7 +58,7 @@ def find_writers(core: Core, path: str) -> list[Reached]:
     return [
         Reached(session, binding)
         for session, spec, binding in bindings_of(core)
-        if binding.access != "read" and resolve_pattern(binding.pattern, spec.root).matches(path)
+        if binding.access != "read" and means_path(binding.pattern, spec.root, path)
     ]
 
 
@@ -53,9 +72,9 @@ def find_woken(core: Core, path: str) -> list[Reached]:
 
 
 def _covers(spec: SessionSpec, binding: FileBinding, path: str) -> bool:
-    pattern = resolve_pattern(binding.pattern, spec.root)
-    if not pattern.matches(path):
+    if not means_path(binding.pattern, spec.root, path):
         return False
+    pattern = resolve_pattern(binding.pattern, spec.root)
     # A session's own writes are hidden from what it reads (rule 7).
     hidden = () if binding.access == "write" else spec.written_patterns
     excludes = Excludes.build(spec.root, DEFAULT_EXCLUDES, binding.exclude, hidden)

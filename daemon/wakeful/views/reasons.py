@@ -18,7 +18,7 @@ from wakeful.core.state import Session
 from wakeful.core.target import FileTarget
 from wakeful.views.causes import view_causes
 from wakeful.views.listing import list_row
-from wakeful.views.reach import Reached, resolve_pattern
+from wakeful.views.reach import Reached, means_path
 from wakeful.views.records import Recorded, view_runs
 from wakeful.views.times import show_time, show_time_or_none
 
@@ -180,7 +180,7 @@ def find_last_change(core: Core, path: str) -> dict[str, Any] | None:
     newest = None
     for look in core.looked.targets.values():
         target = look.target
-        if not isinstance(target, FileTarget) or not resolve_pattern(target.pattern, target.root).matches(path):
+        if not isinstance(target, FileTarget) or not means_path(target.pattern, target.root, path):
             continue
         below = path[len(target.root.rstrip("/")) + 1 :]
         for step in look.steps:
