@@ -146,6 +146,8 @@ class StatCache:
                 self._discard()
 
     def _read(self, path: Path) -> None:
+        # SQLite would make it readable by all, and gives its side files the mode of the main one.
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         self._database = database = apsw.Connection(str(path))
         # Losing the cache to a power cut costs one hashing; waiting for the disk would cost more every day.
         database.execute("PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF")

@@ -1,0 +1,66 @@
+"""What systemd is told: ready after the first look, alive while the loop turns, reloading, stopping."""
+
+from __future__ import annotations
+
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from e2e.box import Box
+
+
+@pytest.fixture
+def heard(tmp_path: Path) -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        listener.bind(str(tmp_path / "notify"))
+        listener.settimeout(20)
+        yield listener
+
+
+def listen_for(heard: socket.socket, word: str) -> str:
+    while True:
+        text = heard.recv(4096).decode()
+        if word in text:
+            return text
+
+
+def test_systemd_hears_of_every_turn_of_life(box: Box, heard: socket.socket) -> None:
+    """READY comes after the first look, WATCHDOG from a loop that turns, RELOADING on SIGHUP, STOPPING on SIGTERM."""
+    box.write("in.txt", "1\n")
+    box.spec("copy", "objective: Copy.\nbindings: {i: {file: in.txt}}\nrun: {command: [sh, -c, 'env > environment']}\n")
+    box.start(env={"NOTIFY_SOCKET": str(box.folder / "notify"), "WATCHDOG_USEC": "400000"})
+    assert "1 sessions" in listen_for(heard, "READY=1")
+    listen_for(heard, "WATCHDOG=1")
+    assert box.daemon is not None
+    box.wait_at_rest("copy", runs=1)
+    box.daemon.send_signal(signal.SIGHUP)
+    listen_for(heard, "RELOADING=1")
+    listen_for(heard, "READY=1")
+    box.daemon.terminate()
+    listen_for(heard, "STOPPING=1")
+    assert box.daemon.wait(20) == 0
+    box.daemon = None
+    assert not any(line.startswith(("NOTIFY_SOCKET", "WATCHDOG")) for line in box.lines("environment"))
+
+
+def test_a_stopped_loop_is_not_called_alive(box: Box, heard: socket.socket) -> None:
+    """A daemon that does not turn sends nothing, so the watchdog can see it."""
+    box.start(env={"NOTIFY_SOCKET": str(box.folder / "notify"), "WATCHDOG_USEC": "200000"})
+    listen_for(heard, "WATCHDOG=1")
+    assert box.daemon is not None
+    box.daemon.send_signal(signal.SIGSTOP)
+    try:
+        heard.settimeout(0.0)
+        with pytest.raises(BlockingIOError):
+            while True:
+                heard.recv(4096)
+        heard.settimeout(1.0)
+        with pytest.raises(TimeoutError):
+            heard.recv(4096)
+    finally:
+        box.daemon.send_signal(signal.SIGCONT)
+    heard.settimeout(20)
+    listen_for(heard, "WATCHDOG=1")
