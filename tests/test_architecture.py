@@ -42,14 +42,16 @@ LAYERS: dict[str, set[str]] = {
         "core", "specs", "settings", "eventlog", "sources", "runners", "views", "narration", "reactor", "api", "blobs",
         "supervision",
     },
+    # The store without a daemon.
+    "keeping": {"eventlog"},
     # Arguments in, text out; of the log it knows the port, to say what a report holds.
-    "cli": {"core", "specs", "settings", "views", "narration", "wiring", "eventlog"},
+    "cli": {"core", "specs", "settings", "views", "narration", "wiring", "keeping", "eventlog"},
     "__main__": {"cli"},
 }  # fmt: skip
 EDGES = ("eventlog", "sources", "runners")
 # What an edge shows to those who do not construct it: the port, as values and protocols, and the log's pure codec.
 SHOWN_BY_EDGES = {("contract",), ("codec",)}
-CONSTRUCTS_EDGES = {"wiring"}
+CONSTRUCTS_EDGES = {"wiring", "keeping"}
 
 # The core reads no clock, draws no lots and touches no file: all of that arrives in observations.
 FORBIDDEN_IN_CORE = {

@@ -23,7 +23,7 @@ from wakeful.cli.command import Options, verb
 from wakeful.cli.failure import FAILED, Failure, NoDaemon
 from wakeful.cli.places import find_state
 from wakeful.cli.text import escape, paint, wrap
-from wakeful.eventlog.store import find_file_system, is_affected
+from wakeful.keeping import find_file_system, is_affected
 
 FEW_BYTES = 1_000_000_000
 FEWEST_BYTES = 100_000_000

@@ -16,9 +16,8 @@ from wakeful.cli.command import Options, verb
 from wakeful.cli.failure import FAILED, Failure, NoDaemon
 from wakeful.cli.places import find_state
 from wakeful.cli.text import escape, paint
-from wakeful.eventlog.backup import restore
 from wakeful.eventlog.contract import Report
-from wakeful.eventlog.sqlite import open_reader
+from wakeful.keeping import open_reader, restore
 
 state_option = click.option("--state", metavar="DIR", help="The state folder; that of the running daemon unless told.")
 

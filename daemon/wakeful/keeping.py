@@ -1,0 +1,10 @@
+"""The store without a daemon: what `verify`, `restore` and `doctor` do to a state folder.
+
+A second, small wiring: it constructs the embedded log's reader, and nothing that writes to a live store.
+"""
+
+from wakeful.eventlog.backup import restore
+from wakeful.eventlog.sqlite import open_reader
+from wakeful.eventlog.store import find_file_system, is_affected
+
+__all__ = ["find_file_system", "is_affected", "open_reader", "restore"]
