@@ -31,7 +31,7 @@ def make_spec(rng: random.Random, index: int, count: int) -> SessionSpec:
     if rng.random() < 0.1 and index:
         bindings.append(after(f"n{rng.randrange(index)}"))
     if rng.random() < 0.15:
-        bindings.append(every(rng.choice((30.0, 3600.0)), catch_up=rng.choice(("once", "none", "all"))))
+        bindings.append(every(3600.0, catch_up=rng.choice(("once", "none", "all"))))
     elif rng.random() < 0.15:
         bindings.append(every(rng.choice((30.0, 3600.0)), overlap=rng.choice(("queue_one", "skip", "replace"))))
     if rng.random() < 0.15:

@@ -133,7 +133,8 @@ class Oracle:
     def _is_news(self, account: Account, cause: ev.Cause, versions: dict[str, str]) -> bool:
         if cause.key == "first":
             return not account.is_first_dealt
-        if cause.new != versions.get(cause.key):
+        # What cannot be seen at the start is told all the same, and is still owed after it.
+        if cause.new != versions.get(cause.key, cause.new):
             return False
         if cause.key in account.touched:
             return True

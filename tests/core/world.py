@@ -364,7 +364,8 @@ class World:
             version=version,
             previous=before_version,
             changes=tuple(changes),
-            stamp=digest(sorted((path, self.stats[path]) for path in found)),
+            # Of what is gone too: a folder's own times tell that something came and went.
+            stamp=digest(sorted((path, tick) for path, tick in self.stats.items() if means(target, path))),
             is_absent=not found,
             is_unstable=target.pattern in self.unstable,
             also_dirty=self._learn(target),

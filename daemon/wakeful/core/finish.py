@@ -41,7 +41,7 @@ def begin_end(core: Core, decision: Decision, session: Session, report: ProcessE
     awaited = {}
     for bound in core.looked.bounds.get(session.id, ()):
         look = core.looked.target(bound)
-        if look is None or look.held is not None or not bound.is_file or not (bound.is_written or look.is_dirty):
+        if look is None or not bound.is_file or not (bound.is_written or look.is_dirty):
             continue
         look.dirty(decision.moment.mono, urgent=True)
         core.want_look(decision, look)
@@ -85,7 +85,7 @@ def finish_run(core: Core, decision: Decision, session: Session, ended: Ended | 
     run = session.run
     assert run is not None
     event = _judge_end(session, run, ended.report if ended is not None else None, decision.moment.wall)
-    event = _add_findings(core, session, run, event)
+    event = _add_findings(core, session, run, event, ended.awaited if ended is not None else {})
     stop = run.stop
     session = core.emit(decision, session.id, event, run=run.run)
     core.looked.ended.pop(session.id, None)
@@ -148,7 +148,7 @@ def backoff_seconds(failures: int, run_id: str) -> float:
     return round(base * (1 + int.from_bytes(share) / 65535 / 4), 3)
 
 
-def _add_findings(core: Core, session: Session, run: OpenRun, event: ev.RunFinished) -> ev.RunFinished:
+def _add_findings(core: Core, session: Session, run: OpenRun, event: ev.RunFinished, awaited: dict[str, int]) -> ev.RunFinished:
     """What was written, as found at the end (rule 28), and which inputs were touched meanwhile (rule 17)."""
     stamps = core.looked.stamps.get(session.id, {})
     outputs = {binding.identity for binding in run.spec.files}
@@ -157,9 +157,11 @@ def _add_findings(core: Core, session: Session, run: OpenRun, event: ev.RunFinis
         look = core.looked.target(bound)
         if look is None or look.version is None:
             continue
-        if bound.is_written and bound.key in outputs:
+        # Dirty when the process ended and not looked at since: a rebase is under way, or the look hangs.
+        is_judged = look.applied >= awaited.get(look.target.key, 0)
+        if bound.is_written and bound.key in outputs and is_judged:
             written[bound.name] = look.version
-        elif bound.key in stamps and stamps[bound.key] != look.stamp:
+        elif bound.key in stamps and (stamps[bound.key] != look.stamp or not is_judged):
             touched.append(bound.key)
     return replace(event, written=written, touched=tuple(touched) if event.is_final else ())
 

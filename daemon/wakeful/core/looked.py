@@ -137,12 +137,12 @@ class TargetLook:
 
     def apply(self, result: LookResult, moment: Moment) -> None:
         """Take over what a look found."""
-        self.applied, self.looking = result.generation, None
-        self.degraded = result.degraded
+        self.looking, self.degraded = None, result.degraded
         # A hint after the look began may have been the end of what held it: look again (rule 11).
         self.held = result.held if self.generation == result.generation else None
         if result.held is not None:
             return
+        self.applied = result.generation
         self.problem = result.problem
         self.is_absent, self.base, self.pending, self.is_rewritten = result.is_absent, result.base, result.pending, result.is_rewritten
         if result.version is not None and result.version != self.version:

@@ -67,7 +67,7 @@ def _find_unseen(core: Core, session: Session) -> Waits | None:
     """Nothing runs before it was looked at (rule 13); what cannot be seen is not a version (rule 5)."""
     is_urgent = is_activation_owed(session)
     for bound in core.looked.bounds.get(session.id, ()):
-        if bound.target is None or bound.is_written:
+        if bound.target is None or (bound.is_written and not bound.wake):
             continue
         look = core.looked.targets[bound.target]
         if not look.is_looked and look.held is None:
