@@ -1,0 +1,122 @@
+"""A daemon on a folder of its own, as benchmarks need one: started, awaited with a deadline, asked, killed.
+
+Every wait here has a deadline and says what it waited for, so that a benchmark ends although what it measures does not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+WAKEFUL = Path(sys.executable).parent / "wakeful"
+READY_SECONDS = 300.0
+END_SECONDS = 30.0
+TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
+
+
+class TookTooLong(Exception):
+    """What was waited for did not come; the row says so, and the other rows are still measured."""
+
+
+def wait_until(is_so: Callable[[], bool], seconds: float, what: str, *, every: float = 0.005) -> float:
+    """Seconds until it was so."""
+    began = time.monotonic()
+    while not is_so():
+        if time.monotonic() - began > seconds:
+            raise TookTooLong(f"waited {seconds:.0f} s for {what}")
+        time.sleep(every)
+    return time.monotonic() - began
+
+
+class Place:
+    """`folder` holds sessions.d/, the state and the socket. The daemon's own words go to a file: a pipe nobody reads would stop it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.specs = folder / "sessions.d"
+        self.socket = folder / "s"
+        self.said = folder / "said"
+        self.specs.mkdir(parents=True, exist_ok=True)
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> float:
+        """Seconds from the spawn to the line that begins with `ready`."""
+        began = time.monotonic()
+        with self.said.open("wb") as said:
+            self.process = subprocess.Popen(
+                [WAKEFUL, "daemon", "--specs", self.specs, "--state", self.folder / "state", "--socket", self.socket],
+                stdout=said,
+                stderr=subprocess.STDOUT,
+                cwd=self.folder,
+            )
+        wait_until(self._is_ready_or_over, READY_SECONDS, "the daemon to be ready", every=0.002)
+        if self.process.poll() is not None:
+            raise TookTooLong(f"the daemon ended with {self.process.returncode}: {self.said.read_text(errors='replace')[-2000:]}")
+        return time.monotonic() - began
+
+    def _is_ready_or_over(self) -> bool:
+        assert self.process is not None
+        said = self.said.read_bytes()
+        return said.startswith(b"ready") or b"\nready" in said or self.process.poll() is not None
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    def ask(self, *arguments: str) -> float:
+        """Wall seconds of one `wakeful VERB …`, as a person at a terminal waits for it."""
+        began = time.monotonic()
+        subprocess.run(
+            [WAKEFUL, *arguments, "--socket", self.socket], check=True, stdout=subprocess.DEVNULL, cwd=self.folder, timeout=READY_SECONDS
+        )
+        return time.monotonic() - began
+
+    def cpu_seconds(self) -> float:
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / TICKS_A_SECOND
+
+    def rss_megabytes(self) -> float:
+        pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+    def signal(self, number: int) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        self.signal(signal.SIGKILL)
+        assert self.process is not None
+        self.process.wait(END_SECONDS)
+
+    def stop(self) -> None:
+        if self.process is not None:
+            end(self.process)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Politely, then not."""
+    if process.poll() is not None:
+        return
+    process.send_signal(signal.SIGCONT)
+    process.terminate()
+    try:
+        process.wait(END_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait(END_SECONDS)
+
+
+@contextlib.contextmanager
+def daemon(folder: Path) -> Iterator[Place]:
+    place = Place(folder)
+    try:
+        yield place
+    finally:
+        place.stop()
