@@ -12,6 +12,8 @@ from api.small_daemon import RunningDaemon, declare, reads
 from cli.conftest import PAYROLL, Command, run_wakeful
 from waiting import eventually
 
+from wakeful.cli import read_plain_list
+from wakeful.cli.options import Options
 from wakeful.core.calls import Note, Sleep
 from wakeful.core.observation import PathChange
 
@@ -44,9 +46,36 @@ def test_list_of_nothing_says_how_to_begin(daemon: RunningDaemon, wakeful: Comma
 
 def test_list_does_not_wait_for_libraries_it_does_not_need() -> None:
     """What makes `wakeful list` quick is what it does not import."""
-    heavy = ["pydantic", "rich", "starlette", "uvicorn", "apsw", "watchfiles", "msgspec", "http.client", "asyncio", "yaml", "wakeful.core"]
-    program = f"import sys, wakeful.cli.verbs.listing; print([m for m in {heavy!r} if m in sys.modules])"
+    heavy = ["click", "pydantic", "rich", "starlette", "uvicorn", "apsw", "watchfiles", "msgspec", "http.client", "asyncio", "yaml", "wakeful.core"]
+    program = f"import sys, wakeful.cli; print([m for m in {heavy!r} if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("words", "options"),
+    [
+        (["list"], Options()),
+        (["list", "--json"], Options(None, True)),
+        (["--json", "list"], Options(None, True)),
+        (["--socket", "x", "list"], Options("x")),
+        (["--json", "list", "--socket", "x"], Options("x", True)),
+        (["list", "--socket"], None),
+        (["list", "--socket", "--json"], None),
+        (["list", "--socket=x"], None),
+        (["list", "--help"], None),
+        (["list", "list"], None),
+        (["--socket", "list"], None),
+        (["--socket", "list", "x"], None),
+        (["--socket", "--json", "x", "list"], None),
+        (["show", "list"], None),
+        (["show", "list", "--json"], None),
+        (["--socket", "x", "show", "list"], None),
+        ([], None),
+    ],
+)
+def test_only_a_plain_list_goes_the_short_way(words: list[str], options: Options | None) -> None:
+    """Whatever has another word in it is read by click, so that both ways mean the same."""
+    assert read_plain_list(words) == options
 
 
 def test_show_has_everything_on_a_page(rested: RunningDaemon, wakeful: Command) -> None:

@@ -7,20 +7,17 @@ from __future__ import annotations
 
 import functools
 import importlib
-import os
-import sys
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 
 from wakeful import __version__
-from wakeful.cli.client import Client, read_token
+from wakeful.cli.ending import conclude
 from wakeful.cli.failure import FAILED, USAGE, Failure
-from wakeful.cli.places import find_socket
-from wakeful.errors import WakefulError
+from wakeful.cli.options import Options
+from wakeful.cli.text import escape
 
-INTERRUPTED = 130
 # Verb -> the module that has it, and what it does in a few words.
 VERBS: dict[str, tuple[str, str]] = {
     "list": ("listing", "all sessions, one a line"),
@@ -55,20 +52,6 @@ VERBS: dict[str, tuple[str, str]] = {
     "completion": ("completion", "completion of verbs and options for your shell"),
     "daemon": ("daemon", "the service itself"),
 }  # fmt: skip
-
-
-class Options(NamedTuple):
-    """What every verb is told besides its own arguments."""
-
-    socket: str | None = None
-    is_json: bool = False
-
-    def client(self) -> Client:
-        """Inside a run every verb speaks with the run's token, so that it can do no more than the run may."""
-        return Client(find_socket(self.socket), read_token())
-
-    def client_of_run(self) -> Client:
-        return self.client()
 
 
 class Verbs(click.Group):
@@ -135,33 +118,21 @@ def wakeful(ctx: click.Context, socket: str | None, is_json: bool) -> None:
 
 
 def main() -> int:
+    return conclude(_run_click)
+
+
+def _run_click() -> object:
+    """Click's own endings in our words."""
     try:
-        code = wakeful.main(prog_name="wakeful", standalone_mode=False)
-        sys.stdout.flush()
-        return code if isinstance(code, int) else 0
-    except Failure as failure:
-        return _end(str(failure), failure.code)
-    except WakefulError as error:
-        return _end(str(error), FAILED)
+        return wakeful.main(prog_name="wakeful", standalone_mode=False)
     except click.UsageError as error:
-        return _end(f"{error.format_message()} (see {_help_of(error)})", USAGE)
+        raise Failure(f"{escape(error.format_message())} (see {_help_of(error)})", USAGE) from None
     except click.ClickException as error:
-        return _end(error.format_message(), FAILED)
+        raise Failure(escape(error.format_message()), FAILED) from None
     except click.exceptions.Exit as ending:
         return ending.exit_code
-    except (click.Abort, KeyboardInterrupt):
-        return INTERRUPTED
-    except BrokenPipeError:
-        # Who read us has seen enough (`wakeful log | head`). Python would complain while closing stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return 0
-
-
-def _end(words: str, code: int) -> int:
-    sys.stdout.flush()
-    if words:
-        print(f"wakeful: {words}", file=sys.stderr)
-    return code
+    except click.Abort:
+        raise KeyboardInterrupt from None
 
 
 def _help_of(error: click.UsageError) -> str:

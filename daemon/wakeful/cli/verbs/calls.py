@@ -13,8 +13,9 @@ from typing import Any
 import click
 
 from wakeful.cli.client import Client, quote_name
-from wakeful.cli.command import Options, verb
+from wakeful.cli.command import verb
 from wakeful.cli.failure import FAILED, Failure
+from wakeful.cli.options import Options
 from wakeful.cli.text import escape
 from wakeful.views.times import read_time
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
-from wakeful.cli.command import Options, verb, wakeful
+from wakeful.cli.command import verb, wakeful
+from wakeful.cli.options import Options
 
 VARIABLE = "_WAKEFUL_COMPLETE"
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from wakeful.cli.command import Options, verb
+from wakeful.cli.command import verb
+from wakeful.cli.options import Options
 from wakeful.wiring import run_daemon
 
 

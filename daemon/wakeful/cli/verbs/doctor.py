@@ -19,8 +19,9 @@ import click
 
 from wakeful import __version__
 from wakeful.cli.client import Client
-from wakeful.cli.command import Options, verb
+from wakeful.cli.command import verb
 from wakeful.cli.failure import FAILED, Failure, NoDaemon
+from wakeful.cli.options import Options
 from wakeful.cli.places import find_state
 from wakeful.cli.text import escape, paint, wrap
 from wakeful.keeping import find_file_system, is_affected

@@ -12,8 +12,9 @@ from pathlib import Path
 import click
 
 from wakeful.cli.client import quote_name
-from wakeful.cli.command import Options, verb
+from wakeful.cli.command import verb
 from wakeful.cli.failure import FAILED, Failure, NoDaemon
+from wakeful.cli.options import Options
 from wakeful.cli.places import find_state
 from wakeful.cli.text import escape, paint
 from wakeful.eventlog.contract import Report

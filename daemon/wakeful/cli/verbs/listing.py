@@ -1,35 +1,13 @@
-"""`wakeful list`: the daemon's rows as they are, or as a table."""
+"""`wakeful list` with everything click adds: help, completion, and words about options that do not exist."""
 
 from __future__ import annotations
 
-import json
-import sys
-import time
-from typing import Any
-
-from wakeful.cli.command import Options, verb
-from wakeful.cli.text import escape, format_age, format_table
-
-HEAD = ("NAME", "STATE", "RUNS", "LAST RUN", "")
+from wakeful.cli.command import verb
+from wakeful.cli.listing import print_list
+from wakeful.cli.options import Options
 
 
 @verb("list")
 def list_verb(options: Options) -> None:
     """All sessions: state, last run, and what a wake waits for."""
-    client = options.client()
-    if options.is_json:
-        sys.stdout.buffer.write(client.get_bytes("/sessions") + b"\n")
-        return
-    rows = json.loads(client.get_bytes("/sessions", brief="true"))
-    if not rows:
-        print("no sessions yet; `wakeful new NAME` writes a first spec")
-        return
-    now = time.time()
-    colours = [("bold", state, "", outcome or "", "dim") for _, state, _, outcome, _, _ in rows]
-    print("\n".join(format_table(HEAD, [_format_row(row, now) for row in rows], colours)))
-
-
-def _format_row(row: list[Any], now: float) -> tuple[str, ...]:
-    name, state, runs, outcome, finished_us, remark = row
-    ran = f"{outcome} {format_age(now - finished_us / 1e6)}" if outcome else "never"
-    return escape(name), state, str(runs), ran, escape(remark)
+    print_list(options)

@@ -14,8 +14,9 @@ from typing import Any
 import click
 
 from wakeful.cli.client import Client, quote_name
-from wakeful.cli.command import Options, verb
+from wakeful.cli.command import verb
 from wakeful.cli.failure import Failure
+from wakeful.cli.options import Options
 from wakeful.cli.text import escape, escape_lines, paint
 from wakeful.cli.verbs.calls import say
 

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 import click
 
 from wakeful.cli.client import quote_name
-from wakeful.cli.command import Options, verb
+from wakeful.cli.command import verb
+from wakeful.cli.options import Options
 from wakeful.cli.text import escape_lines, escape_output, paint
 
 

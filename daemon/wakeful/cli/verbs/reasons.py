@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from wakeful.cli.command import Options, verb
+from wakeful.cli.command import verb
+from wakeful.cli.options import Options
 from wakeful.cli.text import escape, paint, wrap
 
 

@@ -15,8 +15,9 @@ from typing import Any
 import click
 
 from wakeful.cli.client import Client, quote_name
-from wakeful.cli.command import Options, verb
+from wakeful.cli.command import verb
 from wakeful.cli.failure import Failure
+from wakeful.cli.options import Options
 from wakeful.cli.text import columns, escape, fit, paint, parse_time
 
 HISTORY = 20

@@ -8,7 +8,8 @@ from typing import Any
 import click
 
 from wakeful.cli.client import quote_name
-from wakeful.cli.command import Options, verb
+from wakeful.cli.command import verb
+from wakeful.cli.options import Options
 from wakeful.cli.text import escape, escape_lines, format_ago, format_both, format_span, format_table, paint, wrap
 
 SHORT_VERSION = 10

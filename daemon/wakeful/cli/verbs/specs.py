@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 import click
 
-from wakeful.cli.command import Options, verb
+from wakeful.cli.command import verb
 from wakeful.cli.failure import FAILED, Failure
+from wakeful.cli.options import Options
 from wakeful.cli.places import find_specs
 from wakeful.cli.text import escape, paint
 from wakeful.core.graph import Graph

@@ -1,0 +1,37 @@
+"""Every way a command can end, as an exit code and at most one line on stderr."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+
+from wakeful.cli.failure import FAILED, Failure
+from wakeful.errors import WakefulError
+
+INTERRUPTED = 130
+
+
+def conclude(run: Callable[[], object]) -> int:
+    """Run a command to its end, whatever that is. What it returns is its exit code if it is a number."""
+    try:
+        code = run()
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except Failure as failure:
+        return _say(str(failure), failure.code)
+    except WakefulError as error:
+        return _say(str(error), FAILED)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Who read us has seen enough (`wakeful log | head`). Python would complain while closing stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 0
+
+
+def _say(words: str, code: int) -> int:
+    sys.stdout.flush()
+    if words:
+        print(f"wakeful: {words}", file=sys.stderr)
+    return code

@@ -1,0 +1,21 @@
+"""What every verb is told besides its own arguments, and how it gets a client from that."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from wakeful.cli.client import Client, read_token
+from wakeful.cli.places import find_socket
+
+
+class Options(NamedTuple):
+    """`--socket` and `--json`, wherever they stood."""
+
+    socket: str | None = None
+    is_json: bool = False
+
+    def client(self, token: str | None = None) -> Client:
+        return Client(find_socket(self.socket), token)
+
+    def client_of_run(self) -> Client:
+        return self.client(read_token())
