@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from waiting import eventually
+from wakeful.cli.client import Client
 
 WAKEFUL = str(Path(sys.executable).parent / "wakeful")
 # A run that writes down what it saw, by appending whole lines: the independent ledger.
@@ -141,8 +142,12 @@ class Box:
     def log(self, name: str, *arguments: str) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.ask("log", name, "--json", *arguments).splitlines()]
 
+    def rows(self) -> list[dict[str, Any]]:
+        """What `list --json` prints, without the cost of starting a command: waiting asks often."""
+        return Client(str(self.socket)).get("/sessions")
+
     def row(self, name: str) -> dict[str, Any]:
-        return next(row for row in self.json("list") if row["name"] == name)
+        return next(row for row in self.rows() if row["name"] == name)
 
     def kinds(self, name: str) -> list[str]:
         return [record["kind"] for record in self.log(name)]

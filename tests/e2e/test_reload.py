@@ -27,7 +27,7 @@ def test_a_new_file_is_a_new_session_without_a_restart(box: Box) -> None:
     box.start()
     box.wait_at_rest("one", runs=1)
     declare(box, "two")
-    eventually(lambda: any(row["name"] == "two" for row in box.json("list")))
+    eventually(lambda: any(row["name"] == "two" for row in box.rows()))
     box.wait_at_rest("two", runs=1)
     assert box.row("one")["runs"] == 1
 
@@ -104,12 +104,12 @@ def test_sighup_reads_the_settings_again(box: Box) -> None:
         box.spec(name, f"objective: Wait.\nbindings: {{i: {{file: i.txt}}}}\nrun: {{command: [sh, -c, 'touch {name}.started; while [ ! -e go ]; do sleep 0.01; done']}}\n")
     box.write("i.txt", "1\n")
     box.start()
-    eventually(lambda: sorted(row["state"] for row in box.json("list")) == ["running", "suspended"])
+    eventually(lambda: sorted(row["state"] for row in box.rows()) == ["running", "suspended"])
     assert [row["queued"] for row in box.json("list") if row["state"] != "running"] == ["a slot"]
     box.write("wakeful.yaml", "concurrency: 2\n")
     assert box.daemon is not None
     box.daemon.send_signal(signal.SIGHUP)
-    eventually(lambda: [row["state"] for row in box.json("list")] == ["running", "running"])
+    eventually(lambda: [row["state"] for row in box.rows()] == ["running", "running"])
     box.write("go", "")
 
 

@@ -14,8 +14,6 @@ class Options(NamedTuple):
     socket: str | None = None
     is_json: bool = False
 
-    def client(self, token: str | None = None) -> Client:
-        return Client(find_socket(self.socket), token)
-
-    def client_of_run(self) -> Client:
-        return self.client(read_token())
+    def client(self) -> Client:
+        """Inside a run every verb speaks with the run's token, so that it can do no more than the run may."""
+        return Client(find_socket(self.socket), read_token())

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from wakeful.cli.client import Client, quote_name
+from wakeful.cli.client import quote_name
 from wakeful.cli.command import verb
 from wakeful.cli.failure import Failure
 from wakeful.cli.options import Options
@@ -23,11 +23,6 @@ from wakeful.cli.verbs.calls import say
 
 def own_session() -> str | None:
     return os.environ.get("WAKEFUL_SESSION")
-
-
-def client_for(options: Options) -> Client:
-    """Inside a run: with its token, so that the record says which run spoke."""
-    return options.client_of_run() if own_session() is not None else options.client()
 
 
 def take_name(verb_name: str, words: tuple[str, ...], expected: str) -> tuple[str, list[str]]:
@@ -49,7 +44,7 @@ def take_name(verb_name: str, words: tuple[str, ...], expected: str) -> tuple[st
 def note_verb(options: Options, words: tuple[str, ...], key: str | None) -> None:
     """Leave a hand-off for the next run. Inside a run: note TEXT; outside: note NAME TEXT."""
     name, (text,) = take_name("note", words, "TEXT")
-    say(options, client_for(options).call("note", key, name=name, text=text))
+    say(options, options.client().call("note", key, name=name, text=text))
 
 
 @verb("send")
@@ -59,7 +54,7 @@ def note_verb(options: Options, words: tuple[str, ...], key: str | None) -> None
 @click.option("--key", metavar="TEXT", help="Makes it safe to repeat.")
 def send_verb(options: Options, name: str, text: str, no_wake: bool, key: str | None) -> None:
     """Put a message in a session's mailbox. Inside a run its own session is the sender."""
-    say(options, client_for(options).call("send", key, name=name, text=text, wake=not no_wake))
+    say(options, options.client().call("send", key, name=name, text=text, wake=not no_wake))
 
 
 @verb("remember")
@@ -69,7 +64,7 @@ def send_verb(options: Options, name: str, text: str, no_wake: bool, key: str | 
 def remember_verb(options: Options, words: tuple[str, ...], because: str | None, key: str | None) -> None:
     """Keep a fact. Inside a run: remember KEY VALUE; outside: remember NAME KEY VALUE."""
     name, (fact, value) = take_name("remember", words, "KEY VALUE")
-    say(options, client_for(options).call("remember", key, name=name, key=fact, value=value, rationale=because))
+    say(options, options.client().call("remember", key, name=name, key=fact, value=value, rationale=because))
 
 
 @verb("recall")
@@ -98,7 +93,7 @@ def facts_verb(options: Options, words: tuple[str, ...]) -> None:
 
 
 def _get_facts(options: Options, name: str) -> list[dict[str, Any]]:
-    return client_for(options).get(f"/sessions/{quote_name(name)}/facts")
+    return options.client().get(f"/sessions/{quote_name(name)}/facts")
 
 
 def _print_facts(options: Options, facts: list[dict[str, Any]]) -> None:

@@ -78,7 +78,7 @@ def history_verb(options: Options, name: str | None, last: int) -> None:
     name = name or own
     if name is None:
         raise click.UsageError("NAME is needed outside a run: wakeful history NAME")
-    client = options.client_of_run() if own is not None else options.client()
+    client = options.client()
     words = None if options.is_json else "true"
     print_records(options, client.stream_lines(f"/sessions/{quote_name(name)}/log", last=last, words=words))
 
