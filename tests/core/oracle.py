@@ -29,7 +29,6 @@ class Account:
     is_held: bool = False
     # What was dealt with, by key: finished for good, given up, skipped, adopted.
     dealt: dict[str, str] = field(default_factory=dict)
-    touched: set[str] = field(default_factory=set)
     is_first_dealt: bool = False
     is_adopted: bool = False
     wake: ev.WakeRequested | ev.WakeExtended | None = None
@@ -110,7 +109,6 @@ class Oracle:
         if event.versions:
             self._deal(account, event.versions)
             account.is_first_dealt, account.has_succeeded = True, False
-            account.touched.clear()
 
     def _take_start(self, account: Account, event: ev.RunStarted) -> None:
         name = account.name
@@ -136,8 +134,6 @@ class Oracle:
         # What cannot be seen at the start is told all the same, and is still owed after it.
         if cause.new != versions.get(cause.key, cause.new):
             return False
-        if cause.key in account.touched:
-            return True
         dealt = account.dealt.get(cause.key)
         if cause.key.startswith(ORDERED):
             return dealt is None or is_behind(dealt, cause.new)
@@ -154,9 +150,9 @@ class Oracle:
             if not upstream.has_succeeded:
                 continue
             for binding in upstream.spec.files:
-                if binding.access == "write" or not binding.wake or binding.identity in upstream.touched:
+                version = upstream.dealt.get(binding.identity)
+                if binding.access == "write" or not binding.wake or version is None:
                     continue
-                version = upstream.dealt.get(binding.identity, "")
                 other, known = read.setdefault(binding.identity, (upstream.name, version))
                 assert known == version, f"{account.name} starts between {other} and {upstream.name}: {binding.identity}"
 
@@ -191,7 +187,9 @@ class Oracle:
         account.is_first_dealt = True
         account.has_succeeded = event.outcome == "succeeded"
         self._deal(account, run.versions)
-        account.touched = set(event.touched)
+        for key in event.touched:
+            # Nobody knows what of it the run saw.
+            account.dealt.pop(key, None)
 
     def _deal(self, account: Account, versions: dict[str, str]) -> None:
         for key, version in versions.items():

@@ -165,7 +165,7 @@ def _is_settling(core: Core, decision: Decision, session: Session) -> bool:
 
 
 def _extend_wake(core: Core, decision: Decision, session: Session) -> Session:
-    """Later causes join; a level cause that was undone leaves, unless it was tried already or cannot be judged now."""
+    """Later causes join; one that was undone leaves, unless it was tried already or cannot be seen now."""
     wake = session.wake
     assert wake is not None
     causes, chain = describe_causes(core.state, core.looked, session, decision.moment.wall)
@@ -173,7 +173,7 @@ def _extend_wake(core: Core, decision: Decision, session: Session) -> Session:
     told = {cause.key for cause in causes}
     looks = {bound.key: core.looked.target(bound) for bound in core.looked.bounds[session.id] if bound.key not in told}
     for cause in wake.causes:
-        if cause.key in looks and (wake.tried is not None or ((look := looks[cause.key]) is not None and not look.is_clear)):
+        if cause.key in looks and (wake.tried is not None or ((look := looks[cause.key]) is not None and look.version is None)):
             causes += (cause,)
     if len(causes) == len(known) and all((cause.key, cause.new) in known for cause in causes):
         return session
@@ -273,9 +273,9 @@ def _mark_held(core: Core, session: Session) -> None:
         return
     ids = {name: core.state.ids[name] for name in core.graph.all_upstreams(session.name) if name in core.state.ids}
     core.looked.held_marks[session.id] = {name: core.state.get(one).successes for name, one in ids.items()}
-    for one in ids.values():
-        if one in core.ranks:
-            _queue(core, core.state.get(one))
+    for upstream in map(core.state.get, ids.values()):
+        if upstream.id in core.ranks and upstream.wake is not None:
+            _queue(core, upstream)
 
 
 def _free_upstreams(core: Core, decision: Decision, session: Session) -> None:

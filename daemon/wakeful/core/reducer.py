@@ -125,7 +125,7 @@ def _(event: ev.WakeWithdrawn, session: Session, at: int, author: str, seq: int)
         session,
         wake=None,
         seen=_advance(session.seen, event.versions),
-        touched=(),
+        touched=tuple(key for key in session.touched if key not in event.versions),
         is_first_taken=True,
         is_suspect=session.is_suspect and not event.is_cancelled,
         hold=None if event.is_cancelled and hold is not None and hold.kind != "snoozed" else hold,
