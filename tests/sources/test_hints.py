@@ -312,3 +312,16 @@ async def test_inotify_is_refused_in_words_where_there_is_none(monkeypatch: pyte
     monkeypatch.setattr(choice, "IS_LINUX", False)
     with pytest.raises(OperatorError, match="hints: auto"):
         choose_hints("inotify")
+
+
+async def test_inotify_reports_a_burst_in_few_batches(tmp_path: Path) -> None:
+    """Thousands of saves, each in its own turn of the loop, are told together; the first of them at once."""
+    heard = Heard("inotify")
+    heard.hints.arm([str(tmp_path)])
+    for number in range(2000):
+        (tmp_path / f"{number}").touch()
+        await asyncio.sleep(0)
+    await heard.hears(tmp_path / "1999")
+    assert len({name for dirt in heard.dirt if isinstance(dirt, Dirty) for name in dirt.names or ()}) == 2000
+    assert len(heard.batches) < 1000
+    heard.hints.close()

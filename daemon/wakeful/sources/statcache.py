@@ -10,6 +10,7 @@ from __future__ import annotations
 import bisect
 import contextlib
 import os
+import sys
 import threading
 from collections.abc import Iterable
 from pathlib import Path
@@ -135,13 +136,13 @@ class StatCache:
     def _open(self, path: Path) -> None:
         try:
             self._read(path)
-        except apsw.Error:
+        except (apsw.Error, OSError):
             self._discard()
             self.seen, self._versions = {}, {}
             self.drop_kept()
             try:
                 self._read(path)
-            except apsw.Error:
+            except (apsw.Error, OSError):
                 # Not even an empty one can be made here: go on without.
                 self._discard()
 
@@ -156,7 +157,7 @@ class StatCache:
         database.execute(_SCHEMA)
         database.pragma("user_version", _FORMAT)
         for raw, key, kind, digest, hashed_at in database.execute("SELECT path, key, kind, digest, hashed_at FROM path"):
-            self.seen[os.fsdecode(raw)] = Seen(key, kind, digest, hashed_at)
+            self.seen[os.fsdecode(raw)] = Seen(key, sys.intern(kind), digest, hashed_at)
         self._versions.update(database.execute("SELECT key, version FROM target"))
         self._kept = self.seen.copy()
         self._kept_paths = sorted(self.seen)

@@ -32,11 +32,11 @@ _SUSPICIOUS_BATCH = 4096
 class WatchfilesHints:
     """Implements `Hints`."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, report: Report, *, force_polling: bool = False) -> None:
-        self.degraded: str | None = "polling: chosen for watchfiles" if force_polling else None
+    degraded: str | None = None
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, report: Report) -> None:
         self._loop = loop
         self._report = report
-        self._force_polling = force_polling
         self._lock = threading.Lock()
         self._groups: list[_Group] = []
         # (device, inode) of each armed folder, forgotten when it is reported gone: inode numbers are soon used again.
@@ -102,7 +102,8 @@ class WatchfilesHints:
         self._post(tuple(Dirty(folder, None) for folder in group.folders))
 
     def _open(self, folders: set[str]) -> RustNotify:
-        return RustNotify(sorted(folders), False, self._force_polling, 2000, False, True)
+        # Not debugging, not polling (no delay), not recursive, and forgiving a folder that may not be read.
+        return RustNotify(sorted(folders), False, False, 0, False, True)
 
     def _follow(self, group: _Group, notifier: RustNotify) -> None:
         """The group's own thread: wait for batches, and start again after every error."""
