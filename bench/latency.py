@@ -47,11 +47,14 @@ class Contestant:
     took: list[float] = field(default_factory=list)
     missed: int = 0
 
+    def target(self, number: int) -> Path:
+        return self.folder / "watched" / "d0" / f"f{number % SESSIONS}.txt"
+
     def play(self, number: int) -> None:
         """One save, timed from the close of the file to the stamp that the command wrote."""
         stamps = self.folder / "stamps"
         known = stamps.stat().st_size if stamps.exists() else 0
-        file = os.open(self.folder / "watched" / "d0" / f"f{number % SESSIONS}.txt", os.O_WRONLY | os.O_TRUNC)
+        file = os.open(self.target(number), os.O_WRONLY | os.O_TRUNC)
         os.write(file, f"{time.time_ns()}\n".encode())
         saved = time.monotonic_ns()
         os.close(file)
@@ -73,14 +76,13 @@ class Contestant:
 
 
 class Flushes(Contestant):
-    """What two flushes cost just now: the least that a durable record with its anchor outside the store can."""
+    """What two flushes cost just now, one of a log that grows and one of an anchor that does not: the least for a durable record."""
 
     def play(self, number: int) -> None:
         files = [os.open(self.folder / name, os.O_WRONLY | os.O_CREAT) for name in ("log", "anchor")]
         began = time.monotonic_ns()
-        for file in files:
-            # Over what is there, as a write-ahead log does that was used before: no block is to be found for it.
-            os.pwrite(file, bytes(4096), 0)
+        for file, offset in zip(files, (number * 4096, 0), strict=True):
+            os.pwrite(file, bytes(4096), offset)
             os.fdatasync(file)
         self.took.append((time.monotonic_ns() - began) / 1e6)
         for file in files:
