@@ -5,11 +5,24 @@ Names and paths come from outside, so control characters are shown, never sent t
 
 from __future__ import annotations
 
+from datetime import datetime
+
+from rich.console import Console
+
 from wakeful.core import events as ev
 from wakeful.core.spec import FileBinding
 from wakeful.core.state import Session
 
 PATHS_SHOWN = 3
+# The first word that a line holds gives it its colour.
+STYLES = (
+    ("wakes", "bold cyan"),
+    ("succeeded", "green"),
+    ("failed", "bold red"),
+    ("lost", "red"),
+    ("sleeps", "yellow"),
+    ("suspended", "dim"),
+)
 
 
 def narrate(event: ev.Event) -> str | None:
@@ -92,3 +105,30 @@ def suggest_edit(sessions: list[Session]) -> str | None:
             if isinstance(binding, FileBinding) and binding.wake and binding.access == "read" and not set(binding.pattern) & set("*?["):
                 return f"edit {binding.pattern} to see {session.name} wake"
     return None
+
+
+class Voice:
+    """The daemon's own words on standard output: plain lines, and in colour where a person looks at a terminal.
+
+    Falls silent when nobody can hear it any more (a closed terminal, a pipe into `head`): everything it says
+    stands in the log, and a daemon does not end because its window was closed.
+    """
+
+    def __init__(self, *, is_terminal: bool) -> None:
+        # Highlighting and markup are off: a name in brackets is a name.
+        self._console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True) if is_terminal else None
+        self._is_heard = True
+
+    def say(self, words: str, *, name: str | None = None) -> None:
+        self.print(f"{datetime.now():%H:%M:%S} " + (f"{visible(name)}: " if name else "") + visible(words, 500))
+
+    def print(self, line: str) -> None:
+        if not self._is_heard:
+            return
+        try:
+            if self._console is None:
+                print(line, flush=True)
+            else:
+                self._console.print(line, style=next((style for word, style in STYLES if word in line), None))
+        except OSError:
+            self._is_heard = False

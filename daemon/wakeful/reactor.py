@@ -72,7 +72,6 @@ class Reactor:
         self._timer_due: float | None = None
         self._answers: dict[tuple[str, str], asyncio.Future[str]] = {}
         self._recoveries: set[asyncio.Task[None]] = set()
-        self.progress = 0
 
     # -- observations -------------------------------------------------------------------------
 
@@ -125,7 +124,6 @@ class Reactor:
     # -- carrying out -------------------------------------------------------------------------
 
     def _carry_out(self, decision: Decision) -> asyncio.Future[tuple[Appended, ...]] | None:
-        self.progress += 1
         if decision.forget:
             self.outside.forget(decision.forget)
         if decision.follow:

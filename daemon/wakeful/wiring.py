@@ -16,7 +16,6 @@ import sys
 import time
 import traceback
 from collections.abc import AsyncIterator, Iterable
-from datetime import datetime
 from pathlib import Path
 
 import msgspec
@@ -39,7 +38,7 @@ from wakeful.eventlog.codec import decode
 from wakeful.eventlog.contract import EventLog
 from wakeful.eventlog.sqlite import open_log
 from wakeful.eventlog.statelock import StateLock, lock_state
-from wakeful.narration import narrate, suggest_edit, visible
+from wakeful.narration import Voice, narrate, suggest_edit
 from wakeful.reactor import Outside, Reactor, read_moment
 from wakeful.runners.cgroup import find_delegated
 from wakeful.runners.children import Children, become_subreaper
@@ -130,6 +129,7 @@ class Daemon:
         self._runs: dict[str, RunIdentity] = {}
         self._failures = 0
         self._supervisor = Supervisor()
+        self._voice = Voice(is_terminal=sys.stdout.isatty())
         sessions, snapshots = load_sessions(log)
         self.core = Core(sessions)
         self.reactor = Reactor(self.core, log, snapshots=snapshots)
@@ -155,7 +155,7 @@ class Daemon:
             output_limit_bytes=self._settings.output_limit_bytes,
         )
         self._exporting: set[asyncio.Task[None]] = set()
-        self._clock = Clock(lambda tick: observe(tick), loop, lambda: time.time_ns() // 1000, on_jump=self._say)
+        self._clock = Clock(lambda tick: observe(tick), loop, lambda: time.time_ns() // 1000, on_jump=self._voice.say)
         self.reactor.outside = Outside(
             follow=self.sources.follow,
             forget=self.sources.forget,
@@ -179,7 +179,7 @@ class Daemon:
         async with ControlSocket(self, self.places.socket), asyncio.TaskGroup() as keepers:
             keepers.create_task(self._keep_narrating(), name="keep narrating")
             await self._first_look()
-            print(f"ready: {self._summary()}; socket {self.places.socket}", flush=True)
+            self._voice.print(f"ready: {self._summary()}; socket {self.places.socket}")
             self._supervisor.ready(self._summary())
             keepers.create_task(self._keep_specs(), name="keep specs")
             keepers.create_task(self._keep_watchdog(), name="keep watchdog")
@@ -305,7 +305,7 @@ class Daemon:
         if isinstance(observation, SpecsRead):
             for name, words in self.core.looked.refused.items():
                 if name in observation.refused:
-                    self._say(f"{name}: {words}")
+                    self._voice.say(words, name=name)
 
     def _start_run(self, session: Session, run: OpenRun) -> None:
         token = secrets.token_urlsafe(24)
@@ -355,9 +355,6 @@ class Daemon:
 
     # -- telling people -----------------------------------------------------------------------
 
-    def _say(self, words: str) -> None:
-        print(f"{datetime.now():%H:%M:%S} {visible(words, 500)}", flush=True)
-
     async def _keep_narrating(self) -> None:
         is_hinted = self._is_once
         while True:
@@ -367,7 +364,7 @@ class Daemon:
             self._narrate()
             if not is_hinted and not self._is_wave_going():
                 is_hinted = True
-                self._say(f"all sessions rest; {suggest_edit(list(self.core.state)) or 'wakeful list shows them'}")
+                self._voice.say(f"all sessions rest; {suggest_edit(list(self.core.state)) or 'wakeful list shows them'}")
 
     def _narrate(self) -> None:
         """Print what was recorded since the last time."""
@@ -375,7 +372,7 @@ class Daemon:
         for record in records:
             line = narrate(decode(record.kind, record.payload)) if record.payload is not None else None
             if line is not None:
-                self._say(f"{self.core.state.get(record.session).name}: {line}")
+                self._voice.say(line, name=self.core.state.get(record.session).name)
 
     # -- the facade of the API ----------------------------------------------------------------
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import signal
 import socket
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from e2e.box import Box
+from waiting import eventually
 
 
 @pytest.fixture
@@ -64,3 +66,17 @@ def test_a_stopped_loop_is_not_called_alive(box: Box, heard: socket.socket) -> N
         box.daemon.send_signal(signal.SIGCONT)
     heard.settimeout(20)
     listen_for(heard, "WATCHDOG=1")
+
+
+def test_a_closed_window_does_not_end_the_daemon(box: Box) -> None:
+    """Nobody reads standard output any more; sessions wake all the same."""
+    box.write("in.txt", "1\n")
+    box.spec("copy", "objective: Copy.\nbindings: {i: {file: in.txt, settle: 10ms}}\nrun: {command: [sh, -c, 'cat in.txt >> ledger']}\n")
+    box.daemon = subprocess.Popen(box.arguments(), stdout=subprocess.PIPE, cwd=box.folder, env=box.environment())
+    assert box.daemon.stdout is not None
+    assert box.daemon.stdout.readline().startswith(b"ready")
+    box.daemon.stdout.close()
+    for number in ("2", "3", "4"):
+        box.write("in.txt", f"{number}\n")
+        eventually(lambda number=number: number in box.lines("ledger"))
+    box.wait_at_rest("copy")
