@@ -56,6 +56,7 @@ from wakeful.sources.probes import ProbeSource
 from wakeful.sources.services import ServiceSource
 from wakeful.sources.statcache import StatCache
 from wakeful.supervision import Supervisor
+from wakeful.views.causes import view_causes_file
 
 SPECS_SETTLE_SECONDS = 0.05
 FOLLOW_BATCH = 500
@@ -312,7 +313,7 @@ class Daemon:
         self._runs[token] = RunIdentity(session.id, session.name, run.run)
         exports = [b for b in run.spec.bindings if isinstance(b, CommitsBinding) and b.export and b.identity in run.versions]
         if not exports:
-            self.runner.start(make_order(session, run, self._premises, token, {}))
+            self._start_process(session, run, token, {})
             return
         exporting = self._loop.create_task(self._export_and_start(session, run, token, exports), name=f"export for {run.run_id}")
         self._exporting.add(exporting)
@@ -332,7 +333,11 @@ class Daemon:
             problem = f"the tree of a binding could not be exported: {error}"
             self.reactor.observe(ProcessEnded(session=session.id, run_id=run.run_id, problem=problem))
             return
-        self.runner.start(make_order(session, run, self._premises, token, exports))
+        self._start_process(session, run, token, exports)
+
+    def _start_process(self, session: Session, run: OpenRun, token: str, exports: dict[str, str]) -> None:
+        causes = msgspec.json.encode(view_causes_file(session, run))
+        self.runner.start(make_order(session, run, self._premises, token=token, causes=causes, exports=exports))
 
     def _after_run(self, entry: Entry) -> None:
         self._runs = {token: one for token, one in self._runs.items() if (one.session_id, one.run) != (entry.session, entry.run)}

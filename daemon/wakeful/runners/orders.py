@@ -6,11 +6,9 @@ Pure: values in, a value out. Paths in causes are relative to the session's root
 from __future__ import annotations
 
 import posixpath
-from datetime import UTC, datetime
 
 import msgspec
 
-from wakeful.core.events import Cause
 from wakeful.core.spec import CommandRun, CommitsBinding, FileBinding, ScriptRun, SessionSpec
 from wakeful.core.state import OpenRun, Session
 from wakeful.errors import InternalError
@@ -27,7 +25,10 @@ class Premises(msgspec.Struct, frozen=True, kw_only=True):
     output_limit_bytes: int
 
 
-def make_order(session: Session, run: OpenRun, premises: Premises, token: str, exports: dict[str, str]) -> RunOrder:
+def make_order(
+    session: Session, run: OpenRun, premises: Premises, *, token: str, causes: bytes, exports: dict[str, str]
+) -> RunOrder:
+    """`causes` is the document WAKEFUL_CAUSES names, `exports` the folders that stand for bindings with `export`."""
     spec = run.spec
     match spec.run:
         case CommandRun(argv=argv):
@@ -52,39 +53,13 @@ def make_order(session: Session, run: OpenRun, premises: Premises, token: str, e
         check=spec.run.check,
         scratch=posixpath.join(premises.scratch, session.id),
         folder=posixpath.join(premises.run_folders, run.run_id),
-        causes=msgspec.json.encode(describe_run(session, run)),
+        causes=causes,
         changed=tuple(dict.fromkeys(path.path for cause in run.causes for path in cause.paths)),
         bindings=binding_paths(spec) | exports,
         socket=premises.socket,
         token=token,
         output_limit_bytes=premises.output_limit_bytes,
     )
-
-
-def describe_run(session: Session, run: OpenRun) -> dict[str, object]:
-    """The document WAKEFUL_CAUSES names."""
-    return {
-        "session": session.name,
-        "run": run.run,
-        "objective": run.spec.objective,
-        "causes": [describe_cause(cause) for cause in run.causes],
-        "depth": len(run.chain),
-        "resumed_from": run.resumed_from,
-    }
-
-
-def describe_cause(cause: Cause) -> dict[str, object]:
-    return {
-        "binding": cause.binding,
-        "kind": cause.kind,
-        "old": cause.old,
-        "new": cause.new,
-        "reason": cause.reason,
-        "paths": [{"path": path.path, "change": path.change} for path in cause.paths],
-        "delta": cause.delta,
-        "commits": list(cause.commits),
-        "at": datetime.fromtimestamp(cause.at / 1e6, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-    }
 
 
 def binding_paths(spec: SessionSpec) -> dict[str, str]:

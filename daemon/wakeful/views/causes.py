@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from wakeful.core.events import Cause
-from wakeful.core.state import LastRun, OpenRun
+from wakeful.core.state import LastRun, OpenRun, Session
 from wakeful.views.times import show_time, show_time_or_none
 
 
@@ -28,6 +28,18 @@ def view_cause(cause: Cause) -> dict[str, Any]:
 
 def view_causes(causes: tuple[Cause, ...]) -> list[dict[str, Any]]:
     return [view_cause(cause) for cause in causes]
+
+
+def view_causes_file(session: Session, run: OpenRun) -> dict[str, Any]:
+    """The document a run finds at WAKEFUL_CAUSES."""
+    return {
+        "session": session.name,
+        "run": run.run,
+        "objective": run.spec.objective,
+        "causes": view_causes(run.causes),
+        "depth": len(run.chain),
+        "resumed_from": run.resumed_from,
+    }
 
 
 def view_last_run(last: LastRun | None) -> dict[str, Any] | None:
