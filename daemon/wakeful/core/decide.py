@@ -55,7 +55,10 @@ def _dispatch_affected(core: Core, decision: Decision) -> None:
         # A mark passes on to readers, so all of them are set before anybody acts on one.
         while decision.unmarked:
             refresh_busy(core, decision, _pop_first(decision.unmarked))
-        dispatch(core, decision, _pop_first(decision.affected))
+        session_id = _pop_first(decision.affected)
+        dispatch(core, decision, session_id)
+        # What it emitted about itself it has taken into account.
+        decision.affected.pop(session_id, None)
 
 
 def _pop_first(sessions: dict[str, None]) -> str:

@@ -140,7 +140,8 @@ def _settle_wake(core: Core, decision: Decision, session: Session) -> tuple[Sess
 def _request_wake(core: Core, decision: Decision, session: Session) -> Session:
     if not is_activation_owed(session) and _is_settling(core, decision, session):
         return session
-    core.looked.owed_since.pop(session.id, None)
+    if core.looked.owed_since.pop(session.id, None) is not None:
+        core.mono.drop("settle", session.id)
     causes, chain = describe_causes(core.state, core.looked, session, decision.moment.wall)
     chain = max(chain, _find_feeding_chain(core, session, causes), key=len)
     return core.emit(decision, session.id, ev.WakeRequested(wake=session.wakes + 1, causes=causes, chain=chain))
@@ -160,7 +161,7 @@ def _is_settling(core: Core, decision: Decision, session: Session) -> bool:
     limit = core.looked.owed_since.setdefault(session.id, now) + longest
     if now >= limit:
         return False
-    core.mono.add(limit, "session", session.id)
+    core.mono.add(limit, "settle", session.id)
     return True
 
 

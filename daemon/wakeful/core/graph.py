@@ -215,13 +215,14 @@ _NOBODY: set[str] = set()
 
 
 def _place(spec: SessionSpec) -> _Placed:
-    reads = [(binding.pattern, binding.stale_allowed) for binding in spec.files if binding.access != "write"]
+    files = spec.files
+    reads = [(binding.pattern, binding.stale_allowed) for binding in files if binding.access != "write"]
     if spec.program is not None:
         reads.append((spec.program, False))
     return _Placed(
         spec,
-        tuple((Pattern.parse(text).under(spec.root), stale_allowed) for text, stale_allowed in reads),
-        tuple(Pattern.parse(binding.pattern).under(spec.root) for binding in spec.files if binding.access != "read"),
+        tuple([(Pattern.parse(text).under(spec.root), stale_allowed) for text, stale_allowed in reads]),
+        tuple([Pattern.parse(binding.pattern).under(spec.root) for binding in files if binding.access != "read"]),
     )
 
 

@@ -36,6 +36,10 @@ class Deadlines:
         self._known[(kind, key)] = due
         heapq.heappush(self._heap, (due, kind, key))
 
+    def drop(self, kind: str, key: str) -> None:
+        """Its heap entry stays behind, and is passed over."""
+        self._known.pop((kind, key), None)
+
     def pop_due(self, now: float) -> Iterable[tuple[str, str]]:
         while self._heap and self._heap[0][0] <= now:
             due, kind, key = heapq.heappop(self._heap)

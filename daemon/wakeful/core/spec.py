@@ -209,7 +209,7 @@ class SessionSpec(Struct, frozen=True, kw_only=True):
 
     @property
     def files(self) -> tuple[FileBinding, ...]:
-        return tuple(binding for binding in self.bindings if isinstance(binding, FileBinding))
+        return tuple([binding for binding in self.bindings if type(binding) is FileBinding])
 
     @property
     def written_patterns(self) -> tuple[str, ...]:

@@ -66,13 +66,16 @@ class ServiceTarget(Struct, frozen=True, kw_only=True, tag=True):
 Target = FileTarget | CommitsTarget | ProbeTarget | ServiceTarget
 
 
-def target_of(spec: SessionSpec, binding: AnyBinding) -> Target | None:
-    """The outside thing this binding looks at, or None where the core itself knows the version."""
+def target_of(spec: SessionSpec, binding: AnyBinding, written: tuple[str, ...] | None = None) -> Target | None:
+    """The outside thing this binding looks at, or None where the core itself knows the version.
+
+    `written` are the spec's written patterns, for who asks about many bindings of one spec.
+    """
     settle = {"settle_seconds": binding.settle_seconds, "settle_max_seconds": binding.settle_max_seconds}
     match binding:
         case FileBinding():
             # Hiding only what can overlap keeps equal bindings of different sessions shareable.
-            hidden = () if binding.access == "write" else spec.written_patterns
+            hidden = () if binding.access == "write" else spec.written_patterns if written is None else written
             # Not the identity: who writes a path and who reads it share one look.
             what = (binding.pattern, binding.compare, "!".join(binding.exclude), ",".join(hidden))
             key = "\x1f".join(("file", spec.root, *what, f"{binding.settle_seconds:g}/{binding.settle_max_seconds:g}"))
