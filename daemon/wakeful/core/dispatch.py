@@ -151,10 +151,12 @@ def _is_settling(core: Core, decision: Decision, session: Session) -> bool:
     """One save of several files is one wake: wait while other waking bindings are still dirty, within bounds (rule 12)."""
     longest = -1.0
     for bound in core.looked.bounds[session.id]:
-        if bound.target is not None and bound.wake:
-            look = core.looked.targets[bound.target]
-            if look.is_dirty and look.held is None:
-                longest = max(longest, look.target.settle_max_seconds)
+        if bound.target is None or not bound.wake:
+            continue
+        look = core.looked.targets[bound.target]
+        # One that is new already has waited for its own quiet.
+        if look.is_dirty and look.held is None and not is_new(core.state, core.looked, session, bound):
+            longest = max(longest, look.target.settle_max_seconds)
     if longest < 0:
         return False
     now = decision.moment.mono

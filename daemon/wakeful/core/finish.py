@@ -57,7 +57,7 @@ def _is_last_look_done(core: Core, decision: Decision, session: Session, ended: 
     deadline = ended.mono + LONGEST_LAST_LOOK_SECONDS
     if decision.moment.mono >= deadline:
         return True
-    core.mono.add(deadline, "session", session.id)
+    core.mono.add(deadline, "end", session.id)
     return False
 
 
@@ -88,7 +88,8 @@ def finish_run(core: Core, decision: Decision, session: Session, ended: Ended | 
     event = _add_findings(core, session, run, event, ended.awaited if ended is not None else {})
     stop = run.stop
     session = core.emit(decision, session.id, event, run=run.run)
-    core.looked.ended.pop(session.id, None)
+    if core.looked.ended.pop(session.id, None) is not None:
+        core.mono.drop("end", session.id)
     core.looked.stamps.pop(session.id, None)
     decision.finished.append(session.id)
     _dirty_readers(core, decision, session, run, ended.awaited if ended is not None else {})

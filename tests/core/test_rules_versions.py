@@ -1,0 +1,241 @@
+"""Rules 4 to 9: what a version is, and when a session is owed a run because of it."""
+
+import pytest
+from core.specs import after, commits, every, probe, read, session, write
+from core.world import World
+from msgspec.structs import replace
+
+from wakeful.core import calls
+from wakeful.core.owed import owed_names
+from wakeful.core.spec import CommandRun, digest_noticed
+from wakeful.core.target import target_of
+
+
+def at_rest(*specs, **keys) -> World:
+    """A world in which everything that is there was seen."""
+    world = World(*specs, **keys)
+    world.rest()
+    return world
+
+
+@pytest.mark.parametrize("text", ["older", "newer", ""])
+def test_rule_4_a_level_is_owed_whenever_its_version_differs_from_seen(text: str) -> None:
+    """Rule 4: files are compared by difference, in whatever direction they changed."""
+    world = at_rest(session("s", read("in")), files={"in": "old"})
+    world.write("in", text)
+    world.rest()
+    assert world.starts("s") == 2
+    world.write("in", "old")
+    world.rest()
+    assert world.starts("s") == 3
+
+
+def test_rule_4_probes_and_commits_are_levels() -> None:
+    """Rule 4: a probe's output and a branch's tree are compared by difference, and equal ones wake nobody."""
+    world = World(session("s", probe("fx"), commits("src")))
+    world.probes[("fx",)] = "1.10"
+    world.hint(*world.followed)
+    world.rest()
+    world.probes[("fx",)] = "1.20"
+    world.hint(*world.followed)
+    world.rest()
+    assert world.starts("s") == 2
+    world.commit("src", "tree")
+    world.rest()
+    assert world.starts("s") == 3
+    world.commit("src", "tree")
+    world.hint(*world.followed)
+    world.rest()
+    assert world.starts("s") == 3
+
+
+def test_rule_4_the_spec_and_the_program_are_levels() -> None:
+    """Rule 4: an edited spec and an edited program wake the session, as files do."""
+    spec = session("s", read("in"), program="work.py")
+    world = at_rest(spec, files={"work.py": "1"})
+    world.write("work.py", "2")
+    world.rest()
+    assert [cause.binding for cause in world.session("s").last_run.causes] == ["program"]
+    world.declare(replace(spec, objective="better"))
+    world.rest()
+    assert [cause.binding for cause in world.session("s").last_run.causes] == ["spec"]
+    assert world.starts("s") == 3
+
+
+def test_rule_4_an_ordered_kind_is_owed_only_when_its_position_is_ahead() -> None:
+    """Rule 4: messages, activations, slots and sessions count forward; a position that was dealt with never wakes again."""
+    world = at_rest(session("up", every(3600.0)), session("s", after("up")))
+    assert world.starts("s") == 1
+    world.call(calls.Activate(name="up"))
+    world.rest()
+    assert world.starts("s") == 2
+    world.call(calls.Send(name="s", text="hello"))
+    world.rest()
+    assert world.starts("s") == 3
+    world.crash()
+    world.rest()
+    assert world.starts("s") == 3
+
+
+def test_rule_5_unknown_is_no_version() -> None:
+    """Rule 5: what cannot be read wakes nobody, and is not taken for deleted."""
+    world = at_rest(session("s", read("in")), files={"in": "old"})
+    world.hide("in")
+    world.rest()
+    assert world.starts("s") == 1
+    assert world.session("s").wake is None
+    world.show("in")
+    world.rest()
+    assert world.starts("s") == 1
+
+
+def test_rule_5_nothing_starts_on_what_it_cannot_see_but_by_activation() -> None:
+    """Rule 5: a session does not start while a binding is unknown and says so; activate overrides, and what came is owed later."""
+    world = at_rest(session("s", read("in"), read("other")), files={"in": "old", "other": "1"})
+    world.hide("in")
+    world.write("other", "2")
+    world.rest()
+    assert world.starts("s") == 1
+    assert world.queued("s") == "cannot see in: permission denied"
+    world.call(calls.Activate(name="s"))
+    world.rest()
+    assert world.starts("s") == 2
+    world.write("in", "new")
+    world.show("in")
+    world.rest()
+    assert world.starts("s") == 3
+
+
+def test_rule_5_readers_of_a_session_that_cannot_see_are_held() -> None:
+    """Rule 5: while an upstream cannot see its input, its readers wait."""
+    world = at_rest(session("up", read("in"), write("out")), session("down", read("out"), read("own")), files={"in": "1", "own": "1"})
+    world.hide("in")
+    world.rest()
+    world.write("own", "2")
+    world.rest()
+    assert world.queued("down") == "upstream up cannot see in"
+    world.show("in")
+    world.rest()
+    assert world.starts("down") == 2
+
+
+def test_rule_7_a_read_binding_never_covers_what_its_own_session_writes() -> None:
+    """Rule 7: the target of a read binding hides the session's own write patterns."""
+    spec = session("s", read("data/**"), write("data/out.csv"))
+    assert target_of(spec, spec.bindings[0]).hidden == ("data/out.csv",)
+    world = at_rest(spec, files={"data/in.csv": "1"})
+    assert world.starts("s") == 1
+    world.write("data/out.csv", "by hand")
+    world.rest()
+    assert world.starts("s") == 1
+
+
+def test_rule_7_a_write_binding_wakes_its_readers_and_not_its_writer() -> None:
+    """Rule 7: whoever changes or deletes an output, its writer sleeps on and its readers wake."""
+    world = at_rest(session("up", read("in"), write("out")), session("down", read("out")), files={"in": "1"})
+    world.write("out", "by hand")
+    world.rest()
+    world.delete("out")
+    world.rest()
+    assert (world.starts("up"), world.starts("down")) == (1, 3)
+
+
+def test_rule_7_a_write_binding_that_wakes_recomputes_what_was_edited_or_deleted() -> None:
+    """Rule 7: with `wake: true` a hand-edited or deleted output is made again, once, and its own writes wake nobody."""
+    world = at_rest(session("s", read("in"), write("out", wake=True)), files={"in": "1"})
+    assert world.starts("s") == 1
+    made = world.files["/project/out"]
+    world.write("out", "by hand")
+    world.rest()
+    assert (world.starts("s"), world.files["/project/out"]) == (2, made)
+    world.delete("out")
+    world.rest()
+    assert (world.starts("s"), world.files["/project/out"]) == (3, made)
+
+
+def test_rule_7_one_path_read_and_written_is_two_things() -> None:
+    """Rule 7: a session that reads and writes one pattern sees none of it as input, and does not wake itself."""
+    world = at_rest(session("s", read("data/*", name="seen"), write("data/*", name="made")), files={"data/x": "1"})
+    world.write("data/x", "2")
+    world.rest()
+    assert world.starts("s") == 1
+
+
+def test_rule_8_a_renamed_binding_keeps_what_it_has_seen() -> None:
+    """Rule 8: seen belongs to what a binding is, so a new name alone is told as a new spec and not as new content."""
+    world = at_rest(session("s", read("in", name="old")), files={"in": "1"})
+    world.declare(session("s", read("in", name="new")))
+    world.rest()
+    assert [cause.kind for cause in world.session("s").last_run.causes] == ["spec"]
+    world.declare(session("s", read("other", name="new")))
+    world.rest()
+    assert {cause.kind for cause in world.session("s").last_run.causes} == {"spec", "file"}
+
+
+def test_rule_8_another_exclude_is_another_binding() -> None:
+    """Rule 8: exclude, branch, repository, each_commit, expression and zone belong to what a binding is."""
+    plain, without = read("data/*"), read("data/*", exclude=("x",))
+    assert plain.identity != without.identity
+    assert commits("src").identity != commits("src", branch="main").identity != commits("src", branch="main", repo="r").identity
+    assert commits("src").identity != commits("src", each_commit=True).identity
+    assert every(1.0).identity != every(2.0).identity
+    assert read("in").identity == read("in", name="renamed", settle_seconds=9.0, wake=False).identity
+
+
+def test_rule_8_a_new_clock_starts_at_the_slot_before_the_edit() -> None:
+    """Rule 8: a clock that is declared, changed, or taken up again after it was dropped, owes nothing for the past."""
+    world = at_rest(session("s", every(60.0)))
+    assert world.starts("s") == 0
+    world.advance(60.0)
+    world.rest(1.0)
+    assert world.starts("s") == 1
+    world.declare(session("s", every(7200.0)))
+    world.rest(1.0)
+    starts = world.starts("s")
+    world.advance(3600.0)
+    world.declare(session("s", every(60.0)))
+    world.rest(1.0)
+    assert [cause.kind for cause in world.session("s").last_run.causes] == ["spec"]
+    assert world.starts("s") == starts + 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"priority": 90}, {"pace_seconds": 5.0}, {"tags": ("x",)}, {"pool": "gpu"}, {"when": "all"}, {"window": None},
+        {"run": CommandRun(argv=("work", "s"), retries=5, timeout_seconds=1.0)},
+    ],
+)  # fmt: skip
+def test_rule_9_timing_and_order_are_not_noticed(change: dict[str, object]) -> None:
+    """Rule 9: priority, settle, retries, timeout and the like are no part of the spec's version."""
+    spec = session("s", read("in"))
+    world = at_rest(spec, files={"in": "1"})
+    world.declare(replace(spec, **change))
+    world.rest()
+    assert world.starts("s") == 1
+    assert world.session("s").spec == replace(spec, **change)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"objective": "new"}, {"agent": "hr"}, {"conversation": "continue"}, {"bindings": ()},
+        {"run": CommandRun(argv=("other",))}, {"run": CommandRun(argv=("work", "s"), env={"A": "1"})},
+        {"run": CommandRun(argv=("work", "s"), cwd="sub")}, {"run": CommandRun(argv=("work", "s"), check=("test",))},
+    ],
+)  # fmt: skip
+def test_rule_9_what_a_run_can_notice_wakes(change: dict[str, object]) -> None:
+    """Rule 9: agent, objective, bindings and the command are part of the spec's version."""
+    spec = session("s", read("in"))
+    assert digest_noticed(replace(spec, **change)) != digest_noticed(spec)
+
+
+def test_owed_names_what_is_new() -> None:
+    """`owed` names the bindings that are new, activations last; nothing for a session at rest."""
+    world = at_rest(session("s", read("in"), read("quiet", wake=False)), files={"in": "1", "quiet": "1"})
+    assert owed_names(world.core.state, world.core.looked, world.session("s")) == []
+    world.call(calls.Sleep(name="s"))
+    world.write("in", "2")
+    world.write("quiet", "2")
+    world.rest()
+    assert owed_names(world.core.state, world.core.looked, world.session("s")) == ["in"]
