@@ -130,6 +130,8 @@ def _(call: calls.Open, core: Core, decision: Decision, called: calls.Called) ->
 @judge_call.register
 def _(call: calls.Rename, core: Core, decision: Decision, called: calls.Called) -> str:
     session = _living(core, call.name)
+    if not session.is_declared:
+        raise CallerError(f"{call.name} is undeclared: its file is gone, so there is nothing to rename; put the file back first")
     if call.new in core.state.ids:
         raise CallerError(f"{call.new} is the name of another session; choose one that is free")
     if session.run is not None:
