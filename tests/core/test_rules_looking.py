@@ -179,7 +179,7 @@ def test_rule_12_dirt_on_what_an_upstream_feeds_puts_a_start_off() -> None:
     world = at_rest(session("up", read("in"), write("out")), session("down", read("out"), read("own"), pace_seconds=10.0), files={"in": "1", "own": "1"})
     world.write("own", "2")
     world.look()
-    world.hint(*(key for key in world.followed if "\x1fout\x1f" in key))
+    world.hint(*world.keys_of("out"))
     world.jump(20.0)
     assert not world.is_running("down")
     assert world.queued("down") == "looking at out"
@@ -190,8 +190,7 @@ def test_rule_12_dirt_on_what_an_upstream_feeds_puts_a_start_off() -> None:
 def test_rule_13_nothing_runs_before_everything_was_looked_at() -> None:
     """Rule 13: after a start a session and all upstream of it are looked at first."""
     world = World(session("up", read("in"), write("out")), session("down", read("out"), cron("* * * * *")), files={"in": "1", "out": "0"})
-    down = next(index for index, pending in enumerate(world.looks) if "\x1fout\x1f" in pending.look.target)
-    world.answer(down)
+    world.answer(next(index for index, pending in enumerate(world.looks) if pending.look.target in world.keys_of("out")))
     world.advance(65.0)
     assert world.starts("down") == 0
     world.rest(1.0)

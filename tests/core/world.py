@@ -94,15 +94,15 @@ def recompute(world: World, process: Process) -> dict[str, str]:
 
 
 class World:
-    def __init__(self, *specs: SessionSpec, settings: Settings | None = None, files: dict[str, str] | None = None) -> None:
+    def __init__(self, *specs: SessionSpec, settings: Settings | None = None, files: dict[str, str] | None = None, **outside: object) -> None:
         self.settings = settings or Settings(concurrency=4)
         self.specs: dict[str, SessionSpec] = {spec.name: spec for spec in specs}
         self.files: dict[str, str] = {}
         self.stats: dict[str, int] = {}
         self.unreadable: set[str] = set()
         self.commits: dict[str, list[tuple[str, str]]] = {}
-        self.probes: dict[tuple[str, ...], str | None] = {}
-        self.services: dict[str, str] = {}
+        self.probes: dict[tuple[str, ...], str | None] = outside.get("probes", {})
+        self.services: dict[str, str] = outside.get("services", {})
         self.held: str | None = None
         self.unstable: set[str] = set()
         self.wall, self.mono = START_US, 1000.0
@@ -267,6 +267,10 @@ class World:
 
     def hint_kind(self, kind: type) -> None:
         self.hint(*(key for key, target in self.followed.items() if isinstance(target, kind)))
+
+    def keys_of(self, pattern: str) -> list[str]:
+        """The followed targets of this file pattern."""
+        return [key for key, target in self.followed.items() if isinstance(target, FileTarget) and target.pattern == pattern]
 
     def deliver_hints(self) -> bool:
         """All that changed since the last delivery, in one step: every binding that matches is dirty (rule 10)."""

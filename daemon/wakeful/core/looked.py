@@ -83,7 +83,9 @@ class TargetLook:
     is_looked: bool = False
     is_absent: bool = False
     stamp: str = ""
+    # Why the last look had to wait, and its generation: a newer hint may be the end of that.
     held: str | None = None
+    held_generation: int = 0
     degraded: str | None = None
     base: str | None = None
     pending: tuple[str, ...] = ()
@@ -102,6 +104,11 @@ class TargetLook:
     @property
     def is_dirty(self) -> bool:
         return self.first_dirt is not None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Must a look wait until whatever holds it is over? A hint says when (rule 11)."""
+        return self.held is not None and self.held_generation == self.generation
 
     @property
     def is_clear(self) -> bool:
@@ -138,8 +145,7 @@ class TargetLook:
     def apply(self, result: LookResult, moment: Moment) -> None:
         """Take over what a look found."""
         self.looking, self.degraded = None, result.degraded
-        # A hint after the look began may have been the end of what held it: look again (rule 11).
-        self.held = result.held if self.generation == result.generation else None
+        self.held, self.held_generation = result.held, result.generation
         if result.held is not None:
             return
         self.applied = result.generation

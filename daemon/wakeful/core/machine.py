@@ -110,7 +110,7 @@ class Core:
 
     def want_look(self, decision: Decision, look: TargetLook) -> None:
         """Begin the look if it is due, else remember when it will be."""
-        if not look.is_dirty or look.looking is not None or look.held is not None:
+        if not look.is_dirty or look.looking is not None or look.is_waiting:
             return
         due = look.due
         if due > decision.moment.mono:

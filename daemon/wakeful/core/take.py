@@ -184,7 +184,6 @@ def _(observation: TargetsHinted, core: Core, decision: Decision) -> None:
         look = core.looked.targets.get(key)
         if look is None:
             continue
-        look.held = None
         look.dirty(decision.moment.mono)
         _touch_subscribers(decision, look)
     for key in observation.targets:

@@ -1,0 +1,305 @@
+"""Rules 14 to 19: seen and good, what moves them, and what a wake is told."""
+
+import pytest
+from core.specs import commits, cron, read, session, write
+from core.world import World
+
+from wakeful.core import calls
+from wakeful.core.spec import Settings
+
+IN = "file in content"
+
+
+def at_rest(*specs, **keys) -> World:
+    world = World(*specs, **keys)
+    world.rest()
+    return world
+
+
+def change(world: World, text: str, path: str = "in") -> str:
+    """Write, look, and say what version that is."""
+    world.write(path, text)
+    world.look()
+    return world.version_there(world.session("s").spec, read(path))
+
+
+def test_rule_14_a_run_sees_what_was_there_when_it_started() -> None:
+    """Rule 14: an edit during the run is not seen by it, whatever is there when it ends, and gives one follow-up."""
+    world = at_rest(session("s", read("in")), files={"in": "1"})
+    first = change(world, "2")
+    world.write("in", "3")
+    world.look()
+    world.end("s")
+    assert world.session("s").good[IN] == first
+    world.rest()
+    assert world.starts("s") == 3
+    assert world.session("s").seen[IN] == world.version_there(world.session("s").spec, read("in"))
+
+
+def test_rule_14_a_wake_tells_everything_since_the_last_success() -> None:
+    """Rule 14: `old` and the changed paths start from good, not from what a failed run saw."""
+    world = at_rest(session("s", read("in*", name="in")), files={"in1": "1", "in2": "1"})
+    good = world.session("s").good["file in* content"]
+    world.write("in1", "2")
+    world.look()
+    world.end("s", 1)
+    world.write("in2", "2")
+    world.look()
+    (cause,) = world.session("s").run.causes
+    assert cause.old == good
+    assert [(path.path, path.change) for path in cause.paths] == [("in1", "modified"), ("in2", "modified")]
+    assert cause.delta == "known"
+
+
+@pytest.mark.parametrize(
+    ("stop", "exit_code", "outcome", "moves_good"),
+    [
+        (None, 0, "succeeded", True),
+        (None, 1, "failed", False),
+        (calls.Cancel(name="s"), None, "cancelled", False),
+        (calls.Interrupt(name="s"), None, "interrupted", False),
+        (calls.Suspend(name="s"), 1, "interrupted", False),
+        (calls.Suspend(name="s"), 0, "succeeded", True),
+    ],
+)
+def test_rule_15_an_end_for_good_moves_seen_and_only_success_moves_good(
+    stop: calls.Call | None, exit_code: int | None, outcome: str, moves_good: bool
+) -> None:
+    """Rule 15: after an end for good there is no restart on the same versions, and newer ones wake."""
+    world = at_rest(session("s", read("in")), files={"in": "1"})
+    old = world.session("s").good[IN]
+    new = change(world, "2")
+    if stop is not None:
+        world.call(stop)
+    world.end("s", exit_code, signal=15 if exit_code is None else None)
+    world.rest()
+    assert world.outcomes("s")[1:] == [outcome]
+    assert world.session("s").seen[IN] == new
+    assert world.session("s").good[IN] == (new if moves_good else old)
+    world.crash()
+    world.rest()
+    assert world.starts("s") == 2
+    change(world, "3")
+    assert world.starts("s") == 3
+
+
+def test_rule_15_a_retry_a_replacement_and_a_loss_move_neither_mark() -> None:
+    """Rule 15: what is tried again was not seen yet, and its wake stays open under its id."""
+    world = at_rest(session("s", read("in"), retries=1), files={"in": "1"})
+    seen = world.session("s").seen
+    change(world, "2")
+    wake = world.session("s").wake.wake
+    world.end("s", 1)
+    assert world.session("s").seen == seen
+    assert world.session("s").wake.wake == wake
+    world.advance(2.0)
+    assert world.is_running("s")
+    world.crash()
+    world.answer_all()
+    world.recover()
+    assert world.session("s").seen == seen
+    assert world.session("s").run.wake == wake
+    assert world.outcomes("s")[-2:] == ["failed", "lost"]
+
+
+def test_rule_16_an_ordered_occurrence_in_a_run_that_failed_for_good_is_accounted_for() -> None:
+    """Rule 16: a slot or a message whose run failed is not served again; the next one is told only what is new."""
+    world = at_rest(session("s", cron("* * * * *")))
+    world.advance(60.0)
+    world.call(calls.Send(name="s", text="hello"))
+    world.end("s", 1)
+    world.rest(1.0, exit_code=lambda _: 1)
+    starts = world.starts("s")
+    world.crash()
+    world.rest(1.0)
+    assert world.starts("s") == starts
+    world.call(calls.Send(name="s", text="again"))
+    world.rest(1.0)
+    assert [(cause.old, cause.new) for cause in world.session("s").last_run.causes] == [("1", "2")]
+
+
+def test_rule_17_an_input_touched_during_the_run_gives_one_follow_up() -> None:
+    """Rule 17: content that went away and came back during a run may have been read: one more run, and it says why."""
+    world = at_rest(session("s", read("in")), files={"in": "1"})
+    change(world, "2")
+    world.write("in", "3")
+    world.write("in", "2")
+    world.rest()
+    assert world.starts("s") == 3
+    assert [cause.reason for cause in world.session("s").last_run.causes] == ["touched during run"]
+    assert world.session("s").touched == ()
+
+
+def test_rule_17_a_touch_between_runs_wakes_nobody() -> None:
+    """Rule 17: only what happens during a run clears seen."""
+    world = at_rest(session("s", read("in")), files={"in": "1"})
+    world.touch("in")
+    world.rest()
+    assert world.starts("s") == 1
+
+
+def test_rule_17_what_differs_at_the_end_may_not_be_undone_unseen() -> None:
+    """Rule 17: an input that differs when the run ends and returns before the follow-up starts is still followed up."""
+    world = at_rest(session("s", read("in"), pace_seconds=10.0), files={"in": "1"})
+    world.advance(20.0)
+    change(world, "2")
+    world.write("in", "3")
+    world.end("s")
+    world.answer_all()
+    assert world.session("s").run is None
+    world.write("in", "2")
+    world.rest()
+    assert world.starts("s") == 3
+
+
+def test_rule_17_what_cannot_be_judged_counts_as_touched() -> None:
+    """Rule 17: dirt at a run's end that a rebase hides from us is followed up when it is over."""
+    world = at_rest(session("s", read("in")), files={"in": "1"})
+    change(world, "2")
+    world.held = "git rebase"
+    world.touch("in")
+    world.end("s")
+    world.answer_all()
+    assert world.outcomes("s") == ["succeeded", "succeeded"]
+    world.held = None
+    world.hint(*world.followed)
+    world.rest()
+    assert world.starts("s") == 3
+
+
+def test_rule_17_commits_are_not_touched() -> None:
+    """Rule 17: a branch that moves during a run is a newer version, never a touch: each_commit must not skip."""
+    world = World(session("s", commits("src", each_commit=True)))
+    first = world.commit("src", "1")
+    world.rest()
+    assert world.session("s").seen["commits . HEAD:src each"] == first
+    second = world.commit("src", "2")
+    world.look()
+    third = world.commit("src", "3")
+    world.rest()
+    assert [event.causes[-1].new for event in world.events("s", "run_started")[1:]] == [first, second, third]
+
+
+def test_rule_18_a_return_to_good_after_a_failure_still_runs() -> None:
+    """Rule 18: what failed may have left half an output, so going back to the last good input is worth a run."""
+    world = at_rest(session("s", read("in")), files={"in": "1"})
+    good = world.session("s").good[IN]
+    change(world, "2")
+    world.end("s", 1)
+    assert change(world, "1") == good
+    assert world.is_running("s")
+
+
+def test_rule_18_a_return_to_seen_before_the_start_withdraws_the_wake() -> None:
+    """Rule 18: a change that is undone before it started gives no run, and the log says so."""
+    world = at_rest(session("s", read("in"), pace_seconds=60.0), files={"in": "1"})
+    change(world, "2")
+    assert world.session("s").wake is not None
+    change(world, "1")
+    assert world.session("s").wake is None
+    assert world.events("s", "wake_withdrawn")[-1].reason == "undone"
+    world.rest(120.0)
+    assert world.starts("s") == 1
+
+
+def test_rule_18_a_tried_wake_is_not_withdrawn() -> None:
+    """Rule 18: undone during the back-off, it runs all the same."""
+    world = at_rest(session("s", read("in"), retries=1), files={"in": "1"})
+    change(world, "2")
+    world.end("s", 1)
+    world.write("in", "1")
+    world.rest()
+    assert world.outcomes("s") == ["succeeded", "failed", "succeeded"]
+    assert "wake_withdrawn" not in world.kinds("s")
+
+
+def test_rule_18_ordered_causes_and_activations_are_never_withdrawn() -> None:
+    """Rule 18: a slot, a message or an activation keeps its wake open when the file beside it is undone."""
+    world = at_rest(session("s", read("in"), cron("* * * * *"), pace_seconds=600.0), files={"in": "1"})
+    change(world, "2")
+    world.advance(60.0)
+    world.call(calls.Send(name="s", text="hello"))
+    change(world, "1")
+    assert {cause.kind for cause in world.session("s").wake.causes} == {"cron", "message"}
+    world.call(calls.Activate(name="s"))
+    assert {cause.kind for cause in world.session("s").run.causes} == {"cron", "message", "activation"}
+
+
+def test_rule_19_a_cancelled_wake_counts_as_seen() -> None:
+    """Rule 19: cancelling a queued wake takes its versions, its first sight and its activations as dealt with."""
+    world = World(session("s", read("in"), pace_seconds=60.0), files={"in": "1"})
+    world.call(calls.Sleep(name="s"))
+    world.rest()
+    assert world.session("s").wake is not None
+    world.call(calls.Cancel(name="s"))
+    world.call(calls.Resume(name="s"))
+    world.rest(120.0)
+    assert world.starts("s") == 0
+    assert world.session("s").is_first_taken
+    assert world.session("s").seen[IN] == world.version_there(world.session("s").spec, read("in"))
+    assert IN not in world.session("s").good
+    world.write("in", "2")
+    world.rest(120.0)
+    assert world.starts("s") == 1
+
+
+def test_rule_19_a_cancelled_wake_uses_up_its_activations() -> None:
+    """Rule 19: an activation that waits for a slot is gone with the wake that is cancelled."""
+    world = at_rest(session("busy", read("x")), session("s", read("in")), settings=Settings(concurrency=1), files={"x": "1"})
+    world.write("x", "2")
+    world.look()
+    world.call(calls.Activate(name="s"))
+    assert world.queued("s") == "a slot"
+    world.call(calls.Cancel(name="s"))
+    world.rest()
+    assert world.starts("s") == 1
+
+
+def test_rule_19_what_a_wake_told_before_a_crash_is_cancelled_with_it() -> None:
+    """Rule 19: the versions in the wake count, also those that were not looked at again yet."""
+    world = at_rest(session("s", read("in"), pace_seconds=60.0), files={"in": "1"})
+    change(world, "2")
+    world.crash()
+    world.call(calls.Cancel(name="s"))
+    world.rest(120.0)
+    assert world.starts("s") == 1
+
+
+def test_rule_28_a_run_tells_what_it_left() -> None:
+    """Rule 28: the digests found at exit stand in run_finished, marked as assumed; a failure leaves its outputs suspect."""
+    world = at_rest(session("s", read("in"), write("out")), files={"in": "1"})
+    (finished,) = world.events("s", "run_finished")
+    assert finished.written == {"out": world.version_there(world.session("s").spec, write("out"))}
+    assert finished.assumed
+    change(world, "2")
+    world.end("s", 1)
+    world.answer_all()
+    assert world.session("s").is_suspect
+    assert not world.events("s", "run_finished")[0].reason
+
+
+def test_rule_29_a_run_is_closed_only_after_a_look_that_began_after_its_end() -> None:
+    """Rule 29: a look under way when the process ends does not count as the look at its outputs."""
+    world = at_rest(session("s", read("in"), write("out")), files={"in": "1"})
+    change(world, "2")
+    world.hint(*world.keys_of("out"))
+    world.advance(0.2)
+    assert len(world.looks) == 1
+    world.end("s")
+    assert world.is_running("s")
+    world.answer()
+    assert world.is_running("s")
+    world.answer_all()
+    assert not world.is_running("s")
+    assert world.session("s").last_run.written["out"] == world.version_there(world.session("s").spec, write("out"))
+
+
+def test_rule_29_a_look_that_never_answers_does_not_keep_a_run_open() -> None:
+    """Rule 29: a hanging file system costs the findings, not the session."""
+    world = at_rest(session("s", read("in"), write("out")), files={"in": "1"})
+    change(world, "2")
+    world.end("s")
+    world.looks.clear()
+    world.advance(31.0)
+    assert world.outcomes("s") == ["succeeded", "succeeded"]
+    assert world.session("s").last_run.written == {}
