@@ -16,7 +16,8 @@ from wakeful.core.observation import Declaration
 from wakeful.core.spec import Settings
 from wakeful.errors import OperatorError
 from wakeful.specs.build import Surroundings
-from wakeful.specs.load import NO_DEFAULTS, Defaults, FolderReading, read_folder, read_text, validate
+from wakeful.specs.kept import load_readings, save_readings
+from wakeful.specs.load import NO_DEFAULTS, Defaults, FileReading, FolderReading, read_folder, read_text, validate
 from wakeful.specs.models import DaemonKeys
 from wakeful.specs.problem import Problem, RefusedSpec, refuse
 from wakeful.specs.timezones import find_local_zone
@@ -196,14 +197,19 @@ class ProjectReading:
 
 
 class ProjectReader:
-    """Reads wakeful.yaml, agents and specs, skipping what did not change; keeps the last good settings."""
+    """Reads wakeful.yaml, agents and specs, skipping what did not change; keeps the last good settings.
 
-    def __init__(self, specs_dir: Path, environ: Mapping[str, str] = os.environ) -> None:
+    `kept` is where readings lie from one daemon to the next."""
+
+    def __init__(self, specs_dir: Path, environ: Mapping[str, str] = os.environ, kept: Path | None = None) -> None:
         self._specs_dir = Path(os.path.abspath(specs_dir))
         self._environ = environ
         self._settings = default_settings()
         self._defaults = NO_DEFAULTS
         self._folder: FolderReading | None = None
+        self._kept = kept
+        # What lies there already.
+        self._left: Mapping[str, FileReading] = {}
 
     def read(self) -> ProjectReading:
         settings, defaults, problems = read_settings(self._specs_dir, self._environ)
@@ -214,7 +220,9 @@ class ProjectReader:
         around = Surroundings(
             str(self._specs_dir.parent), find_local_zone(self._environ), frozenset(self._settings.pools)
         )
-        folder = self._folder = read_folder(self._specs_dir, around, self._defaults, self._folder)
+        if self._folder is None and self._kept is not None:
+            self._left = load_readings(self._kept, self._defaults, around)
+        folder = self._folder = read_folder(self._specs_dir, around, self._defaults, self._folder, self._left)
         refused = dict(folder.refused)
         if problems:
             refused[SETTINGS_FILE] = "\n".join(map(str, problems))
@@ -225,6 +233,15 @@ class ProjectReader:
             folders=self._watched_folders(folder),
             warnings=tuple(folder.warnings),
         )
+
+    def keep(self) -> None:
+        """Leave what was read to the next daemon, if it is news. Blocks; any thread."""
+        folder = self._folder
+        if self._kept is None or folder is None:
+            return
+        if len(folder.files) != len(self._left) or any(self._left.get(file) is not one for file, one in folder.files.items()):
+            save_readings(self._kept, folder.files, *folder.basis)
+            self._left = folder.files
 
     def _watched_folders(self, folder: FolderReading) -> tuple[str, ...]:
         """Where a change shows: every folder of specs, the one beside them, and the one wakeful.yaml may lie in."""

@@ -60,6 +60,7 @@ from wakeful.supervision import Supervisor
 from wakeful.views.causes import view_causes_file
 
 SPECS_SETTLE_SECONDS = 0.05
+KEPT_SPECS = "specs.cache"
 FOLLOW_BATCH = 500
 
 
@@ -142,7 +143,8 @@ class Daemon:
         children = Children()
         self._settings, _, _ = read_settings(self.places.specs)
         make_hints = choose_hints(self._settings.hints)
-        self.declarations = Declarations(ProjectReader(self.places.specs), self._take_specs)
+        self._reader = ProjectReader(self.places.specs, kept=self.places.state / KEPT_SPECS)
+        self.declarations = Declarations(self._reader, self._take_specs)
         self._spec_hints = make_hints(loop, self._hear_of_specs)
         self._spec_reading: asyncio.TimerHandle | None = None
         files = FileSource(observe, loop, state, make_hints, StatCache(self.places.state))
@@ -284,6 +286,7 @@ class Daemon:
     async def _keep_specs(self) -> None:
         """Hints tell sooner; the poll is for folders that cannot be watched."""
         while True:
+            await asyncio.to_thread(self._reader.keep)
             await asyncio.sleep(self.declarations.poll_seconds)
             self.read_specs()
 

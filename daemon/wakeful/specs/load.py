@@ -11,7 +11,7 @@ import hashlib
 import os
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -82,11 +82,12 @@ def read_folder(
     surroundings: Surroundings | None = None,
     defaults: Defaults = NO_DEFAULTS,
     previous: FolderReading | None = None,
+    kept: Mapping[str, FileReading] | None = None,
 ) -> FolderReading:
-    """Read every spec under `specs_dir`; with `previous`, only those that changed since."""
+    """Read every spec under `specs_dir`; with `previous`, or with what an earlier daemon `kept`, only those that changed since."""
     top = os.path.abspath(specs_dir)
     around = surroundings or Surroundings(os.path.dirname(top))
-    known = previous.files if previous is not None and previous.basis == (defaults, around) else {}
+    known = previous.files if previous is not None and previous.basis == (defaults, around) else kept or {}
     shown = os.path.basename(top)
     folders: list[str] = []
     unlisted: list[tuple[str, Problem]] = []
