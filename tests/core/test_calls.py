@@ -1,0 +1,254 @@
+"""Each call on a session that is queued, running, retrying, sleeping, failed, at rest or terminated: one table."""
+
+import pytest
+from core.specs import read, session
+from core.world import World
+
+from wakeful.core import calls
+from wakeful.core.spec import Settings
+from wakeful.errors import CallerError, UnknownSession
+
+S = {"name": "s"}
+CALLS = {
+    "activate": calls.Activate(**S), "resume": calls.Resume(**S), "suspend": calls.Suspend(**S), "sleep": calls.Sleep(**S),
+    "interrupt": calls.Interrupt(**S), "cancel": calls.Cancel(**S), "terminate": calls.Terminate(**S), "open": calls.Open(**S),
+    "send": calls.Send(**S, text="hello"), "note": calls.Note(**S, text="done"), "rename": calls.Rename(**S, new="t"),
+    "remember": calls.Remember(**S, key="k", value="v"),
+}  # fmt: skip
+
+
+def make(situation: str) -> World:
+    """A world whose session `s` is in this situation; every one has seen version 1."""
+    world = World(session("s", read("in"), retries=1), session("busy", read("busy")), files={"in": "1"}, settings=Settings(concurrency=1))
+    world.rest()
+    if situation == "at rest":
+        return world
+    if situation == "terminated":
+        world.call(calls.Terminate(name="s"))
+        return world
+    if situation == "queued":
+        world.write("busy", "2")
+        world.look()
+    if situation == "sleeping":
+        world.call(calls.Sleep(name="s"))
+    world.write("in", "2")
+    world.look()
+    if situation == "retrying":
+        world.end("s", 1)
+    if situation == "failed":
+        world.rest(60.0, exit_code=lambda _: 1)
+    return world
+
+
+# For each situation and call: the reply's first word, or `!` and a word of the refusal; then the events it records.
+TABLE = {
+    "at rest": {
+        "activate": ("activated", "activation_requested wake_requested run_started"),
+        "resume": ("not", ""),
+        "suspend": ("suspended", ""),
+        "sleep": ("sleeps", "session_slept"),
+        "interrupt": ("!nothing to interrupt", ""),
+        "cancel": ("!nothing to cancel", ""),
+        "terminate": ("terminated", "session_terminated"),
+        "open": ("open", ""),
+        "send": ("message", "message_added wake_requested run_started"),
+        "note": ("noted", "note_added"),
+        "rename": ("renamed", "session_renamed"),
+        "remember": ("remembered", "fact_set"),
+    },
+    "queued": {
+        "activate": ("activated", "activation_requested wake_extended"),
+        "resume": ("not", ""),
+        "suspend": ("suspended:", "wake_withdrawn"),
+        "sleep": ("sleeps", "session_slept"),
+        "interrupt": ("interrupted:", "wake_withdrawn"),
+        "cancel": ("cancelled:", "wake_withdrawn"),
+        "terminate": ("terminated", "session_terminated"),
+        "open": ("open", ""),
+        "send": ("message", "message_added wake_extended"),
+        "note": ("noted", "note_added"),
+        "rename": ("renamed", "session_renamed"),
+        "remember": ("remembered", "fact_set"),
+    },
+    "running": {
+        "activate": ("activated:", "activation_requested"),
+        "resume": ("not", ""),
+        "suspend": ("suspends", "run_stop_requested"),
+        "sleep": ("sleeps", "session_slept"),
+        "interrupt": ("interrupting", "run_stop_requested"),
+        "cancel": ("cancelling", "run_stop_requested"),
+        "terminate": ("terminates", "run_stop_requested"),
+        "open": ("open", ""),
+        "send": ("message", "message_added"),
+        "note": ("noted", "note_added"),
+        "rename": ("!is running", ""),
+        "remember": ("remembered", "fact_set"),
+    },
+    "retrying": {
+        "activate": ("activated", "activation_requested wake_extended run_started"),
+        "resume": ("resumed", "session_resumed run_started"),
+        "suspend": ("suspended:", "wake_withdrawn"),
+        "sleep": ("sleeps", "session_slept"),
+        "interrupt": ("interrupted:", "wake_withdrawn"),
+        "cancel": ("cancelled:", "wake_withdrawn"),
+        "terminate": ("terminated", "session_terminated"),
+        "open": ("open", ""),
+        "send": ("message", "message_added wake_extended"),
+        "note": ("noted", "note_added"),
+        "rename": ("renamed", "session_renamed"),
+        "remember": ("remembered", "fact_set"),
+    },
+    "sleeping": {
+        "activate": ("activated", "activation_requested wake_extended run_started"),
+        "resume": ("resumed", "session_resumed run_started"),
+        "suspend": ("suspended:", "wake_withdrawn"),
+        "sleep": ("sleeps", "session_slept"),
+        "interrupt": ("interrupted:", "wake_withdrawn"),
+        "cancel": ("cancelled:", "wake_withdrawn"),
+        "terminate": ("terminated", "session_terminated"),
+        "open": ("open", ""),
+        "send": ("message", "message_added wake_extended"),
+        "note": ("noted", "note_added"),
+        "rename": ("renamed", "session_renamed"),
+        "remember": ("remembered", "fact_set"),
+    },
+    "failed": {
+        "activate": ("activated", "activation_requested wake_requested run_started"),
+        "resume": ("resumed", "session_resumed"),
+        "suspend": ("suspended", ""),
+        "sleep": ("sleeps", "session_slept"),
+        "interrupt": ("!nothing to interrupt", ""),
+        "cancel": ("cancelled:", "wake_withdrawn"),
+        "terminate": ("terminated", "session_terminated"),
+        "open": ("open", ""),
+        "send": ("message", "message_added session_resumed wake_requested run_started"),
+        "note": ("noted", "note_added"),
+        "rename": ("renamed", "session_renamed"),
+        "remember": ("remembered", "fact_set"),
+    },
+    "terminated": {
+        "activate": ("!is terminated", ""),
+        "resume": ("!is terminated", ""),
+        "suspend": ("!is terminated", ""),
+        "sleep": ("!is terminated", ""),
+        "interrupt": ("!is terminated", ""),
+        "cancel": ("!is terminated", ""),
+        "terminate": ("terminated", ""),
+        "open": ("!--again", ""),
+        "send": ("!is terminated", ""),
+        "note": ("!is terminated", ""),
+        "rename": ("!is terminated", ""),
+        "remember": ("!is terminated", ""),
+    },
+}
+
+
+@pytest.mark.parametrize(("situation", "verb"), [(situation, verb) for situation in TABLE for verb in TABLE[situation]])
+def test_each_call_in_each_situation(situation: str, verb: str) -> None:
+    """A call answers in words and records exactly these events, or is refused and records nothing."""
+    reply, kinds = TABLE[situation][verb]
+    world = make(situation)
+    before = len(world.log)
+    if reply.startswith("!"):
+        with pytest.raises(CallerError, match=reply[1:]):
+            world.call(CALLS[verb])
+    else:
+        assert world.call(CALLS[verb]).split()[0] == reply.split()[0]
+    assert [entry.kind for entry in world.log[before:]] == kinds.split()
+    world.oracle.judge_replay()
+
+
+@pytest.mark.parametrize("situation", TABLE)
+@pytest.mark.parametrize("verb", ["suspend", "interrupt", "cancel", "terminate", "resume"])
+def test_each_call_is_safe_to_repeat(situation: str, verb: str) -> None:
+    """The same call again records nothing more: it says so, or is refused."""
+    world = make(situation)
+    for _ in range(2):
+        before = len(world.log)
+        try:
+            world.call(CALLS[verb])
+        except CallerError:
+            assert len(world.log) == before
+    assert len(world.log) == before
+
+
+@pytest.mark.parametrize("situation", [situation for situation in TABLE if situation != "terminated"])
+def test_each_situation_comes_to_rest_again(situation: str) -> None:
+    """Whatever was called, a newer version is seen in the end."""
+    for verb, call in CALLS.items():
+        if verb in ("terminate", "rename"):
+            continue
+        world = make(situation)
+        try:
+            world.call(call)
+        except CallerError:
+            continue
+        world.write("in", "3")
+        world.rest(60.0)
+        world.call(calls.Resume(name="s"))
+        world.rest(60.0)
+        world.oracle.judge_rest()
+
+
+def test_unknown_names_are_refused() -> None:
+    """A call on a name that belongs to nobody says what to do."""
+    world = make("at rest")
+    for call in CALLS.values():
+        with pytest.raises(UnknownSession, match="wakeful list"):
+            world.call(type(call)(**{field: getattr(call, field) for field in call.__struct_fields__} | {"name": "nobody"}))
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (calls.Rename(name="s", new="busy"), "another session"),
+        (calls.Sleep(name="s", until=1), "passed already"),
+        (calls.Send(name="s", text="x" * 300_000), "at most 262144 bytes"),
+        (calls.Send(name="s", text="x", sender="nobody"), "nobody"),
+        (calls.Remember(name="s", key="", value="v"), "1 to 200 characters"),
+        (calls.Remember(name="s", key="k" * 201, value="v"), "1 to 200 characters"),
+        (calls.Forget(name="s", key="k"), "no fact 'k'"),
+    ],
+)
+def test_bad_arguments_are_refused_in_words(call: calls.Call, words: str) -> None:
+    """A bad argument is refused with what was expected, and nothing is recorded."""
+    world = make("at rest")
+    before = len(world.log)
+    with pytest.raises(CallerError, match=words):
+        world.call(call)
+    assert len(world.log) == before
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [(session("s", run=None), "no `run`"), (session("s", enabled=False), "is disabled")],
+)
+def test_what_cannot_run_is_not_activated(spec, words: str) -> None:
+    """A container, a disabled and an undeclared session refuse an activation, each with its own words."""
+    world = World(spec)
+    with pytest.raises(CallerError, match=words):
+        world.call(calls.Activate(name="s"))
+    world.remove("s")
+    with pytest.raises(CallerError, match="undeclared"):
+        world.call(calls.Activate(name="s"))
+
+
+def test_facts_carry_author_and_rationale() -> None:
+    """A fact knows who set it, at which seq and why; set again it is replaced, retracted it is gone."""
+    world = make("at rest")
+    world.call(calls.Remember(name="s", key="rate", value="7", rationale="law"), author="bob")
+    fact = world.session("s").facts["rate"]
+    assert (fact.value, fact.author, fact.rationale, fact.seq) == ("7", "bob", "law", world.session("s").seq)
+    world.call(calls.Remember(name="s", key="rate", value="8"))
+    assert world.session("s").facts["rate"].value == "8"
+    world.call(calls.Forget(name="s", key="rate"))
+    assert world.session("s").facts == {}
+
+
+def test_messages_have_positions_and_may_be_quiet() -> None:
+    """Messages are counted per mailbox; one that does not wake waits for the next run."""
+    world = make("at rest")
+    assert world.call(calls.Send(name="s", text="one", wake=False)) == "message 1 is in s's mailbox"
+    assert not world.is_running("s")
+    assert world.call(calls.Send(name="s", text="two")) == "message 2 is in s's mailbox"
+    assert world.session("s").run.versions["message"] == "2"

@@ -1,0 +1,338 @@
+"""Rules 36 to 38: slots, clocks that jump, and commits one by one."""
+
+import pytest
+from core.specs import commits, cron, every, read, session
+from core.world import START_US, World
+
+from wakeful.core import calls
+from wakeful.core.cron import slot_us
+from wakeful.core.spec import Settings, Window
+
+
+def at_rest(*specs, **keys) -> World:
+    world = World(*specs, **keys)
+    world.rest(1.0)
+    return world
+
+
+def slots(world: World, key: str) -> list[str]:
+    return [event.versions[key] for event in world.events("s", "run_started")]
+
+
+def test_a_slot_that_falls_due_runs_once() -> None:
+    """A clock wakes its session at each slot, once, and the alarm is set for the next."""
+    world = at_rest(session("s", cron("0 * * * *")))
+    for hour in range(1, 4):
+        assert world.next_alarm() is not None
+        world.advance(3600.0)
+        world.rest(1.0)
+        assert world.starts("s") == hour
+    assert slots(world, "cron 0 * * * * UTC") == [f"2026-03-01T0{hour}:00:00Z" for hour in range(1, 4)]
+
+
+def test_rule_36_catch_up_once_runs_once_for_all_missed_slots() -> None:
+    """Rule 36: `once` is the default: one run, told the latest slot."""
+    world = at_rest(session("s", cron("0 * * * *")))
+    world.advance(5 * 3600.0)
+    world.rest(1.0)
+    assert slots(world, "cron 0 * * * * UTC") == ["2026-03-01T05:00:00Z"]
+
+
+def test_rule_36_catch_up_all_takes_one_slot_a_run() -> None:
+    """Rule 36: `all` runs every missed slot, in order, also through crashes."""
+    world = at_rest(session("s", cron("0 * * * *", catch_up="all")))
+    world.advance(4 * 3600.0)
+    world.end("s")
+    world.crash()
+    world.rest(1.0)
+    key = "cron 0 * * * * UTC"
+    assert [event.causes[0].new for event in world.events("s", "wake_requested")] == [f"2026-03-01T0{hour}:00:00Z" for hour in range(1, 5)]
+    assert world.session("s").seen[key] == "2026-03-01T04:00:00Z"
+
+
+def test_rule_36_catch_up_none_skips_all_but_the_newest_with_a_record() -> None:
+    """Rule 36: `none` runs the newest slot and accounts for the others."""
+    world = at_rest(session("s", cron("0 * * * *", catch_up="none")))
+    world.advance(5 * 3600.0)
+    world.rest(1.0)
+    assert slots(world, "cron 0 * * * * UTC") == ["2026-03-01T05:00:00Z"]
+    (skipped,) = world.events("s", "slot_skipped")
+    assert (skipped.slot, skipped.count, skipped.reason) == ("2026-03-01T04:00:00Z", 4, "catch_up: none")
+
+
+def test_rule_36_catch_up_none_accounts_for_what_came_during_a_run() -> None:
+    """Rule 36: slots that were overtaken while a run was under way are skipped when it has ended."""
+    world = at_rest(session("s", cron("0 * * * *", catch_up="none")))
+    world.advance(3600.0)
+    world.advance(3 * 3600.0)
+    assert world.events("s", "slot_skipped") == []
+    world.rest(1.0)
+    (skipped,) = world.events("s", "slot_skipped")
+    assert (skipped.slot, skipped.count) == ("2026-03-01T03:00:00Z", 2)
+    assert world.starts("s") == 2
+
+
+@pytest.mark.parametrize("catch_up", ["once", "none", "all"])
+def test_rule_36_slots_older_than_the_window_are_skipped_with_a_record(catch_up: str) -> None:
+    """Rule 36: every slot is accounted for: it runs, is coalesced, or its skip is recorded."""
+    world = at_rest(session("s", cron("0 0 * * *", catch_up=catch_up, catch_up_window_seconds=3600.0)))
+    world.advance(2.5 * 86_400.0)
+    world.rest(1.0)
+    assert world.starts("s") == 0
+    (skipped,) = world.events("s", "slot_skipped")
+    assert (skipped.slot, skipped.count, skipped.reason) == ("2026-03-03T00:00:00Z", 2, "older than catch_up_window")
+
+
+def test_rule_36_catch_up_all_runs_those_inside_the_window() -> None:
+    """Rule 36: of a long absence `all` runs what is young enough, and records the rest."""
+    world = at_rest(session("s", cron("0 * * * *", catch_up="all", catch_up_window_seconds=2 * 3600.0)))
+    world.advance(5.5 * 3600.0)
+    world.rest(1.0)
+    assert slots(world, "cron 0 * * * * UTC") == ["2026-03-01T04:00:00Z", "2026-03-01T05:00:00Z"]
+    (skipped,) = world.events("s", "slot_skipped")
+    assert (skipped.slot, skipped.count) == ("2026-03-01T03:00:00Z", 3)
+
+
+def test_rule_36_overlap_queue_one_runs_once_more() -> None:
+    """Rule 36: slots during a run are one follow-up."""
+    world = at_rest(session("s", cron("0 * * * *")))
+    world.advance(3600.0)
+    for _ in range(3):
+        world.advance(3600.0)
+    world.rest(1.0)
+    assert slots(world, "cron 0 * * * * UTC") == ["2026-03-01T01:00:00Z", "2026-03-01T04:00:00Z"]
+
+
+def test_rule_36_overlap_skip_records_and_moves_seen() -> None:
+    """Rule 36: `skip` gives up the slots that come during a run, one record each."""
+    world = at_rest(session("s", cron("0 * * * *", overlap="skip")))
+    for _ in range(3):
+        world.advance(3600.0)
+    assert [event.slot for event in world.events("s", "slot_skipped")] == ["2026-03-01T02:00:00Z", "2026-03-01T03:00:00Z"]
+    world.rest(1.0)
+    assert world.starts("s") == 1
+    assert world.session("s").seen["cron 0 * * * * UTC"] == "2026-03-01T03:00:00Z"
+
+
+def test_rule_36_overlap_replace_stops_the_run_and_keeps_its_wake() -> None:
+    """Rule 36: `replace` stops the run when a slot came due after its start; nothing of its wake is lost."""
+    world = at_rest(session("s", cron("0 * * * *", overlap="replace"), read("in")), files={"in": "1"})
+    world.write("in", "2")
+    world.look()
+    wake = world.session("s").run.wake
+    world.advance(3600.0)
+    assert world.process_of("s").stops == ["terminate"]
+    world.end("s", None, signal=15)
+    assert world.session("s").run.wake == wake
+    assert {cause.kind for cause in world.session("s").run.causes} == {"file", "cron"}
+    assert world.outcomes("s")[-1] == "interrupted"
+    assert not world.events("s", "run_finished")[-1].is_final
+
+
+def test_rule_36_a_run_that_succeeded_before_it_was_replaced_has_succeeded() -> None:
+    """Rule 36: an end that overtakes the signal counts as what it is."""
+    world = at_rest(session("s", cron("0 * * * *", overlap="replace")))
+    world.advance(3600.0)
+    world.advance(3600.0)
+    world.end("s", 0)
+    assert world.outcomes("s") == ["succeeded"]
+    assert world.is_running("s")
+
+
+def test_rule_37_a_clock_set_back_reruns_no_slot() -> None:
+    """Rule 37: slots at or before seen never run again."""
+    world = at_rest(session("s", cron("0 * * * *"), read("in")), files={"in": "1"})
+    world.advance(3 * 3600.0)
+    world.rest(1.0)
+    assert world.starts("s") == 2
+    world.jump(-2.5 * 3600.0)
+    world.rest(1.0)
+    world.advance(3600.0)
+    world.rest(1.0)
+    assert world.starts("s") == 2
+    world.write("in", "2")
+    world.rest(1.0)
+    assert world.events("s", "run_started")[-1].versions["cron 0 * * * * UTC"] == "2026-03-01T03:00:00Z"
+    world.advance(3 * 3600.0)
+    world.rest(1.0)
+    assert world.session("s").seen["cron 0 * * * * UTC"] == "2026-03-01T04:00:00Z"
+
+
+def test_rule_37_a_clock_set_back_by_more_than_a_day_is_rebased() -> None:
+    """Rule 37: seen moves to now's slot, with a record, or the session would be silent until then."""
+    world = at_rest(session("s", cron("0 0 * * *")))
+    world.advance(10 * 86_400.0)
+    world.rest(1.0)
+    world.jump(-9 * 86_400.0)
+    (rebased,) = world.events("s", "clock_rebased")
+    assert (rebased.old, rebased.new) == ("2026-03-11T00:00:00Z", "2026-03-02T00:00:00Z")
+    world.advance(86_400.0)
+    world.rest(1.0)
+    assert world.starts("s") == 2
+
+
+def test_rule_37_a_clock_set_forward_runs_what_fell_due() -> None:
+    """Rule 37: a suspend and a jump forward are missed slots like any."""
+    world = at_rest(session("s", cron("0 * * * *")))
+    world.jump(5 * 3600.0)
+    world.rest(1.0)
+    assert world.starts("s") == 1
+
+
+def test_rule_37_a_clock_set_back_does_not_stretch_a_hold() -> None:
+    """Rule 37: a durable deadline is min(stored, now + its length), also after a restart."""
+    world = at_rest(session("s", read("in")), files={"in": "1"})
+    world.call(calls.Sleep(name="s", seconds=60.0))
+    world.write("in", "2")
+    world.look()
+    world.jump(-7200.0)
+    world.advance(60.0)
+    assert world.is_running("s")
+    world.rest(1.0)
+    world.call(calls.Sleep(name="s", seconds=60.0))
+    world.write("in", "3")
+    world.look()
+    world.jump(-7200.0)
+    world.crash()
+    world.answer_all()
+    world.advance(59.0)
+    assert not world.is_running("s")
+    world.advance(2.0)
+    assert world.is_running("s")
+
+
+def test_rule_37_settle_is_monotonic() -> None:
+    """Rule 37: quiet is measured on a clock that nobody sets."""
+    world = at_rest(session("s", read("in", settle_seconds=5.0, settle_max_seconds=60.0)), files={"in": "1"})
+    world.write("in", "2")
+    world.deliver_hints()
+    world.jump(86_400.0)
+    assert not world.looks
+    world.jump(-90_000.0)
+    world.advance(5.1)
+    assert len(world.looks) == 1
+
+
+def test_a_snooze_ends_by_itself() -> None:
+    """A hold with a moment ends when it comes; what is owed runs then."""
+    world = at_rest(session("s", read("in")), files={"in": "1"})
+    world.call(calls.Sleep(name="s", until=START_US + 100_000_000))
+    world.write("in", "2")
+    world.rest(50.0)
+    assert world.starts("s") == 1
+    world.rest(100.0)
+    assert world.starts("s") == 2
+    assert world.hold("s") is None
+
+
+def test_jitter_is_stable_and_shifts_the_slot() -> None:
+    """The same session's slots are shifted by the same time, before and after a crash."""
+    world = at_rest(session("s", every(3600.0, jitter_seconds=1800.0)))
+    due = world.core.wall.next
+    assert 0 <= (due - START_US) / 1e6 - 3600 < 1800 or (due - START_US) / 1e6 < 1800
+    world.crash()
+    assert world.core.wall.next == due
+    world.advance((due - world.wall) / 1e6)
+    assert world.is_running("s")
+    assert slot_us(world.session("s").run.versions["every 3600s"]) <= due
+
+
+def test_a_window_collects_changes_until_it_opens() -> None:
+    """`window`: outside it changes collect, and run when it opens."""
+    world = World(session("s", read("in"), window=Window(8 * 60, 20 * 60, "UTC")), files={"in": "1"})
+    world.rest(1.0)
+    assert world.queued("s") == "outside its window"
+    world.advance(8 * 3600.0 + 1)
+    assert world.is_running("s")
+
+
+def test_rule_38_one_commit_a_run_in_order() -> None:
+    """Rule 38: every commit is one occurrence; a failure for good moves on."""
+    world = World(session("s", commits("src", each_commit=True)))
+    world.rest(5.0)
+    ids = [world.commit("src", str(number), hint=False) for number in range(4)]
+    world.hint(*world.followed)
+    world.rest(60.0, exit_code=lambda process: int(process.run.causes[-1].new == ids[1]))
+    runs = [event.causes[-1] for event in world.events("s", "run_started")[1:]]
+    assert [cause.new for cause in runs] == ids
+    assert [cause.old for cause in runs] == ["absent", *ids[:-1]]
+    assert world.outcomes("s")[1:] == ["succeeded", "failed", "succeeded", "succeeded"]
+
+
+def test_rule_38_a_long_push_is_not_a_loop() -> None:
+    """Rules 34 and 38: twenty commits of one push are twenty runs."""
+    world = World(session("s", commits("src", each_commit=True)))
+    world.rest(5.0)
+    for number in range(20):
+        world.commit("src", str(number), hint=False)
+    world.hint(*world.followed)
+    world.rest(20.0)
+    assert world.starts("s") == 21
+
+
+def test_rule_38_a_session_that_commits_to_what_wakes_it_is_a_loop() -> None:
+    """Rules 34 and 38: commits that come one by one, each after a run, are held as any loop."""
+    world = World(session("s", commits("src", each_commit=True)))
+    world.rest(5.0)
+    for number in range(20):
+        world.commit("src", str(number))
+        world.rest(0.5)
+    assert world.hold("s").startswith("loop")
+
+
+def test_rule_38_cancelling_a_queued_commit_goes_on_with_the_next() -> None:
+    """Rules 19 and 38: what is given up is one commit, not the branch."""
+    world = World(session("s", commits("src", each_commit=True)))
+    world.rest(5.0)
+    world.call(calls.Sleep(name="s"))
+    first = world.commit("src", "1", hint=False)
+    second = world.commit("src", "2", hint=False)
+    world.hint(*world.followed)
+    world.rest(5.0)
+    assert world.session("s").wake.causes[-1].new == first
+    world.call(calls.Cancel(name="s"))
+    world.rest(5.0)
+    assert world.session("s").wake.causes[-1].new == second
+
+
+def test_rule_38_a_rewritten_history_is_one_wake_for_the_new_head() -> None:
+    """Rule 38: when seen is no ancestor any more there is one wake, and it says so."""
+    world = World(session("s", commits("src", each_commit=True)))
+    for text in "123":
+        world.commit("src", text)
+    world.rest(5.0)
+    starts = world.starts("s")
+    world.commits["src"].clear()
+    world.commit("src", "other", hint=False)
+    head = world.commit("src", "again")
+    world.rest(5.0)
+    assert world.starts("s") == starts + 1
+    (cause,) = world.session("s").last_run.causes
+    assert (cause.new, cause.reason) == (head, "history-rewritten")
+
+
+def test_rule_11_a_relative_look_is_dropped_if_its_base_moved() -> None:
+    """Rule 11: a look that counted from an older commit says nothing about what follows the newer."""
+    world = World(session("s", commits("src", each_commit=True)))
+    world.rest(5.0)
+    first = world.commit("src", "1")
+    world.advance(1.0)
+    world.answer_all()
+    assert world.session("s").run.causes[-1].new == first
+    world.commit("src", "2")
+    world.advance(1.0)
+    stale = len(world.looks)
+    assert stale == 1
+    world.end("s")
+    world.answer(0)
+    assert world.session("s").seen["commits . HEAD:src each"] == first
+    world.rest(5.0)
+    assert world.starts("s") == 3
+
+
+def test_clocks_of_a_disabled_daemon_do_not_pile_up() -> None:
+    """A thousand missed slots under `once` cost one run and no list."""
+    world = at_rest(session("s", every(60.0)), settings=Settings(concurrency=1))
+    world.advance(5 * 86_400.0)
+    world.rest(1.0)
+    assert world.starts("s") == 1

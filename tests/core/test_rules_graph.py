@@ -1,0 +1,639 @@
+"""Rules 30 to 35: the recompute graph, its holds, its fairness, its guard against loops, and the order of starts."""
+
+import pytest
+from core.specs import after, cron, every, read, service, session, write
+from core.world import World
+from msgspec.structs import replace
+
+from wakeful.core import calls
+from wakeful.core.graph import Graph
+from wakeful.core.spec import Settings
+
+
+def at_rest(*specs, **keys) -> World:
+    world = World(*specs, **keys)
+    world.rest()
+    return world
+
+
+def change(world: World, text: str, path: str = "in") -> None:
+    world.write(path, text)
+    world.look()
+
+
+def diamond(**keys: object) -> World:
+    """in -> a, b -> c."""
+    return at_rest(
+        session("a", read("in"), write("a.out")),
+        session("b", read("in"), write("b.out")),
+        session("c", read("a.out"), read("b.out")),
+        files={"in": "1"},
+        **keys,
+    )
+
+
+def pair(*more, **keys: object) -> World:
+    """in -> up -> out -> down, which also reads own."""
+    return at_rest(
+        session("up", read("in"), write("out"), **keys),
+        session("down", read("out"), read("own"), *more),
+        files={"in": "1", "own": "1"},
+    )
+
+
+def test_rule_30_each_session_of_a_wave_runs_once_in_order() -> None:
+    """Rule 30: a diamond recomputes its end once, after both of its sides."""
+    world = diamond()
+    world.write("in", "2")
+    world.rest()
+    assert [world.starts(name) for name in "abc"] == [2, 2, 2]
+    order = [entry.session for entry in world.log if entry.kind == "run_started"]
+    assert order[-1] == world.session("c").id
+
+
+def test_rule_30_a_long_chain_runs_in_order() -> None:
+    """Rule 30: an upstream of an upstream holds too, and the reason shown is the root."""
+    names = [f"n{index}" for index in range(5)]
+    specs = [session(name, read(f"p{index}"), *([read("own")] if name == "n4" else []), write(f"p{index + 1}")) for index, name in enumerate(names)]
+    world = at_rest(*specs, files={"p0": "1", "own": "1"})
+    change(world, "2", "own")
+    world.rest()
+    change(world, "2", "p0")
+    change(world, "3", "own")
+    assert world.queued("n4") == "upstream n0 is running"
+    world.rest()
+    assert [world.starts(name) for name in names] == [2, 2, 2, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("trouble", "words"),
+    [
+        ("dirty", "upstream up is changing (in)"),
+        ("running", "upstream up is running"),
+        ("unknown", "upstream up cannot see in"),
+        ("owed", "upstream up has changes to take in"),
+        ("failed", "upstream up failed"),
+        ("unfinished", "upstream up was interrupted"),
+    ],
+)
+def test_rule_30_a_reader_waits_while_an_upstream_is_busy(trouble: str, words: str) -> None:
+    """Rule 30: dirty, unknown, owed, running, failed or unfinished upstreams hold their readers, and say so."""
+    world = pair(pace_seconds=3600.0 if trouble == "owed" else 0.0)
+    match trouble:
+        case "dirty":
+            world.write("own", "2")
+            world.look()
+            world.rest()
+            world.write("own", "3")
+            world.write("in", "2")
+            world.deliver_hints()
+            world.advance(0.15)
+            world.answer(next(i for i, p in enumerate(world.looks) if p.look.target in world.keys_of("own")))
+        case "running":
+            change(world, "2")
+            change(world, "2", "own")
+        case "unknown":
+            world.hide("in")
+            world.look()
+            change(world, "2", "own")
+        case "owed":
+            change(world, "2")
+            change(world, "2", "own")
+        case "failed":
+            change(world, "2")
+            world.end("up", 1)
+            change(world, "2", "own")
+        case "unfinished":
+            change(world, "2")
+            world.call(calls.Interrupt(name="up"))
+            world.end("up", None, signal=2)
+            change(world, "2", "own")
+    assert not world.is_running("down")
+    assert world.queued("down") == words
+
+
+def test_rule_30_first_sight_of_an_upstream_holds_its_readers() -> None:
+    """Rule 30: a session that never ran holds its readers; one that only a clock wakes has nothing to take in."""
+    world = World(
+        session("up", read("in"), write("out")),
+        session("monthly", cron("0 0 1 * *"), write("report")),
+        session("down", read("out"), read("report")),
+        files={"in": "1"},
+    )
+    world.rest()
+    order = [entry.session for entry in world.log if entry.kind == "run_started"]
+    assert order == [world.session("up").id, world.session("down").id]
+
+
+def test_rule_30_patterns_that_meet_make_an_edge() -> None:
+    """Rule 30: an edge stands where a write pattern meets a read pattern, for the program too."""
+    graph = Graph()
+    writer = session("w", write("data/*.csv"), write("tools/run.py"))
+    reader = session("r", read("data/**"))
+    runner = session("p", program="tools/run.py")
+    other = session("o", read("data/x.json"))
+    assert graph.admit([writer, reader, runner, other], []) == {}
+    assert graph.readers["w"] == {"r", "p"}
+    assert graph.all_upstreams("o") == set()
+    graph.remove("w")
+    assert graph.upstreams["r"] == {}
+    graph.place(writer)
+    assert graph.readers["w"] == {"r", "p"}
+
+
+def test_rule_30_a_session_binding_makes_an_edge_also_to_one_that_comes_later() -> None:
+    """Rule 30: the named session may be declared after its reader, or go and come back."""
+    world = at_rest(session("down", after("up")))
+    world.declare(session("up", read("in")))
+    world.rest()
+    assert world.starts("down") == 2
+    change(world, "2")
+    world.call(calls.Send(name="down", text="hello"))
+    assert world.queued("down") == "upstream up is running"
+
+
+def test_rule_31_a_failed_upstream_holds_until_it_succeeds() -> None:
+    """Rule 31: its next success sets the readers free."""
+    world = pair()
+    change(world, "2")
+    world.end("up", 1)
+    change(world, "2", "own")
+    world.rest()
+    assert world.starts("down") == 1
+    change(world, "3")
+    world.rest()
+    assert world.starts("down") == 2
+
+
+def test_rule_31_a_failed_upstream_holds_until_it_is_cancelled() -> None:
+    """Rule 31: cancel gives up what it left half done, at rest too."""
+    world = pair()
+    change(world, "2")
+    world.end("up", 1)
+    change(world, "2", "own")
+    world.rest()
+    assert world.call(calls.Cancel(name="up")).startswith("cancelled")
+    world.rest()
+    assert world.starts("down") == 2
+    assert world.hold("up") is None
+
+
+def test_rule_31_a_run_that_is_cancelled_does_not_hold() -> None:
+    """Rule 31: a cancelled run leaves nothing for its readers to wait for."""
+    world = pair()
+    change(world, "2")
+    change(world, "2", "own")
+    world.call(calls.Cancel(name="up"))
+    world.end("up", None, signal=15)
+    world.rest()
+    assert world.starts("down") == 2
+
+
+def test_rule_31_suspending_a_queued_retry_keeps_its_readers_held() -> None:
+    """Rule 31: to park is not to give up: half-written outputs still hold."""
+    world = pair(retries=3)
+    change(world, "2")
+    world.end("up", 1)
+    change(world, "2", "own")
+    world.call(calls.Suspend(name="up"))
+    world.rest()
+    assert world.starts("down") == 1
+    assert world.queued("down") == "upstream up failed"
+
+
+def test_rule_31_activating_the_reader_overrides_the_hold() -> None:
+    """Rule 31: a person may run a reader on what is there."""
+    world = pair()
+    change(world, "2")
+    world.end("up", 1)
+    world.call(calls.Activate(name="down"))
+    assert world.is_running("down")
+
+
+@pytest.mark.parametrize("asleep", ["snoozed", "disabled", "service"])
+def test_rule_31_a_sleeping_upstream_holds_only_if_it_is_owed(asleep: str) -> None:
+    """Rule 31: sleeping and owed holds, sleeping and not owed does not."""
+    spec = session("up", read("in"), write("out"), service("tcp://db"))
+    world = at_rest(spec, session("down", read("out"), read("own")), files={"in": "1", "own": "1"})
+    match asleep:
+        case "snoozed":
+            world.call(calls.Sleep(name="up"))
+        case "disabled":
+            world.declare(replace(spec, enabled=False))
+        case "service":
+            world.services["tcp://db"] = "down"
+            world.hint(*world.followed)
+    world.rest()
+    world.write("own", "2")
+    world.rest()
+    assert world.starts("down") == 2
+    world.write("in", "2")
+    world.rest()
+    world.write("own", "3")
+    world.rest()
+    assert world.starts("down") == 2
+    assert world.queued("down") == "upstream up sleeps with changes"
+
+
+def test_rule_31_stale_allow_opts_out_of_a_failure() -> None:
+    """Rule 31: with `stale: allow` a failed upstream does not hold, though one that runs does."""
+    world = at_rest(
+        session("up", read("in"), write("out")),
+        session("down", read("out", stale_allowed=True), read("own")),
+        files={"in": "1", "own": "1"},
+    )
+    change(world, "2")
+    change(world, "2", "own")
+    assert world.queued("down") == "upstream up is running"
+    world.end("up", 1)
+    world.rest()
+    assert world.starts("down") == 2
+
+
+def test_rule_31_stale_allow_reaches_past_those_between() -> None:
+    """Rule 31: an upstream that waits for a failure upstream of it is as stuck as the failure itself."""
+    world = at_rest(
+        session("root", read("in"), write("x")),
+        session("between", read("x"), read("side"), write("y")),
+        session("down", read("y", stale_allowed=True), read("own")),
+        files={"in": "1", "own": "1", "side": "1"},
+    )
+    change(world, "2", "side")
+    world.rest()
+    change(world, "2")
+    change(world, "3", "side")
+    change(world, "2", "own")
+    assert not world.is_running("down")
+    world.end("root", 1)
+    world.rest()
+    assert world.queued("between") == "upstream root failed"
+    assert world.starts("down") == 3
+
+
+def test_rule_29_readers_are_looked_at_in_the_step_that_ends_the_run() -> None:
+    """Rule 29: run_finished dirties every reader of what was written, without settle, and no reader starts before that look."""
+    world = at_rest(
+        session("up", read("in"), write("data/x")),
+        session("down", read("data/*", settle_seconds=50.0, settle_max_seconds=60.0), read("own")),
+        files={"in": "1", "own": "1"},
+    )
+    change(world, "2")
+    change(world, "2", "own")
+    world.end("up")
+    world.answer_all()
+    assert world.is_running("down")
+    there = world.version_there(world.session("down").spec, read("data/*"))
+    assert world.session("down").run.versions["file data/* content"] == there
+
+
+def test_rule_33_unchanged_output_stops_the_wave() -> None:
+    """Rule 33: a reader of an output that came out the same does not run."""
+    world = pair()
+    world.program = lambda world, process: {"out": "always the same"} if process.run.spec.name == "up" else {}
+    change(world, "2")
+    world.rest()
+    starts = world.starts("down")
+    change(world, "3")
+    world.rest()
+    assert (world.starts("up"), world.starts("down")) == (3, starts)
+
+
+def starved(concurrency: int = 4) -> World:
+    """An upstream that is owed again whenever it ends, and a reader that has news of its own."""
+    world = at_rest(
+        session("up", read("in", settle_seconds=0.0), write("out")),
+        session("down", read("out"), read("own")),
+        files={"in": "0", "own": "1"},
+        settings=Settings(concurrency=concurrency),
+    )
+    world.write("in", "1")
+    world.look()
+    world.write("own", "2")
+    world.look()
+    return world
+
+
+def go_round(world: World, text: str) -> None:
+    """The upstream's input changes while it runs, so it is owed when it has ended."""
+    world.write("in", text)
+    world.deliver_hints()
+    world.answer_all()
+    world.end("up")
+    world.answer_all()
+
+
+def test_rule_32_a_reader_goes_ahead_after_three_successes() -> None:
+    """Rule 32: an upstream that is owed again and again holds its reader for three successes; the start says `mixed`."""
+    world = starved()
+    for round_ in range(2, 4):
+        go_round(world, str(round_))
+        assert world.is_running("up")
+        assert not world.is_running("down")
+    go_round(world, "4")
+    assert world.session("down").run.mixed
+    # The upstream goes on as soon as the reader has started, and not before.
+    assert order_of(world)[-2:] == ["down", "up"]
+
+
+def test_rule_32_upstreams_give_way_and_then_go_on() -> None:
+    """Rule 32: while the reader has its turn the upstream waits, and goes on when the reader has started."""
+    world = starved(concurrency=1)
+    for round_ in range(2, 5):
+        go_round(world, str(round_))
+    assert world.is_running("down")
+    world.end("down")
+    world.answer_all()
+    assert world.is_running("up")
+    world.rest()
+    assert world.session("down").wake is None
+
+
+def test_rule_32_nobody_gives_way_to_a_reader_that_something_else_holds() -> None:
+    """Rule 32: a reader that sleeps would be waited for in vain."""
+    world = starved()
+    world.call(calls.Sleep(name="down"))
+    for round_ in range(2, 7):
+        go_round(world, str(round_))
+        assert world.is_running("up")
+    world.call(calls.Resume(name="down"))
+    world.rest()
+    assert world.starts("down") >= 2
+
+
+def test_rule_32_a_failed_upstream_is_not_overtaken() -> None:
+    """Rule 32: three successes of one upstream do not let a reader past the failure of another."""
+    world = at_rest(
+        session("up", read("in", settle_seconds=0.0), write("out")),
+        session("bad", read("b"), write("b.out")),
+        session("down", read("out"), read("b.out"), read("own")),
+        files={"in": "0", "own": "1", "b": "1"},
+    )
+    change(world, "2", "b")
+    world.end("bad", 1)
+    world.answer_all()
+    world.write("in", "1")
+    world.look()
+    change(world, "2", "own")
+    for round_ in range(2, 8):
+        go_round(world, str(round_))
+        assert world.is_running("up")
+    assert world.starts("down") == 1
+
+
+def test_rule_34_a_loop_through_messages_is_held() -> None:
+    """Rule 34: a wake that the session's own runs led to for the third time is held, and nothing of it is lost."""
+    world = at_rest(session("s"), session("t"))
+
+    def pass_on(name: str, to: str) -> None:
+        world.call(calls.Send(name=to, text="ping", sender=name), author=name)
+        world.end(name)
+
+    world.call(calls.Send(name="s", text="start"))
+    rounds = 0
+    while world.is_running("s") or world.is_running("t"):
+        pass_on(*(("s", "t") if world.is_running("s") else ("t", "s")))
+        rounds += 1
+        assert rounds < 20
+    assert world.hold("s") == "loop: its own runs led to this wake 3 times"
+    assert world.session("s").wake is not None
+    assert world.starts("s") == 3
+    world.call(calls.Resume(name="s"))
+    assert world.is_running("s")
+
+
+def test_rule_34_a_chain_longer_than_loop_depth_is_held() -> None:
+    """Rule 34: a wake carries the runs that led to it, through files too; more than `loop_depth` of them are a loop."""
+    specs = [session(f"n{index}", read(f"p{index}"), write(f"p{index + 1}")) for index in range(4)]
+    world = at_rest(*specs, files={"p0": "1"}, settings=Settings(concurrency=4, loop_depth=2))
+    world.write("p0", "2")
+    world.rest()
+    assert [world.starts(f"n{index}") for index in range(4)] == [2, 2, 2, 1]
+    assert world.hold("n3") == "loop: a chain of 3 runs led to this wake (loop_depth 2)"
+    ids = tuple(world.session(f"n{index}").id for index in range(3))
+    assert world.session("n3").wake.chain == ids
+    world.call(calls.Activate(name="n3"))
+    world.rest()
+    assert world.starts("n3") == 2
+
+
+def test_rule_34_the_chain_survives_a_crash() -> None:
+    """Rule 34: what led to a wake follows from the log, not from what was looked at."""
+    specs = [session(f"n{index}", read(f"p{index}"), write(f"p{index + 1}")) for index in range(2)]
+    world = at_rest(*specs, files={"p0": "1"})
+    change(world, "2", "p0")
+    world.end("n0")
+    world.answer(0)
+    world.crash()
+    world.answer_all()
+    assert world.session("n1").run.chain == (world.session("n0").id,)
+
+
+def test_rule_34_a_change_by_hand_carries_no_chain() -> None:
+    """Rule 34: an output edited long after its writer's run is nobody's loop."""
+    world = pair()
+    world.advance(5.0)
+    change(world, "2", "own")
+    world.rest()
+    world.advance(5.0)
+    change(world, "by hand", "out")
+    assert world.session("down").run.chain == ()
+
+
+def test_rule_34_twelve_starts_a_minute_are_held() -> None:
+    """Rule 34: writes behind our back have no attribution, so the thirteenth start within a minute sleeps."""
+    world = at_rest(session("s", read("in", settle_seconds=0.0)), files={"in": "0"})
+    for round_ in range(1, 20):
+        world.write("in", str(round_))
+        world.rest(0.5)
+    assert world.starts("s") == 12
+    assert world.hold("s") == "loop: 12 starts within a minute"
+    world.advance(120.0)
+    assert not world.is_running("s")
+    world.call(calls.Resume(name="s"))
+    assert world.is_running("s")
+
+
+def test_rule_34_failures_do_not_hide_a_loop() -> None:
+    """Rule 34: a hold that ends by itself does not forgive: failing twelve times a minute on new input is a loop too."""
+    world = at_rest(session("s", read("in", settle_seconds=0.0)), files={"in": "0"})
+    for round_ in range(1, 20):
+        world.write("in", str(round_))
+        world.rest(0.5, exit_code=lambda _: 1)
+    assert world.starts("s") == 12
+
+
+def test_rule_34_retries_do_not_count() -> None:
+    """Rule 34: what is tried again is not another start."""
+    world = at_rest(session("s", read("in"), retries=3), files={"in": "0"})
+    change(world, "1")
+    world.rest(60.0, exit_code=lambda _: 1)
+    assert world.starts("s") == 5
+    assert len(world.session("s").starts) == 2
+
+
+def test_rule_34_catching_up_is_not_a_loop() -> None:
+    """Rule 34: twenty slots that waited run one after the other."""
+    world = at_rest(session("s", every(60.0, catch_up="all")))
+    world.advance(1200.0)
+    world.rest(1.0)
+    assert world.starts("s") == 20
+
+
+@pytest.mark.parametrize("release", ["activate", "resume", "new spec"])
+def test_rule_34_what_releases_a_loop(release: str) -> None:
+    """Rule 34: activate, resume and a new spec release a loop; a newer version does not."""
+    spec = session("s", read("in", settle_seconds=0.0))
+    world = at_rest(spec, files={"in": "0"})
+    for round_ in range(1, 14):
+        world.write("in", str(round_))
+        world.rest(0.5)
+    assert world.hold("s").startswith("loop")
+    world.advance(61.0)
+    world.write("in", "newer")
+    world.rest(0.5)
+    assert world.starts("s") == 12
+    match release:
+        case "activate":
+            world.call(calls.Activate(name="s"))
+        case "resume":
+            world.call(calls.Resume(name="s"))
+        case "new spec":
+            world.declare(replace(spec, priority=9))
+    assert world.is_running("s")
+
+
+def queue_for(world: World, *names: str) -> None:
+    """With the only slot taken, wake these in this order."""
+    change(world, "2", "busy")
+    for name in names:
+        change(world, "2", f"{name}.in")
+
+
+def order_of(world: World) -> list[str]:
+    ids = {one.id: one.name for one in world.core.state}
+    return [ids[entry.session] for entry in world.log if entry.kind == "run_started"]
+
+
+def test_rule_35_higher_priority_goes_first() -> None:
+    """Rule 35: a free slot goes to the highest priority, however late it asked."""
+    world = at_rest(
+        session("busy", read("busy")),
+        session("low", read("low.in"), priority=10),
+        session("high", read("high.in"), priority=90),
+        files={"busy": "1", "low.in": "1", "high.in": "1"},
+        settings=Settings(concurrency=1),
+    )
+    queue_for(world, "low", "high")
+    world.rest()
+    assert order_of(world)[-2:] == ["high", "low"]
+
+
+def test_rule_35_among_equals_the_oldest_goes_first() -> None:
+    """Rule 35: equal priorities are served in the order they asked."""
+    world = at_rest(
+        session("busy", read("busy")),
+        *(session(name, read(f"{name}.in")) for name in ("b", "c", "a")),
+        files={"busy": "1", "a.in": "1", "b.in": "1", "c.in": "1"},
+        settings=Settings(concurrency=1),
+    )
+    queue_for(world, "c", "a", "b")
+    world.rest()
+    assert order_of(world)[-3:] == ["c", "a", "b"]
+
+
+def test_rule_35_waiting_raises_the_priority() -> None:
+    """Rule 35: one point every two seconds, so nothing starves."""
+    world = at_rest(
+        session("busy", read("busy")),
+        session("low", read("low.in"), priority=10),
+        session("high", read("high.in"), priority=20),
+        files={"busy": "1", "low.in": "1", "high.in": "1"},
+        settings=Settings(concurrency=1),
+    )
+    change(world, "2", "busy")
+    change(world, "2", "low.in")
+    world.advance(25.0)
+    change(world, "2", "high.in")
+    world.rest()
+    assert order_of(world)[-2:] == ["low", "high"]
+
+
+def test_rule_35_a_session_that_ends_does_not_jump_the_queue() -> None:
+    """Rule 35: a follow-up of the session that frees the slot waits behind those with a higher rank."""
+    world = at_rest(
+        session("busy", read("busy"), priority=10),
+        session("high", read("high.in"), priority=90),
+        files={"busy": "1", "high.in": "1"},
+        settings=Settings(concurrency=1),
+    )
+    queue_for(world, "high")
+    change(world, "3", "busy")
+    world.end("busy")
+    assert world.is_running("high")
+
+
+def test_rule_35_one_look_that_wakes_many_starts_the_highest() -> None:
+    """Rule 35: sessions woken by one observation are ranked among each other."""
+    world = at_rest(
+        session("low", read("in"), priority=10), session("high", read("in"), priority=90), files={"in": "1"}, settings=Settings(concurrency=1)
+    )
+    world.write("in", "2")
+    world.rest()
+    assert order_of(world)[-2:] == ["high", "low"]
+
+
+def test_rule_35_an_upstream_takes_the_priority_of_those_it_holds() -> None:
+    """Rule 35: what an urgent reader waits for is urgent."""
+    world = at_rest(
+        session("busy", read("busy")),
+        session("up", read("up.in"), write("out"), priority=10),
+        session("other", read("other.in"), priority=50),
+        session("urgent", read("out"), read("own"), priority=95),
+        files={"busy": "1", "up.in": "1", "other.in": "1", "own": "1"},
+        settings=Settings(concurrency=1),
+    )
+    queue_for(world, "other", "up")
+    change(world, "2", "own")
+    assert world.queued("urgent").startswith("upstream up")
+    world.end("busy")
+    assert world.is_running("up")
+
+
+def test_rule_35_slots_are_freed_by_the_end_of_the_run_not_of_the_process() -> None:
+    """Rule 35: until the outputs were looked at the slot is taken."""
+    world = at_rest(
+        session("a", read("a"), write("out")), session("b", read("b")), files={"a": "1", "b": "1"}, settings=Settings(concurrency=1)
+    )
+    change(world, "2", "a")
+    change(world, "2", "b")
+    world.end("a")
+    assert not world.is_running("b")
+    world.answer_all()
+    assert world.is_running("b")
+
+
+def test_pools_have_slots_of_their_own() -> None:
+    """A pool's slots are counted beside the general ones, and a full pool lets others pass."""
+    world = at_rest(
+        session("g1", read("in"), pool="gpu", priority=90),
+        session("g2", read("in"), pool="gpu", priority=80),
+        session("c", read("in"), priority=10),
+        files={"in": "1"},
+        settings=Settings(concurrency=2, pools={"gpu": 1}),
+    )
+    change(world, "2")
+    assert [world.is_running(name) for name in ("g1", "g2", "c")] == [True, False, True]
+    assert world.queued("g2") == "a slot"
+    world.end("c")
+    assert world.queued("g2") == "a slot in pool gpu"
+    world.end("g1")
+    assert world.is_running("g2")
+
+
+def test_more_slots_start_more_at_once() -> None:
+    """A raised concurrency applies at once."""
+    world = at_rest(session("a", read("in")), session("b", read("in")), files={"in": "1"}, settings=Settings(concurrency=1))
+    change(world, "2")
+    assert len(world.processes) == 1
+    world.set(Settings(concurrency=2))
+    assert len(world.processes) == 2
