@@ -30,7 +30,7 @@ def refresh_busy(core: Core, decision: Decision, session_id: str) -> None:
         core.busy[session.name] = now
     if before is not None and now is not None and before.is_stuck == now.is_stuck:
         return
-    for reader in readers or ():
+    for reader in sorted(readers or ()):
         reader_id = core.state.ids.get(reader)
         if reader_id is not None:
             decision.touch(reader_id)

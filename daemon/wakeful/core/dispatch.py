@@ -196,7 +196,7 @@ def _find_feeding_chain(core: Core, session: Session, causes: tuple[ev.Cause, ..
     for bound in core.looked.bounds[session.id]:
         if bound.key not in changed or not isinstance(bound.binding, FileBinding):
             continue
-        for writer in core.graph.feeders(session.name, bound.binding.pattern):
+        for writer in sorted(core.graph.feeders(session.name, bound.binding.pattern)):
             writer_id = core.state.ids.get(writer)
             last = core.state.get(writer_id).last_run if writer_id is not None else None
             if writer_id is not None and last is not None and last.finished_at >= since:
@@ -274,7 +274,7 @@ def _mark_held(core: Core, session: Session) -> None:
     """Remember how often its upstreams had succeeded when they began to hold it (rule 32), and lend them its priority."""
     if session.id in core.looked.held_marks:
         return
-    ids = {name: core.state.ids[name] for name in core.graph.all_upstreams(session.name) if name in core.state.ids}
+    ids = {name: core.state.ids[name] for name in sorted(core.graph.all_upstreams(session.name)) if name in core.state.ids}
     core.looked.held_marks[session.id] = {name: core.state.get(one).successes for name, one in ids.items()}
     for upstream in map(core.state.get, ids.values()):
         if upstream.id in core.ranks and upstream.wake is not None:

@@ -95,8 +95,8 @@ def finish_run(core: Core, decision: Decision, session: Session, ended: Ended | 
     _dirty_readers(core, decision, session, run, ended.awaited if ended is not None else {})
     if stop is not None and stop.why == "terminate":
         # After the run's end, in the same transaction (rule 24).
-        event = ev.SessionTerminated(reason=f"terminated by {stop.by} while it ran")
-        session = core.emit(decision, session.id, event, author=stop.by, run=run.run)
+        terminated = ev.SessionTerminated(reason=f"terminated by {stop.by} while it ran")
+        session = core.emit(decision, session.id, terminated, author=stop.by, run=run.run)
     if session.is_terminated or not session.is_declared:
         core.detach(decision, session)
         return
@@ -183,7 +183,7 @@ def _dirty_readers(core: Core, decision: Decision, session: Session, run: OpenRu
             look.dirty(decision.moment.mono, urgent=True)
             core.want_look(decision, look)
         decision.touch(reader_id)
-    for reader in core.graph.readers.get(session.name, ()):
+    for reader in sorted(core.graph.readers.get(session.name, ())):
         if reader in core.state.ids:
             decision.touch(core.state.ids[reader])
 

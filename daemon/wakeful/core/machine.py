@@ -157,7 +157,7 @@ class Core:
 
     def touch_around(self, decision: Decision, name: str) -> None:
         """Whoever reads or feeds this session may be held by it, or give way to it."""
-        for other in (*self.graph.readers.get(name, ()), *self.graph.all_upstreams(name)):
+        for other in (*sorted(self.graph.readers.get(name, ())), *sorted(self.graph.all_upstreams(name))):
             other_id = self.state.ids.get(other)
             if other_id is not None:
                 decision.touch(other_id)

@@ -42,7 +42,7 @@ def take(observation: object, core: Core, decision: Decision) -> None:
 def _(observation: DaemonStarted, core: Core, decision: Decision) -> None:
     core.incarnation = observation.incarnation
     core.settings = observation.settings
-    for session_id in core.state.running:
+    for session_id in sorted(core.state.running):
         decision.planned[session_id] = None
 
 
@@ -80,9 +80,9 @@ def _(observation: SpecsRead, core: Core, decision: Decision) -> None:
         removed |= {session.name for session in core.state if session.is_declared and session.name not in named}
     # A run under way ends under its spec, edges and all (rule 26).
     leaving = {name for name in removed if _is_running(core, name)}
-    for name in removed:
+    for name in sorted(removed):
         core.touch_around(decision, name)
-    before = {d.spec.name: tuple(core.graph.readers.get(d.spec.name, ())) for d in declared}
+    before = {d.spec.name: sorted(core.graph.readers.get(d.spec.name, ())) for d in declared}
     for name in leaving:
         core.graph.leave(name)
     refused = core.graph.admit([d.spec for d in declared], removed - leaving)
@@ -95,7 +95,7 @@ def _(observation: SpecsRead, core: Core, decision: Decision) -> None:
             _declare(core, decision, declaration)
         elif (kept := _standing(core, name)) is not None:
             _declare(core, decision, kept)
-        _touch_named(core, decision, (*before[name], *core.graph.readers.get(name, ()), *core.graph.upstreams.get(name, ())))
+        _touch_named(core, decision, (*before[name], *sorted(core.graph.readers.get(name, ())), *core.graph.upstreams.get(name, ())))
 
 
 def _last_good(core: Core, declared: list[Declaration], refused: dict[str, str]) -> list[Declaration]:
@@ -212,7 +212,8 @@ def _(observation: TargetLooked, core: Core, decision: Decision) -> None:
 
 
 def _touch_subscribers(decision: Decision, look: TargetLook) -> None:
-    for session_id in look.subscribers:
+    # Sorted, as every set that decides an order: a seed is a whole history only if nothing hangs on hashes.
+    for session_id in sorted(look.subscribers):
         decision.touch(session_id)
 
 
@@ -223,7 +224,7 @@ def _touch_subscribers(decision: Decision, look: TargetLook) -> None:
 def _(observation: ClockTicked, core: Core, decision: Decision) -> None:
     if decision.moment.wall < core.last_wall:
         # The clock was set back: no heap entry tells, so every clock binding is read again.
-        for session_id in {session_id for session_id, _ in core.looked.clocks}:
+        for session_id in sorted({session_id for session_id, _ in core.looked.clocks}):
             ring_clocks(core, decision, session_id)
             decision.touch(session_id)
     core.last_wall = decision.moment.wall
