@@ -146,6 +146,10 @@ class Daemon:
         self._reader = ProjectReader(self.places.specs, kept=self.places.state / KEPT_SPECS)
         self.declarations = Declarations(self._reader, self._take_specs)
         self._spec_hints = make_hints(loop, self._hear_of_specs)
+        # Known before anything was read, so that most starts read once.
+        self._spec_folders: set[str] = set()
+        specs = os.path.abspath(self.places.specs)
+        self._arm_specs({specs, os.path.dirname(specs)})
         self._spec_reading: asyncio.TimerHandle | None = None
         files = FileSource(observe, loop, state, make_hints, StatCache(self.places.state))
         commits = CommitSource(observe, loop, make_hints)
@@ -398,13 +402,18 @@ class Daemon:
     def read_specs(self) -> None:
         """Arm, then read: what is saved in between gives a hint."""
         self._spec_reading = None
-        before = self.declarations.folders()
         self.declarations.read()
-        folders = self.declarations.folders()
-        if folders != before:
-            self._spec_hints.disarm(set(before) - set(folders))
-            self._spec_hints.arm(folders)
-            self.declarations.read()
+        folders = set(self.declarations.folders())
+        if folders != self._spec_folders:
+            is_unheard = not folders <= self._spec_folders
+            self._arm_specs(folders)
+            if is_unheard:
+                self.declarations.read()
+
+    def _arm_specs(self, folders: set[str]) -> None:
+        self._spec_hints.disarm(self._spec_folders - folders)
+        self._spec_hints.arm(folders)
+        self._spec_folders = folders
 
     def _hear_of_specs(self, batch: tuple[Dirt, ...]) -> None:
         """An editor saves in several steps: read when it has been quiet for a moment, at most once per moment."""

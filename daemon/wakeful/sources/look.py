@@ -180,7 +180,7 @@ class Looker:
     def look(self, followed: Followed, errand: Errand, allowance: Allowance | None = None) -> Finding:
         """Raises TooLarge when the allowance is spent; nothing has changed then but watches."""
         survey = self.survey(followed, errand, wants_content=followed.wants_content, allowance=allowance)
-        manifest, previous = self._begin(followed, is_shared=allowance is None)
+        manifest, previous = self._begin(followed, survey, is_shared=allowance is None)
         others: dict[str, list[str]] = {}
         racy: list[str] = []
         if survey.problems:
@@ -253,7 +253,7 @@ class Looker:
             self._real[folder] = real
         return real
 
-    def _begin(self, followed: Followed, is_shared: bool) -> tuple[Manifest, str | None]:
+    def _begin(self, followed: Followed, survey: Survey, is_shared: bool) -> tuple[Manifest, str | None]:
         """The manifest to start from and its version: the last look's, or what an earlier daemon left of it."""
         if followed.manifest is not None:
             return followed.manifest.copy() if is_shared else followed.manifest, followed.version
@@ -261,8 +261,9 @@ class Looker:
         last = self.cache.version(followed.key)
         if last is None or last == ABSENT:
             return empty, last
-        means = followed.walker.means
-        kept = ((path, seen) for path, seen in self.cache.kept_below(followed.pattern) if means(path))
+        # What was just found is meant: only of the rest must the pattern be asked.
+        found, means = survey.found, followed.walker.means
+        kept = ((path, seen) for path, seen in self.cache.kept_below(followed.pattern) if path in found or means(path))
         manifest = Manifest.of(followed.naming, followed.target.compare, kept)
         return (manifest, last) if manifest.version == last else (empty, None)
 

@@ -18,7 +18,7 @@ from asyncinotify import Inotify, Mask, Watch
 from wakeful.sources.hints.contract import NOT_A_FOLDER, NOT_THERE, Dirt, Dirty, Gone, Lost, Report
 
 # No OPEN or ACCESS: reading must not fill the queue. MODIFY besides CLOSE_WRITE: a log that stays open is also a change.
-_WATCHED = int(
+_WATCHED = (
     Mask.MODIFY | Mask.CLOSE_WRITE | Mask.CREATE | Mask.DELETE | Mask.MOVED_FROM | Mask.MOVED_TO | Mask.ATTRIB
     | Mask.DELETE_SELF | Mask.MOVE_SELF | Mask.ONLYDIR | Mask.EXCL_UNLINK
 )  # fmt: skip
@@ -95,7 +95,7 @@ class InotifyHints:
         for folder in folders:
             with self._lock:
                 try:
-                    watch = self._instance.add_watch(os.fsencode(folder), Mask(_WATCHED))
+                    watch = self._instance.add_watch(os.fsencode(folder), _WATCHED)
                 except OSError as problem:
                     problems[folder] = _REASONS.get(problem.errno or 0, os.strerror(problem.errno or 0))
                     continue
