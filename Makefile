@@ -18,7 +18,7 @@ setup: $(READY) ## fetch what is needed; leaves .venv/bin/wakeful
 	@echo "$(BIN)/wakeful is in place"
 
 run: $(READY) ## start the daemon here, on sessions.d/, in the foreground
-	@exec $(BIN)/wakeful daemon --specs sessions.d --state .wakeful
+	@exec $(BIN)/wakeful daemon --specs sessions.d --state .wakeful --socket .wakeful/wakeful.sock
 
 test: $(READY) ## the whole suite, within five minutes
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(PYTEST)

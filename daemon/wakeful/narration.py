@@ -119,8 +119,10 @@ class Voice:
         self._console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True) if is_terminal else None
         self._is_heard = True
 
-    def say(self, words: str, *, name: str | None = None) -> None:
-        self.print(f"{datetime.now():%H:%M:%S} " + (f"{visible(name)}: " if name else "") + visible(words, 500))
+    def say(self, words: str, *, name: str | None = None, at: int | None = None) -> None:
+        """One line, with the local time it happened at: now, unless told."""
+        moment = datetime.fromtimestamp(at / 1e6) if at is not None else datetime.now()
+        self.print(f"{moment:%H:%M:%S} " + (f"{visible(name)}: " if name else "") + visible(words, 500))
 
     def print(self, line: str) -> None:
         if not self._is_heard:

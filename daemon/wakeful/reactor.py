@@ -61,6 +61,7 @@ class Reactor:
         self._loop = asyncio.get_running_loop()
         self._inbox: deque[Observation] = deque()
         self._is_draining = False
+        self._is_closed = False
         # Appends on their way to disk, per session: a plan is made only from what is durable.
         self._pending: dict[str, int] = {}
         self._all_durable = asyncio.Event()
@@ -77,6 +78,8 @@ class Reactor:
 
     def observe(self, observation: Observation) -> None:
         """Take an observation. Sources may report from inside a look, so they queue up here."""
+        if self._is_closed:
+            return
         self._inbox.append(observation)
         if not self._is_draining:
             self._drain()
@@ -120,6 +123,12 @@ class Reactor:
         while self._pending:
             self._all_durable.clear()
             await self._all_durable.wait()
+
+    def close(self) -> None:
+        """Take nothing more: what is seen from now on is for the next daemon to look at."""
+        self._is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
 
     # -- carrying out -------------------------------------------------------------------------
 

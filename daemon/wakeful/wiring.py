@@ -125,6 +125,7 @@ class Daemon:
         self.pid = os.getpid()
         self.started_at = time.time_ns() // 1000
         self._is_once = is_once
+        self._is_ready = False
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
         self._listeners: set[asyncio.Event] = set()
@@ -188,7 +189,8 @@ class Daemon:
             keepers.create_task(self._keep_narrating(), name="keep narrating")
             await self._first_look()
             _spare_collections()
-            self._voice.print(f"ready: {self._summary()}; socket {self.places.socket}")
+            self._is_ready = True
+            self._voice.print(f"ready: {self._summary()}; specs {self.places.specs}; socket {self.places.socket}")
             self._supervisor.ready(self._summary())
             keepers.create_task(self._keep_specs(), name="keep specs")
             keepers.create_task(self._keep_watchdog(), name="keep watchdog")
@@ -265,10 +267,15 @@ class Daemon:
             self._listeners.discard(heard)
 
     async def _close(self) -> None:
+        """Nothing may decide any more before its edges are closed one by one."""
+        self.reactor.close()
+        if self._spec_reading is not None:
+            self._spec_reading.cancel()
         self._clock.stop()
         self._spec_hints.close()
         await self.runner.close(0.0)
         await self.sources.close()
+        shutil.rmtree(self._premises.run_folders)
         self.log.close()
 
     def _catch_signals(self) -> None:
@@ -306,7 +313,8 @@ class Daemon:
         state = self.core.state
         declared = sum(session.is_declared for session in state)
         problems = f", {len(self.problems())} specs refused" if self.problems() else ""
-        return f"{declared} sessions, {len(self.core.looked.targets)} bindings watched, {len(state.running)} running{problems}"
+        sessions = "1 session" if declared == 1 else f"{declared} sessions"
+        return f"{sessions}, {len(self.core.looked.targets)} bindings watched, {len(state.running)} running{problems}"
 
     # -- what the reactor reports back --------------------------------------------------------
 
@@ -371,22 +379,27 @@ class Daemon:
 
     async def _keep_narrating(self) -> None:
         is_hinted = self._is_once
+        heard = asyncio.Event()
+        self._listeners.add(heard)
         while True:
-            await self._next_record(3600.0)
             # Off the hot path: a run's start is not to wait for a terminal.
             await asyncio.sleep(0.05)
+            heard.clear()
             self._narrate()
-            if not is_hinted and not self._is_wave_going():
+            if not is_hinted and self._is_ready and not self._is_wave_going():
                 is_hinted = True
                 self._voice.say(f"all sessions rest; {suggest_edit(list(self.core.state)) or 'wakeful list shows them'}")
+            await heard.wait()
 
     def _narrate(self) -> None:
         """Print what was recorded since the last time."""
-        self._narrated, records = self.log.read_after(self._narrated, FOLLOW_BATCH)
-        for record in records:
-            line = narrate(decode(record.kind, record.payload)) if record.payload is not None else None
-            if line is not None:
-                self._voice.say(line, name=self.core.state.get(record.session).name)
+        records = [None]
+        while records:
+            self._narrated, records = self.log.read_after(self._narrated, FOLLOW_BATCH)
+            for record in records:
+                line = narrate(decode(record.kind, record.payload)) if record.payload is not None else None
+                if line is not None:
+                    self._voice.say(line, name=self.core.state.get(record.session).name, at=record.at)
 
     # -- the facade of the API ----------------------------------------------------------------
 
@@ -490,6 +503,7 @@ class Daemon:
 def run_daemon(*, specs: str | None, state: str | None, socket: str | None, once: bool) -> int:
     """`wakeful daemon`: returns the exit code."""
     places = resolve_places({"specs": specs, "state": state, "socket": socket}, os.environ, Path.cwd())
+    _find_specs(places.specs, is_named=bool(specs or os.environ.get("WAKEFUL_SPECS")))
     lock = lock_state(places.state)
     # A start makes a million lasting objects: looking among them for cycles again and again took a fifth of it.
     gc.disable()
@@ -506,8 +520,20 @@ def _spare_collections() -> None:
     gc.enable()
 
 
+def _find_specs(folder: Path, *, is_named: bool) -> None:
+    """A folder that is not there would undeclare every session: one that was named is missed, the default one is made."""
+    if folder.is_dir():
+        return
+    if is_named:
+        raise OperatorError(f"{folder} is not a folder; name the one that holds your specs with --specs, or make it first")
+    folder.mkdir(parents=True)
+
+
 async def _live(places: Places, lock: StateLock, is_once: bool) -> int:
     log = open_log(places.state, lock=lock)
     if log.read_only is not None:
-        raise OperatorError(log.read_only)
+        raise OperatorError(
+            f"{places.state}: {log.read_only}; nothing is written to it. "
+            "Look at it with: wakeful doctor; go back to a backup with: wakeful restore BACKUP"
+        )
     return await Daemon(places, log, is_once=is_once).live()

@@ -154,3 +154,19 @@ def test_state_is_private(box: Box) -> None:
     for folder, _, files in os.walk(box.state):
         for name in files:
             assert not (Path(folder) / name).lstat().st_mode & 0o077, f"{folder}/{name} can be read by others"
+
+
+def test_a_store_set_back_is_refused_with_what_to_do(box: Box) -> None:
+    """An older copy put in place of the log is behind what was acknowledged: nothing is written, and words say what helps."""
+    box.spec("talk", "objective: Listen.\nrun: {command: ['true']}\n")
+    box.start()
+    assert box.stop() == 0
+    older = (box.state / "log" / "events.db").read_bytes()
+    box.start()
+    box.ask("send", "talk", "one more")
+    box.wait_at_rest("talk", runs=1)
+    assert box.stop() == 0
+    (box.state / "log" / "events.db").write_bytes(older)
+    refused = box.once()
+    assert refused.returncode == 1
+    assert str(box.state) in refused.stderr and "wakeful restore" in refused.stderr and "wakeful doctor" in refused.stderr

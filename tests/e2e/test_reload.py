@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import subprocess
 import time
@@ -143,3 +144,22 @@ def test_without_a_daemon_the_exit_code_is_three(box: Box) -> None:
     """The words say how to start one."""
     done: subprocess.CompletedProcess[str] = box.run("list")
     assert done.returncode == 3 and "wakeful daemon" in done.stderr
+
+
+def test_a_stop_in_the_middle_of_a_reload_is_clean(box: Box) -> None:
+    """SIGTERM while specs are being read and looked at: no traceback, exit 0."""
+    declare(box, "one")
+    for delay in range(0, 120, 12):
+        box.start()
+        declare(box, f"extra{delay}")
+        assert box.daemon is not None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            box.daemon.wait(delay / 1000)
+        assert box.stop() == 0, box.output.read_text()[-2000:]
+    assert "Traceback" not in box.output.read_text()
+
+
+def test_a_specs_folder_that_is_not_there_is_refused(box: Box) -> None:
+    """A slip in --specs must not undeclare every session."""
+    done = box.run("daemon", "--specs", str(box.folder / "nowhere"), "--state", str(box.state))
+    assert done.returncode == 1 and "nowhere is not a folder" in done.stderr

@@ -34,7 +34,7 @@ def test_systemd_hears_of_every_turn_of_life(box: Box, heard: socket.socket) -> 
     box.write("in.txt", "1\n")
     box.spec("copy", "objective: Copy.\nbindings: {i: {file: in.txt}}\nrun: {command: [sh, -c, 'env > environment']}\n")
     box.start(env={"NOTIFY_SOCKET": str(box.folder / "notify"), "WATCHDOG_USEC": "400000"})
-    assert "1 sessions" in listen_for(heard, "READY=1")
+    assert "1 session," in listen_for(heard, "READY=1")
     listen_for(heard, "WATCHDOG=1")
     assert box.daemon is not None
     box.wait_at_rest("copy", runs=1)
