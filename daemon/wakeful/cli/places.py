@@ -1,7 +1,8 @@
-"""Where a command looks for the daemon and its folders: flags, then the environment, then the usual places.
+"""Where a command looks for the daemon and its folders: flags, then the environment, then here, then the usual places.
 
 The same order as the daemon's own in `settings` (design.md, section 8), without what that needs to read YAML: importing it
-would cost `list` more than everything else together.
+would cost `list` more than everything else together. Besides, a project that has a log of its own is meant where one stands
+in it: the socket and the state folder are found by the same rule, so that no verb acts on another log than the one before it.
 """
 
 from __future__ import annotations
@@ -9,15 +10,15 @@ from __future__ import annotations
 import os
 
 SOCKET_FILE = "wakeful.sock"
-# Where `make run` keeps the state of a checkout.
-CHECKOUT_STATE = ".wakeful"
+# Where a project keeps a log of its own; `make run` does.
+PROJECT_STATE = ".wakeful"
 
 
 def find_state(flag: str | None = None) -> str:
     named = flag or os.environ.get("WAKEFUL_STATE")
     if named:
         return os.path.abspath(os.path.expanduser(named))
-    return _first("STATE_DIRECTORY") or os.path.join(_xdg("XDG_STATE_HOME", "~/.local/state"), "wakeful")
+    return _first("STATE_DIRECTORY") or _project_state() or _own_state()
 
 
 def find_specs(flag: str | None = None) -> str:
@@ -39,10 +40,21 @@ def find_socket(flag: str | None = None) -> str:
 
 
 def usual_sockets() -> list[str]:
-    """A daemon without a runtime folder listens in its state folder: the default one, or that of the checkout we stand in."""
+    """The daemon of the project we stand in, else the one of this person: in the runtime folder, or in its state folder."""
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
-    folders = [_first("RUNTIME_DIRECTORY"), runtime if os.path.isdir(runtime) else "", find_state(), os.path.abspath(CHECKOUT_STATE)]
+    given = os.environ.get("WAKEFUL_STATE") and find_state()
+    own = given or _first("STATE_DIRECTORY") or _own_state()
+    folders = [_first("RUNTIME_DIRECTORY"), "" if given else _project_state(), runtime if os.path.isdir(runtime) else "", own]
     return [os.path.join(folder, SOCKET_FILE) for folder in folders if folder]
+
+
+def _project_state() -> str:
+    """The state folder of the project we stand in; empty when it has none."""
+    return os.path.abspath(PROJECT_STATE) if os.path.isdir(PROJECT_STATE) else ""
+
+
+def _own_state() -> str:
+    return os.path.join(_xdg("XDG_STATE_HOME", "~/.local/state"), "wakeful")
 
 
 def _first(variable: str) -> str:

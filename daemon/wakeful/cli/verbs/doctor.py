@@ -42,7 +42,7 @@ class Check(NamedTuple):
 
 
 @verb("doctor")
-@click.option("--state", metavar="DIR", help="The state folder; that of the running daemon unless told.")
+@click.option("--state", metavar="DIR", help="The state folder; unless told, that of the daemon that answers, else ./.wakeful, else your own.")
 def doctor_verb(options: Options, state: str | None) -> None:
     """Check the daemon, SQLite, watches, git, the state folder, disk space, specs and bindings."""
     health, answer = _ask_daemon(options.client())

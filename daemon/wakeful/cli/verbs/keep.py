@@ -20,11 +20,11 @@ from wakeful.cli.text import escape, paint
 from wakeful.eventlog.contract import Report
 from wakeful.keeping import open_reader, restore
 
-state_option = click.option("--state", metavar="DIR", help="The state folder; that of the running daemon unless told.")
+state_option = click.option("--state", metavar="DIR", help="The state folder; unless told, that of the daemon that answers, else ./.wakeful, else your own.")
 
 
 def locate_state(options: Options, state: str | None) -> Path:
-    """The folder that was named, else the one the daemon that answers uses, else the default."""
+    """The folder that was named, else the one the daemon that answers uses, else the one its stopped daemon would have used."""
     if state is None:
         try:
             return Path(options.client().get("/version")["state"])
@@ -79,14 +79,18 @@ def backup_verb(options: Options, file: Path, state: str | None) -> None:
 
 @verb("restore")
 @click.argument("file", type=click.Path(path_type=Path))
-@state_option
+@click.option("--state", metavar="DIR", help="The state folder; unless told, ./.wakeful if there is one, else your own.")
 @click.option("--even-if-newer", is_flag=True, help="Also when the present log has records the backup has not.")
 def restore_verb(options: Options, file: Path, state: str | None, even_if_newer: bool) -> None:
     """Put a backup in the place of the log. Refused while a daemon runs; the present log is kept aside."""
+    # No daemon is asked: it has to be stopped, and the answer must not hang on whether another one happens to run.
     folder = Path(find_state(state))
+    if not options.is_json:
+        # Said before it is done: who meant another folder reads it here, also when it is refused.
+        print(f"restoring the log in {escape(str(folder))}", flush=True)
     aside = restore(file.absolute(), folder, even_if_newer=even_if_newer)
     if options.is_json:
         print(json.dumps({"state": str(folder), "aside": str(aside) if aside is not None else None}))
         return
     kept = f"; the log that was there is kept in {escape(str(aside))}" if aside is not None else ""
-    print(f"restored to {escape(str(folder))}{kept}")
+    print(f"restored{kept}")
