@@ -6,6 +6,7 @@ from core.world import START_US, World
 
 from wakeful.core import calls
 from wakeful.core.cron import slot_us
+from wakeful.core.observation import LookResult, TargetLooked
 from wakeful.core.spec import Settings, Window
 
 
@@ -328,6 +329,10 @@ def test_rule_11_a_relative_look_is_dropped_if_its_base_moved() -> None:
     assert world.session("s").seen["commits . HEAD:src each"] == first
     world.rest(5.0)
     assert world.starts("s") == 3
+    (look,) = world.core.looked.targets.values()
+    slow = LookResult(target=look.target.key, generation=look.generation, version="c2", base="absent", pending=(first, "c2"))
+    world.observe(TargetLooked(slow))
+    assert not world.is_running("s")
 
 
 def test_clocks_of_a_disabled_daemon_do_not_pile_up() -> None:

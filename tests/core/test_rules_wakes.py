@@ -212,6 +212,7 @@ def test_rule_22_lost_runs_have_their_own_count() -> None:
         world.answer_all()
         world.recover()
         assert world.is_running("s") == (lost < 3)
+        assert lost == 3 or world.session("s").run.attempt == 0
     assert world.hold("s").startswith("crashing")
     assert world.outcomes("s")[1:] == ["lost"] * 3
     world.call(calls.Resume(name="s"))
@@ -478,8 +479,8 @@ def test_rule_26_only_terminate_terminates() -> None:
     world.call(calls.Terminate(name="s"))
     world.declare(replace(spec, objective="new"))
     change(world, "2")
-    assert world.starts("s") == 1
-    assert world.session("s").is_terminated
+    assert world.kinds("s")[-1] == "session_terminated"
+    assert world.followed == {}
     world.call(calls.Open(name="s", again=True))
     world.declare(replace(spec, objective="new"))
     world.rest()
@@ -624,6 +625,7 @@ def test_a_stopping_daemon_starts_nothing_and_owes_what_it_interrupts() -> None:
 def test_a_session_binding_wakes_without_cutoff() -> None:
     """Rule 33: `session` has no cutoff: every success of the upstream is one occurrence."""
     world = at_rest(session("up", every(60.0)), session("s", after("up")))
-    world.advance(60.0)
-    world.rest(1.0)
-    assert world.starts("s") == 2
+    for round_ in range(2, 4):
+        world.advance(60.0)
+        world.rest(1.0)
+        assert world.starts("s") == round_

@@ -26,8 +26,7 @@ def judge_call(call: object, core: Core, decision: Decision, called: calls.Calle
 
 
 def _emit(core: Core, decision: Decision, session: Session, event: ev.Event, called: calls.Called) -> Session:
-    key = None if any(entry.key == called.key for entry in decision.entries) else called.key
-    return core.emit(decision, session.id, event, author=called.author, run=called.run, key=key)
+    return core.emit(decision, session.id, event, author=called.author, run=called.run, key=called.key)
 
 
 def _living(core: Core, name: str) -> Session:

@@ -60,7 +60,7 @@ def judge_start(core: Core, session: Session, moment: Moment) -> Verdict:
     loop = _find_loop(core, session, moment)
     if loop is not None and not is_activation_owed(session):
         return Loops(loop)
-    return _judge_turn(core, session, moment)
+    return _judge_turn(core, session)
 
 
 def _find_unseen(core: Core, session: Session) -> Waits | None:
@@ -133,7 +133,7 @@ def _find_loop(core: Core, session: Session, moment: Moment) -> str | None:
     return f"loop: {len(recent)} starts within a minute" if len(recent) >= STARTS_A_MINUTE else None
 
 
-def _judge_turn(core: Core, session: Session, moment: Moment) -> Verdict:
+def _judge_turn(core: Core, session: Session) -> Verdict:
     """The graph, giving way, and slots: what depends on other sessions."""
     is_mixed = False
     if not is_activation_owed(session):
@@ -142,7 +142,7 @@ def _judge_turn(core: Core, session: Session, moment: Moment) -> Verdict:
             if not _is_starving(core, session) or _is_stuck(core, session) or _runs_upstream(core, session):
                 return Waits(find_root_words(core, holding), for_upstream=True)
             is_mixed = True
-        favoured = _find_favoured_reader(core, session, moment)
+        favoured = _find_favoured_reader(core, session)
         if favoured is not None:
             return Waits(f"gives way to {favoured.name}", gives_way_to=favoured.id)
     assert session.spec is not None
@@ -171,28 +171,20 @@ def _runs_upstream(core: Core, session: Session) -> bool:
     return any(core.state.get(one).run is not None for one in ids if one is not None)
 
 
-def _find_favoured_reader(core: Core, session: Session, moment: Moment) -> Session | None:
-    """A starving reader that is held by nothing but its upstreams goes first; else it would be a deadlock (rule 32)."""
+def _find_favoured_reader(core: Core, session: Session) -> Session | None:
+    """A starving reader that is held by nothing but its upstreams goes first; else it would be a deadlock (rule 32).
+
+    One that something else holds has no marks: dispatch takes them away.
+    """
     if not core.looked.held_marks:
         return None
     for reader in sorted(core.graph.all_readers(session.name)):
         reader_id = core.state.ids.get(reader)
         if reader_id is not None and reader_id in core.looked.held_marks:
             other = core.state.get(reader_id)
-            if _goes_next(core, other, moment):
+            if other.run is None and _is_starving(core, other) and not _is_stuck(core, other):
                 return other
     return None
-
-
-def _goes_next(core: Core, reader: Session, moment: Moment) -> bool:
-    if reader.wake is None or reader.run is not None or not _is_starving(core, reader):
-        return False
-    unseen = _find_unseen(core, reader)
-    if unseen is not None and not unseen.for_upstream:
-        return False
-    if _find_hold(core, reader, moment) is not None or _find_timing(core, reader, moment) is not None:
-        return False
-    return not _is_stuck(core, reader)
 
 
 def find_queue_words(core: Core, session: Session, moment: Moment) -> str | None:
