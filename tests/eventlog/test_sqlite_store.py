@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -313,11 +314,56 @@ def test_a_restore_over_a_newer_store_is_refused_unless_told_and_keeps_the_old_o
     log.close()
 
 
-def test_a_restore_heals_a_store_that_lost_its_database(backed_up: Path, tmp_path: Path) -> None:
-    for path in (tmp_path / "state" / "log").glob("events.db*"):
-        path.unlink()
-    restore(backed_up, tmp_path / "state")
+@pytest.mark.parametrize("content", [None, b"", b"no database at all" * 500])
+def test_a_restore_heals_a_store_whose_database_is_lost_and_counts_what_its_anchor_remembers(
+    backed_up: Path, tmp_path: Path, content: bytes | None
+) -> None:
     log = open_log(tmp_path / "state")
+    log.backup(tmp_path / "whole")
+    log.close()
+    files = StoreFiles(tmp_path / "state")
+    for path in files.folder.glob("events.db*"):
+        path.unlink()
+    if content is not None:
+        files.database.write_bytes(content)
+    with pytest.raises(RestoreRefused, match=r"cannot be read any more \(3 acknowledged\), .* holds 2; .*--even-if-newer"):
+        restore(backed_up, tmp_path / "state")
+    restore(tmp_path / "whole", tmp_path / "state")
+    log = open_log(tmp_path / "state")
+    assert (log.read_only, texts(log, "a")) == (None, ["one", "two", "three"])
+    log.close()
+
+
+def test_a_restore_over_a_store_behind_its_anchor_is_refused_unless_told(backed_up: Path, tmp_path: Path) -> None:
+    """The store has no more than the backup; what was acknowledged, and lost since, counts all the same."""
+    files = StoreFiles(tmp_path / "state")
+    shutil.copy(backed_up, files.database)
+    with pytest.raises(RestoreRefused, match=r"holds 2 records \(3 acknowledged\), .* holds 2; .*--even-if-newer"):
+        restore(backed_up, tmp_path / "state")
+    assert restore(backed_up, tmp_path / "state", even_if_newer=True) is not None
+
+
+def test_a_restore_over_another_history_is_refused_though_it_is_shorter(backed_up: Path, tmp_path: Path) -> None:
+    """After going back and going on, an old backup of more records does not hold the new ones."""
+    restore(backed_up, tmp_path / "state", even_if_newer=True)
+    log = open_log(tmp_path / "state")
+    append(log, "a", "another three")
+    append(log, "a", "four")
+    log.backup(tmp_path / "longer")
+    log.close()
+    restore(backed_up, tmp_path / "state", even_if_newer=True)
+    log = open_log(tmp_path / "state")
+    append(log, "a", "a third three")
+    log.close()
+    with pytest.raises(RestoreRefused, match="holds 3 records .* holds 4 of another history"):
+        restore(tmp_path / "longer", tmp_path / "state")
+
+
+def test_a_restore_over_a_store_without_records_needs_no_word(backed_up: Path, tmp_path: Path) -> None:
+    """A new machine on which the daemon was started once has nothing to lose."""
+    open_log(tmp_path / "fresh").close()
+    restore(backed_up, tmp_path / "fresh")
+    log = open_log(tmp_path / "fresh")
     assert (log.read_only, texts(log, "a")) == (None, ["one", "two"])
     log.close()
 

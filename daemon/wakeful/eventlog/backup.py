@@ -10,11 +10,13 @@ import os
 import shutil
 from pathlib import Path
 
-from wakeful.eventlog.anchor import AnchorFile, Mark, read_anchor, sync_folder
+import apsw
+
+from wakeful.eventlog.anchor import AnchorFile, Mark, judge_store, read_anchor, sync_folder
 from wakeful.eventlog.contract import BackupRefused, Report, RestoreRefused, StoreDamaged
 from wakeful.eventlog.migrate import copy_database, load_migrations, refuse_newer
 from wakeful.eventlog.statelock import lock_state
-from wakeful.eventlog.store import StoreFiles, connect_reader, prepare_folder, read_mark
+from wakeful.eventlog.store import StoreFiles, connect_reader, prepare_folder, read_mark, read_roll
 from wakeful.eventlog.verify import verify_store
 
 
@@ -39,15 +41,16 @@ def back_up(files: StoreFiles, path: Path) -> Report:
 def restore(backup: Path, state_dir: Path, *, even_if_newer: bool = False) -> Path | None:
     """Put a backup in the place of the store; returns the folder where the old one was put aside, None if there was none.
 
-    Refused while a daemon runs, and, unless told `even_if_newer`, when the store holds records the backup does not."""
+    Refused while a daemon runs, and, unless told `even_if_newer`, when the store holds, or its anchor vouches
+    for, records the backup does not have."""
     if not backup.is_file():
         raise RestoreRefused(f"{backup} is not a file; give the path of a backup")
     files = StoreFiles(state_dir)
     lock = lock_state(state_dir)
     try:
-        mark = _check_backup(backup)
+        _check_backup(backup)
         if not even_if_newer:
-            _refuse_newer_store(files, backup, mark)
+            _refuse_newer_store(files, backup)
         prepare_folder(files)
         _build_incoming(files, backup)
         aside = _put_aside(files)
@@ -66,7 +69,7 @@ def finish_restore(files: StoreFiles) -> None:
         sync_folder(files.state_dir)
 
 
-def _check_backup(backup: Path) -> Mark:
+def _check_backup(backup: Path) -> None:
     connection = connect_reader(backup)
     try:
         refuse_newer(connection, load_migrations(), backup)
@@ -74,29 +77,45 @@ def _check_backup(backup: Path) -> Mark:
         if not report.is_sound:
             first = report.findings[0]
             raise RestoreRefused(f"{backup} does not verify ({first.where}: {first.what}); choose another backup")
-        return read_mark(connection)
     finally:
         connection.close()
 
 
-def _refuse_newer_store(files: StoreFiles, backup: Path, mark: Mark) -> None:
-    """What was acknowledged counts, whether the store still has it or only its anchor remembers it."""
-    if not files.database.exists():
-        return
+def _refuse_newer_store(files: StoreFiles, backup: Path) -> None:
+    """What was acknowledged counts, whether the store still has it or only its anchor remembers it.
+
+    The backup must hold each of both marks with the same roll: fewer records are refused, and so is as many of another history."""
+    anchor, newest = read_anchor(files.anchor), _read_newest(files)
+    marks = [mark for mark in (anchor, newest) if mark is not None and mark.position]
+    connection = connect_reader(backup)
     try:
-        connection = connect_reader(files.database)
-        newest = read_mark(connection)
+        held = read_mark(connection)
+        if all(judge_store(mark, held, read_roll(connection, mark.flush)) is None for mark in marks):
+            return
+    finally:
         connection.close()
-    except StoreDamaged:
-        return
-    anchor = read_anchor(files.anchor)
-    if newest.store == mark.store and newest.position <= mark.position:
-        return
-    acknowledged = max(newest.position, anchor.position if anchor else 0)
+    present = f"holds {newest.position} records" if newest is not None else "cannot be read any more"
+    acknowledged = max(mark.position for mark in marks)
+    is_other = held.position >= acknowledged
     raise RestoreRefused(
-        f"the store in {files.folder} holds {newest.position} records ({acknowledged} acknowledged), {backup} holds {mark.position}; "
+        f"the store in {files.folder} {present} ({acknowledged} acknowledged), {backup} holds {held.position}"
+        f"{' of another history' if is_other else ''}; "
         "to go back all the same, repeat with --even-if-newer: the present store is kept aside"
     )
+
+
+def _read_newest(files: StoreFiles) -> Mark | None:
+    """Where the present store ends; None when it is gone or cannot be read."""
+    if not files.database.exists():
+        return None
+    try:
+        connection = connect_reader(files.database)
+        try:
+            return read_mark(connection)
+        finally:
+            connection.close()
+    except (StoreDamaged, apsw.Error):
+        return None
 
 
 def _build_incoming(files: StoreFiles, backup: Path) -> None:
