@@ -1,11 +1,16 @@
 """Verbs that need no daemon: check, schema, new, verify, backup, restore; and doctor, which says when there is none."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 from api.small_daemon import RunningDaemon
 from cli.conftest import Command, run_wakeful
+
+from wakeful.eventlog.contract import Append, Draft
+from wakeful.eventlog.sqlite import open_log
+from wakeful.keeping import judge_state
 
 
 @pytest.fixture
@@ -108,3 +113,36 @@ def test_doctor_without_a_daemon_says_how_to_start_one(tmp_path: Path) -> None:
     """The machine is looked at all the same."""
     done = run_wakeful("doctor", "--socket", str(tmp_path / "none.sock"))
     assert done.returncode == 1 and "wakeful daemon" in done.stdout and "sqlite" in done.stdout
+
+
+def test_doctor_without_a_daemon_reports_a_log_behind_its_anchor(tmp_path: Path) -> None:
+    """A daemon that refuses to start sends people here: what is missing is said, and what goes back to a backup."""
+    state, log = tmp_path / "state", open_log(tmp_path / "state")
+    log.append_blocking([Append("a", 0, (Draft("note_added", b"{}", "x"),))], at=1)
+    log.backup(tmp_path / "copy")
+    log.append_blocking([Append("a", 1, (Draft("note_added", b"{}", "x"),))], at=2)
+    log.close()
+    words = ("doctor", "--json", "--state", str(state), "--socket", str(tmp_path / "none"))
+    checks = {check["name"]: check for check in json.loads(run_wakeful(*words).stdout)}
+    assert checks["log"]["verdict"] == "good"
+    shutil.copy(tmp_path / "copy", state / "log" / "events.db")
+    checks = {check["name"]: check for check in json.loads(run_wakeful(*words).stdout)}
+    assert checks["log"]["verdict"] == "bad" and "1 of 2 acknowledged" in checks["log"]["words"]
+    assert checks["log"]["mend"] == f"wakeful restore BACKUP --state {state}"
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [(None, "empty or gone, but 1 records were acknowledged"), (b"", "empty or gone"), (b"no database" * 1000, "cannot be read")],
+)
+def test_doctor_reports_a_log_whose_database_is_lost(tmp_path: Path, content: bytes | None, words: str) -> None:
+    """Gone, emptied, overwritten: each is bad, none is a traceback; and a folder without a log is no finding."""
+    log = open_log(tmp_path / "state")
+    log.append_blocking([Append("a", 0, (Draft("note_added", b"{}", "x"),))], at=1)
+    log.close()
+    database = tmp_path / "state" / "log" / "events.db"
+    database.unlink()
+    if content is not None:
+        database.write_bytes(content)
+    assert words in (judge_state(tmp_path / "state") or "")
+    assert judge_state(tmp_path / "elsewhere") is None

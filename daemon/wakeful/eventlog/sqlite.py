@@ -24,6 +24,7 @@ from wakeful.eventlog.contract import (
     Append,
     Appended,
     Head,
+    NewerSchema,
     Record,
     Report,
     Snapshot,
@@ -85,6 +86,27 @@ def open_reader(state_dir: Path) -> SqliteLog:
     finally:
         connection.close()
     return SqliteLog(files, None, "it was opened for reading")
+
+
+def judge_state(state_dir: Path) -> str | None:
+    """Why a daemon would not write to the store of this folder, in words; None when it would, also when there is no store yet.
+
+    Compares the end of the store with its anchor and nothing else: quick, takes no lock and changes nothing."""
+    files = StoreFiles(state_dir)
+    try:
+        if not files.database.exists():
+            _refuse_empty_start(files, 0)
+            return None
+        connection = connect_reader(files.database)
+        try:
+            refuse_newer(connection, load_migrations(), files.database)
+            version = read_version(connection)
+            _refuse_empty_start(files, version)
+            return _judge(files, connection) if version else None
+        finally:
+            connection.close()
+    except (StoreBehindAnchor, StoreDamaged, NewerSchema) as refusal:
+        return str(refusal)
 
 
 def accept_store(state_dir: Path) -> str | None:

@@ -24,7 +24,7 @@ from wakeful.cli.failure import FAILED, Failure, NoDaemon
 from wakeful.cli.options import Options
 from wakeful.cli.places import find_state
 from wakeful.cli.text import escape, paint, wrap
-from wakeful.keeping import find_file_system, is_affected
+from wakeful.keeping import find_file_system, is_affected, judge_state
 
 FEW_BYTES = 1_000_000_000
 FEWEST_BYTES = 100_000_000
@@ -48,6 +48,8 @@ def doctor_verb(options: Options, state: str | None) -> None:
     health, answer = _ask_daemon(options.client())
     folder = Path(health["state"] if health is not None and state is None else find_state(state))
     checks = [answer, _check_sqlite(), *_check_watches(health), _check_git(), *_check_folder(folder)]
+    # A daemon that runs judged its log when it started; of one that is stopped, or would not start, the folder tells.
+    checks += [_check_log(folder)] if health is None or state is not None else []
     checks += _check_health(health) if health is not None else []
     if options.is_json:
         print(json.dumps([check._asdict() for check in checks]))
@@ -143,6 +145,13 @@ def _check_folder(state: Path) -> Iterator[Check]:
     free = shutil.disk_usage(state).free
     verdict: Literal["good", "warn", "bad"] = "bad" if free < FEWEST_BYTES else "warn" if free < FEW_BYTES else "good"
     yield Check("disk", verdict, f"{free / 1e9:.1f} GB free on {system}", "" if verdict == "good" else f"df -h {state}")
+
+
+def _check_log(state: Path) -> Check:
+    wrong = judge_state(state)
+    if wrong is not None:
+        return Check("log", "bad", f"the daemon will not write to it: {wrong}", f"wakeful restore BACKUP --state {state}")
+    return Check("log", "good", "holds all that was acknowledged; wakeful verify recomputes every hash")
 
 
 def _check_health(health: dict[str, Any]) -> Iterator[Check]:
