@@ -41,7 +41,9 @@ def test_rows_have_the_keys_of_the_contract_in_its_order(rested: RunningDaemon, 
 def test_brief_rows_are_what_a_table_needs(rested: RunningDaemon, speaker: Speaker) -> None:
     """The table of `list` does not pay for causes it does not print."""
     speaker.call("sleep", name="payroll", words="lunch")
-    brief = speaker.get("/sessions?brief=true").json
+    found = speaker.get("/sessions?brief=true").json
+    brief = found["sessions"]
+    assert found["refused"] == {}
     assert [row[:4] for row in brief] == [["hr/filing", "suspended", 1, "succeeded"], ["payroll", "sleeping", 1, "succeeded"]]
     assert [row[5] for row in brief] == ["", "lunch"]
 
@@ -101,6 +103,23 @@ def test_show_has_bindings_neighbours_runs_and_what_is_kept(rested: RunningDaemo
     assert [run["outcome"] for run in found["last_runs"]] == ["succeeded"]
     assert found["facts"][0]["key"] == "currency" and found["handoff"] == "done until March"
     assert found["problem"] == "payroll.yaml:1:1: broken"
+
+
+@pytest.mark.parametrize("route", ["/sessions/words", "/sessions/words/log", "/sessions/words/output", "/follow?name=words", "/why?x=words&path=/words"])
+def test_a_refused_spec_is_answered_with_its_problem(rested: RunningDaemon, speaker: Speaker, route: str) -> None:
+    """It made no session, so nothing else can be told; every problem of it is, in one line."""
+    rested.small.wrong = {"words": "sessions.d/words.yaml:5:34: unknown key 'acces'\nsessions.d/words.yaml:6:1: no run"}
+    answer = speaker.get(route)
+    assert answer.status == 404
+    assert answer.error.startswith("words is refused: sessions.d/words.yaml:5:34: unknown key 'acces'; and sessions.d/words.yaml:6:1: no run; ")
+
+
+def test_a_call_to_a_refused_spec_says_why_there_is_no_session(rested: RunningDaemon, speaker: Speaker) -> None:
+    """Calls answer as questions do; a session whose newer spec is refused takes calls as before."""
+    rested.small.wrong = {"words": "words.yaml:1:1: broken", "payroll": "payroll.yaml:1:1: broken"}
+    assert speaker.call("activate", name="words").error.startswith("words is refused: words.yaml:1:1: broken")
+    assert speaker.call("note", name="payroll", text="hi").status == 200
+    assert speaker.get("/why?x=payroll").status == 200
 
 
 def test_show_at_a_seq_is_the_fold_of_the_log_up_to_it(rested: RunningDaemon, speaker: Speaker) -> None:

@@ -44,6 +44,28 @@ def test_list_of_nothing_says_how_to_begin(daemon: RunningDaemon, wakeful: Comma
     assert json.loads(wakeful("list", "--json").stdout) == []
 
 
+def test_a_refused_spec_is_seen_in_list_show_and_why(rested: RunningDaemon, wakeful: Command) -> None:
+    """A new file with a mistake makes no session: below the table and by its name it is there all the same."""
+    rested.small.wrong = {
+        "words": "sessions.d/words.yaml:5:34: unknown key 'acces' in binding 'count'; did you mean 'access'?\nand another",
+        "evil\x1b": "evil.yaml:1:1: broken",
+    }
+    done = wakeful("list")
+    table, below = done.stdout.split("refused: ", 1)
+    assert len(table.splitlines()) == 3 and "\x1b" not in done.stdout
+    assert "words: sessions.d/words.yaml:5:34: unknown key 'acces'" in below.replace("\n  ", " ") and "(and 1 more: wakeful check)" in below
+    assert all(len(line) <= 80 for line in done.stdout.splitlines())
+    assert [row["name"] for row in json.loads(wakeful("list", "--json").stdout)] == ["hr/filing", "payroll"]
+    for verb in ("show", "why", "activate"):
+        done = wakeful(verb, "words")
+        assert done.returncode == 1 and done.stderr.startswith("wakeful: words is refused: sessions.d/words.yaml:5:34: unknown key")
+
+
+def test_list_names_the_column_of_reasons(rested: RunningDaemon, wakeful: Command) -> None:
+    """Every column has a heading, also where nobody sleeps."""
+    assert wakeful("list").stdout.splitlines()[0].split() == ["NAME", "STATE", "RUNS", "LAST", "RUN", "REASON"]
+
+
 def test_list_does_not_wait_for_libraries_it_does_not_need() -> None:
     """What makes `wakeful list` quick is what it does not import."""
     heavy = ["click", "pydantic", "rich", "starlette", "uvicorn", "apsw", "watchfiles", "msgspec", "http.client", "asyncio", "yaml", "wakeful.core"]

@@ -13,10 +13,12 @@ from starlette.responses import Response, StreamingResponse
 
 from wakeful.api.peers import Caller
 from wakeful.api.service import Service
+from wakeful.core.state import Session
 from wakeful.errors import CallerError, OperatorError, UnknownSession, WakefulError
 
 JSON = "application/json"
 LINES = "application/jsonl"
+NEWLINE = "\n"
 
 
 class Forbidden(CallerError):
@@ -58,6 +60,20 @@ def find_status(error: WakefulError) -> int:
             return 503
         case _:
             return 500
+
+
+def find_named(service: Service, name: str) -> Session:
+    """The session of this name; of a name that only a refused spec has, the error says what is wrong with that."""
+    refuse_refused(service, name)
+    return service.core.state.by_name(name)
+
+
+def refuse_refused(service: Service, name: str) -> None:
+    """A new spec that was not taken makes no session: asked for by its name, it is its problem that people need."""
+    problem = None if name in service.core.state.ids else service.problems().get(name)
+    if problem is not None:
+        # An answer is one line; several problems of one file are several lines.
+        raise UnknownSession(f"{name} is refused: {problem.replace(NEWLINE, '; and ')}; mend it and save it, it is taken at once")
 
 
 def service_of(request: Request) -> Service:

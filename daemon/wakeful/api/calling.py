@@ -14,7 +14,7 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from wakeful.api.answers import BodyTooLarge, Forbidden, answer_json, caller_of, service_of
+from wakeful.api.answers import BodyTooLarge, Forbidden, answer_json, caller_of, refuse_refused, service_of
 from wakeful.api.peers import Caller
 from wakeful.api.service import Service
 from wakeful.core import calls
@@ -49,6 +49,7 @@ async def call(request: Request) -> Response:
     body = decode_body(await read_body(request))
     key = take_key(request, kind, body)
     made = build_call(kind, speak_for(caller, kind, body))
+    refuse_refused(service, made.name)
     words = await carry_out(service, made, caller, key)
     return answer_json({"words": words, "name": made.new if isinstance(made, calls.Rename) else made.name})
 

@@ -8,7 +8,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from wakeful.api.answers import answer_json, service_of
+from wakeful.api.answers import answer_json, refuse_refused, service_of
 from wakeful.api.service import Service
 from wakeful.errors import CallerError
 from wakeful.views.reach import Reached, find_writers
@@ -27,6 +27,8 @@ async def explain_why(request: Request) -> Response:
     session_id = service.core.state.ids.get(x) if x is not None else None
     if session_id is not None:
         return answer_json(why_session(service.core, service.core.state.get(session_id), service.moment()))
+    if x is not None:
+        refuse_refused(service, x)
     if path is None or not path.startswith("/"):
         raise CallerError(f"no session is called {x!r}, and it is no absolute path either; `wakeful list` shows the sessions")
     return answer_json(_why_path(service, os.path.normpath(path)))

@@ -15,7 +15,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from wakeful.api.answers import JSON, answer_json, answer_lines, service_of
+from wakeful.api.answers import JSON, answer_json, answer_lines, find_named, service_of
 from wakeful.api.service import FollowLine, Service
 from wakeful.core.reducer import fold
 from wakeful.core.state import Session
@@ -54,8 +54,11 @@ async def read_version(request: Request) -> Response:
 async def read_sessions(request: Request) -> Response:
     service = service_of(request)
     rows: Rows = request.app.state.rows
-    is_brief = request.query_params.get("brief") == "true"
-    return Response(rows.encode(service.core, service.moment(), is_brief=is_brief), media_type=JSON)
+    if request.query_params.get("brief") != "true":
+        return Response(rows.encode(service.core, service.moment()), media_type=JSON)
+    # For the table people read, with what they would miss in it: the specs that made no session, or not their latest.
+    brief = msgspec.Raw(rows.encode(service.core, service.moment(), is_brief=True))
+    return answer_json({"sessions": brief, "refused": service.problems()})
 
 
 async def read_session(request: Request) -> Response:
@@ -144,7 +147,7 @@ async def read_facts(request: Request) -> Response:
 
 async def follow(request: Request) -> Response:
     service = service_of(request)
-    names = {service.core.state.by_name(name).name for name in request.query_params.getlist("name")}
+    names = {find_named(service, name).name for name in request.query_params.getlist("name")}
     lines = service.follow(names or None)
     with_words = request.query_params.get("words") == "true"
     # Subscribed before the headers leave: who has them and then acts, misses nothing.
@@ -195,7 +198,7 @@ async def _read_so_far(service: Service, session_id: str) -> bytes:
 
 
 def find_session(request: Request, service: Service) -> Session:
-    return service.core.state.by_name(decode_name(request.path_params["name"]))
+    return find_named(service, decode_name(request.path_params["name"]))
 
 
 def decode_name(segment: str) -> str:
