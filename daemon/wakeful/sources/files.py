@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from msgspec import Struct
 
@@ -82,7 +83,10 @@ class FileSource:
         self._common_folders: dict[tuple[str, ...], dict[str, int]] = {}
         # A file behind links -> the links.
         self._links: dict[str, set[str]] = {}
-        self._threads = ThreadPoolExecutor(2, thread_name_prefix="look")
+        # One look at a time: two in Python take each other's turns, and a burst of 100,000 files took half as long again. What
+        # cannot be watched is apart, since a server that does not answer must not hold up the looks at this machine's files.
+        self._threads = ThreadPoolExecutor(1, thread_name_prefix="look")
+        self._far_threads = ThreadPoolExecutor(2, thread_name_prefix="far look")
         self._looking = 0
         # Folders nobody needs, disarmed when no look is under way that may just have armed one of them again.
         self._unneeded: set[str] = set()
@@ -138,7 +142,8 @@ class FileSource:
         if self._writing is not None:
             await self._writing
         await self._loop.run_in_executor(self._threads, self._cache.write, self._cache.take_batch())
-        self._threads.shutdown(wait=True)
+        for threads in (self._threads, self._far_threads):
+            threads.shutdown(wait=True)
         self._cache.close()
 
     # -- looking --------------------------------------------------------------------------------------------------
@@ -166,7 +171,8 @@ class FileSource:
                 self._report(TargetLooked(self._apply(followed, generation, finding)))
                 return
         followed.is_looking = True
-        self._submit(lambda: self._looker.look(followed, errand), lambda finding: self._finish(followed, generation, finding))
+        work = partial(self._looker.look, followed, errand)
+        self._submit(work, partial(self._finish, followed, generation), is_far=bool(followed.refused))
 
     def look_now(self, key: str, generation: int = 0) -> LookResult:
         """Look at everything a target means, here and now, however long it takes; for `--once`, `plan` and tests."""
@@ -286,7 +292,7 @@ class FileSource:
         self._looker.disarmed(unneeded)
         self._hints.disarm(unneeded)
 
-    def _submit(self, work: Callable[[], object], then: Callable[..., None]) -> None:
+    def _submit(self, work: Callable[[], object], then: Callable[..., None], *, is_far: bool = False) -> None:
         """Run `work` in a thread and `then` with its result on the loop. An error of ours ends in the loop's handler."""
         self._looking += 1
 
@@ -296,7 +302,7 @@ class FileSource:
                 then(done.result())
                 self._disarm_unneeded()
 
-        self._loop.run_in_executor(self._threads, work).add_done_callback(finish)
+        self._loop.run_in_executor(self._far_threads if is_far else self._threads, work).add_done_callback(finish)
 
     # -- hints ----------------------------------------------------------------------------------------------------
 
@@ -471,7 +477,7 @@ class FileSource:
                 followed.is_whole = True
                 self._report(TargetsHinted((followed.key,)))
 
-        self._submit(lambda: self._peek(followed), finish)
+        self._submit(lambda: self._peek(followed), finish, is_far=True)
 
     def _peek(self, followed: Followed) -> bool:
         """Compare stat keys with what was last seen, in a thread, without reading: is a look worth it?"""
