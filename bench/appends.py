@@ -1,6 +1,6 @@
 """Durable appends: our log beside bare SQLite, one commit per event, and a peer, in the same run on the same disk.
 
-`make bench` calls `measure`; run as a script it prints its own table. Every row acknowledges only after its flush. "bare group"
+Every row acknowledges only after its flush. "bare group"
 is the ceiling for this method: the same queue, one writer and one transaction per group, but plain rows (session, seq, body):
 no hashes, no anchor, no time index, no idempotency. The peer is optional: `pip install openai-agents`.
 """
@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import os
 import statistics
-import sys
 import tempfile
 import threading
 import time
@@ -20,10 +19,12 @@ from pathlib import Path
 from queue import SimpleQueue
 
 import apsw
+from table import Bar, Row, print_table
 
 from wakeful.eventlog.contract import Append, Draft
 from wakeful.eventlog.sqlite import open_log
 
+SECTION = "durable appends, 1 KiB"
 PRODUCERS = 64
 BODY = b'"' + b"x" * 1022 + b'"'
 SECONDS = 3.0
@@ -33,7 +34,7 @@ Produce = Callable[[int, int], Awaitable[object]]
 
 
 @dataclass(frozen=True)
-class Row:
+class Pace:
     method: str
     producers: int
     events_a_second: float
@@ -41,7 +42,7 @@ class Row:
     p99_milliseconds: float
 
 
-async def drive(method: str, producers: int, produce: Produce) -> Row:
+async def drive(method: str, producers: int, produce: Produce) -> Pace:
     """Let producers append one event after another, each waiting for its acknowledgement."""
     took: list[float] = []
     end = time.perf_counter() + SECONDS / ROUNDS
@@ -57,7 +58,7 @@ async def drive(method: str, producers: int, produce: Produce) -> Row:
     await asyncio.gather(*(run(producer) for producer in range(producers)))
     elapsed = time.perf_counter() - start
     cuts = statistics.quantiles(took, n=100)
-    return Row(method, producers, len(took) / elapsed, cuts[49] * 1e3, cuts[98] * 1e3)
+    return Pace(method, producers, len(took) / elapsed, cuts[49] * 1e3, cuts[98] * 1e3)
 
 
 class BareGroup:
@@ -102,7 +103,7 @@ def connect_bare(path: Path) -> apsw.Connection:
     return connection
 
 
-async def measure_ours(folder: Path, producers: int) -> Row:
+async def measure_ours(folder: Path, producers: int) -> Pace:
     log = open_log(folder / "ours")
     draft = Draft("message_added", BODY, "bench")
     try:
@@ -111,7 +112,7 @@ async def measure_ours(folder: Path, producers: int) -> Row:
         log.close()
 
 
-async def measure_bare_group(folder: Path, producers: int) -> Row:
+async def measure_bare_group(folder: Path, producers: int) -> Pace:
     bare = BareGroup(folder / "bare.db")
     try:
         return await drive("bare apsw group", producers, bare.append)
@@ -119,7 +120,7 @@ async def measure_bare_group(folder: Path, producers: int) -> Row:
         bare.close()
 
 
-async def measure_commit_each(folder: Path, producers: int) -> Row:
+async def measure_commit_each(folder: Path, producers: int) -> Pace:
     connection = connect_bare(folder / "each.db")
 
     async def produce(session: int, seq: int) -> None:
@@ -132,7 +133,7 @@ async def measure_commit_each(folder: Path, producers: int) -> Row:
         connection.close()
 
 
-async def measure_peer(folder: Path, producers: int) -> Row | None:
+async def measure_peer(folder: Path, producers: int) -> Pace | None:
     try:
         from agents import SQLiteSession
     except ImportError:
@@ -142,7 +143,7 @@ async def measure_peer(folder: Path, producers: int) -> Row | None:
     return await drive("OpenAI Agents SQLiteSession", producers, lambda who, _seq: sessions[who].add_items([item]))
 
 
-async def measure_two_flushes(folder: Path) -> Row:
+async def measure_two_flushes(folder: Path) -> Pace:
     """The floor of one durable append with an anchor: two small writes in two files, each flushed, on this thread."""
     files = [os.open(folder / name, os.O_WRONLY | os.O_CREAT) for name in ("log", "anchor")]
     os.write(files[1], bytes(8192))
@@ -160,9 +161,9 @@ async def measure_two_flushes(folder: Path) -> Row:
             os.close(file)
 
 
-def measure() -> list[Row | None]:
+def measure() -> list[Row]:
     """Every method, in turns so that a slow moment of the machine hits all; the median round of each."""
-    cases: list[tuple[Callable[..., Awaitable[Row | None]], tuple[int, ...]]] = [
+    cases: list[tuple[Callable[..., Awaitable[Pace | None]], tuple[int, ...]]] = [
         (measure_bare_group, (PRODUCERS,)),
         (measure_ours, (PRODUCERS,)),
         (measure_commit_each, (PRODUCERS,)),
@@ -171,31 +172,35 @@ def measure() -> list[Row | None]:
         (measure_bare_group, (1,)),
         (measure_ours, (1,)),
     ]
-    rounds: list[list[Row | None]] = [[] for _ in cases]
+    rounds: list[list[Pace | None]] = [[] for _ in cases]
     for _ in range(ROUNDS):
         for results, (case, words) in zip(rounds, cases, strict=True):
             with tempfile.TemporaryDirectory() as folder:
                 results.append(asyncio.run(case(Path(folder), *words)))
-    return [pick_median(results) for results in rounds]
+    medians = [pick_median(results) for results in rounds]
+    return [*(make_row(pace) for pace in medians if pace is not None), *compare(*medians[:4])]
 
 
-def pick_median(results: list[Row | None]) -> Row | None:
-    rows = sorted((row for row in results if row is not None), key=lambda row: row.events_a_second)
-    return rows[len(rows) // 2] if rows else None
+def pick_median(results: list[Pace | None]) -> Pace | None:
+    paces = sorted((pace for pace in results if pace is not None), key=lambda pace: pace.events_a_second)
+    return paces[len(paces) // 2] if paces else None
 
 
-def main() -> None:
-    rows = measure()
-    bare = rows[0]
-    assert bare is not None
-    print(f"{'method':30} {'producers':>9} {'events/s':>10} {'p50 ms':>8} {'p99 ms':>8} {'of bare group':>14}")
-    for row in rows:
-        if row is None:
-            print("OpenAI Agents SQLiteSession: not installed")
-            continue
-        share = f"{row.events_a_second / bare.events_a_second:.0%}" if row.producers == bare.producers else ""
-        print(f"{row.method:30} {row.producers:9} {row.events_a_second:10,.0f} {row.p50_milliseconds:8.3f} {row.p99_milliseconds:8.3f} {share:>14}")
+def make_row(pace: Pace) -> Row:
+    note = f"p50 {pace.p50_milliseconds:.3f} ms, p99 {pace.p99_milliseconds:.3f} ms"
+    return Row(SECTION, f"{pace.method}, {pace.producers} producers", pace.events_a_second, "events/s", note=note)
+
+
+def compare(bare: Pace | None, ours: Pace | None, each: Pace | None, peer: Pace | None) -> list[Row]:
+    assert bare is not None and ours is not None and each is not None
+    rows = [
+        Row(SECTION, "ours beside bare group commit", ours.events_a_second / bare.events_a_second, "x", Bar(">=", 0.5)),
+        Row(SECTION, "ours beside one commit per event", ours.events_a_second / each.events_a_second, "x", Bar(">=", 5.0)),
+    ]
+    if peer is None:
+        return [*rows, Row(SECTION, "ours beside SQLiteSession", None, "x", note="not installed: pip install openai-agents")]
+    return [*rows, Row(SECTION, "ours beside SQLiteSession", ours.events_a_second / peer.events_a_second, "x", Bar(">=", 10.0))]
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    print_table(measure())

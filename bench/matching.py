@@ -1,7 +1,4 @@
-"""Finding the bindings of a path: the trie beside matching every pattern, in the same run.
-
-`measure()` gives rows for `make bench`; run as a program it prints them. No thresholds: a table for people to read.
-"""
+"""Finding the bindings of a path: the trie beside matching every pattern, in the same run. A table to read, without bars."""
 
 from __future__ import annotations
 
@@ -11,8 +8,11 @@ import re
 import time
 from collections.abc import Callable
 
+from table import Row, print_table
+
 from wakeful.core.match import PathTrie, Pattern
 
+SECTION = "finding the bindings of a path"
 SEED = 7
 EVENTS = 2000
 
@@ -51,8 +51,8 @@ def microseconds_each(find: Callable[[str], object], paths: list[str]) -> float:
     return best / len(paths) * 1e6
 
 
-def measure(count: int = 10_000) -> list[tuple[str, float, float]]:
-    """(method, microseconds a path, milliseconds to build), all over the same patterns and paths."""
+def compare(count: int) -> list[Row]:
+    """All methods over the same patterns and paths."""
     chance = random.Random(SEED)
     texts = make_patterns(count, chance)
     paths = make_paths(count, chance)
@@ -71,20 +71,20 @@ def measure(count: int = 10_000) -> list[tuple[str, float, float]]:
     few = paths[:20]
     for path in few:
         assert sorted(trie.find(path)) == [number for number, pattern in enumerate(patterns) if pattern.matches(path)]
-    return [
-        ("literal-prefix trie", microseconds_each(trie.find, paths), trie_ms),
-        ("every pattern in turn", microseconds_each(lambda path: [p for p in patterns if p.matches(path)], few), 0.0),
-        ("every compiled expression in turn", microseconds_each(lambda path: [e for e in expressions if e.match(path)], few), compile_ms),
-    ]
+    each = microseconds_each(trie.find, paths)
+    methods = {
+        "every pattern in turn": (microseconds_each(lambda path: [p for p in patterns if p.matches(path)], few), 0.0),
+        "every expression in turn": (microseconds_each(lambda path: [e for e in expressions if e.match(path)], few), compile_ms),
+    }
+    rows = [Row(SECTION, f"literal-prefix trie, {count:,} patterns", each, "us a path", note=f"built in {trie_ms:.0f} ms")]
+    for method, (took, built) in methods.items():
+        rows.append(Row(SECTION, f"{method}, {count:,} patterns", took, "us a path", note=f"{took / each:.0f}x, built in {built:.0f} ms"))
+    return rows
 
 
-def main() -> None:
-    for count in (100, 1_000, 10_000):
-        print(f"{count:,} patterns")
-        rows = measure(count)
-        for method, each, build in rows:
-            print(f"  {method:35} {each:10.2f} us a path   {build:8.1f} ms to build   {each / rows[0][1]:8.0f}x")
+def measure() -> list[Row]:
+    return [row for count in (100, 1_000, 10_000) for row in compare(count)]
 
 
 if __name__ == "__main__":
-    main()
+    print_table(measure())

@@ -1,6 +1,6 @@
 """Opening and slicing long sessions: what it costs must not depend on how long they are.
 
-`make bench` calls `measure`; run as a script it prints its own table. One store holds a session of each length, 1 KiB
+One store holds a session of each length, 1 KiB
 payloads, with a 164 KiB snapshot 100 records before its end. "open" is a new connection, the snapshot and the tail after it.
 """
 
@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import random
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+
+from table import Bar, Row, print_table
 
 from wakeful.eventlog.contract import Append, Draft
 from wakeful.eventlog.sqlite import SqliteLog, open_log, open_reader
 
+SECTION = "opening and slicing long sessions"
 LENGTHS = (10_000, 100_000, 1_000_000)
 BODY = b'"' + b"x" * 1022 + b'"'
 STATE = bytes(164 * 1024)
@@ -25,14 +27,6 @@ TAIL = 100
 ROUNDS = 50
 GROUP = 500
 MICROSECONDS_BETWEEN = 1_000
-
-
-@dataclass(frozen=True)
-class Row:
-    events: int
-    what: str
-    p50_milliseconds: float
-    worst_milliseconds: float
 
 
 def build(state_dir: Path) -> None:
@@ -47,30 +41,37 @@ def build(state_dir: Path) -> None:
     log.close()
 
 
-def time_rounds(length: int, what: str, look: Callable[[], object], expected: int) -> Row:
+def time_rounds(length: int, what: str, look: Callable[[], object], expected: int, bar: float) -> Row:
     took = []
     for _ in range(ROUNDS):
         start = time.perf_counter()
         found = look()
         took.append(time.perf_counter() - start)
         assert found == expected, f"{what}: {found} records, {expected} expected"
-    return Row(length, what, statistics.median(took) * 1e3, max(took) * 1e3)
+    note = f"worst {max(took) * 1e3:.2f}"
+    return Row(SECTION, f"{what}, {length:,} events", statistics.median(took) * 1e3, "ms p50", Bar("<=", bar), note)
 
 
 def measure() -> list[Row]:
     chance = random.Random(1)
     rows = []
-    with tempfile.TemporaryDirectory() as folder:
-        build(Path(folder))
-        log = open_reader(Path(folder))
+    with tempfile.TemporaryDirectory() as text:
+        folder = Path(text)
+        build(folder)
+        log = open_reader(folder)
         for length in LENGTHS:
             name = f"session-{length}"
-            rows.append(time_rounds(length, "open: snapshot + tail of 100", lambda name=name: open_session(Path(folder), name), TAIL))
-            rows.append(time_rounds(length, "slice of 100 by seq", lambda name=name, n=length: slice_by_seq(log, name, chance.randrange(1, n - 100)), 100))
-            rows.append(time_rounds(length, "slice of 100 by time", lambda name=name, n=length: slice_by_time(log, name, chance.randrange(1, n - GROUP)), 100))
-            rows.append(time_rounds(length, "newest 100", lambda name=name: len(list(log.read(name, limit=100, newest_first=True))), 100))
+            looks: dict[str, tuple[Callable[[], int], float]] = {
+                "open: snapshot + tail of 100": (partial(open_session, folder, name), 10.0),
+                "slice of 100 by seq": (lambda: slice_by_seq(log, name, chance.randrange(1, length - 100)), 2.0),
+                "slice of 100 by time": (lambda: slice_by_time(log, name, chance.randrange(1, length - GROUP)), 2.0),
+                "newest 100": (lambda: len(list(log.read(name, limit=100, newest_first=True))), 2.0),
+            }
+            rows += [time_rounds(length, what, look, TAIL, bar) for what, (look, bar) in looks.items()]
         log.close()
-    return rows
+    opened = [row.value for row in rows if row.what.startswith("open") and row.value is not None]
+    flat = Row(SECTION, "open: the longest beside the shortest", opened[-1] / opened[0], "x", note="flat is 1")
+    return [*sorted(rows, key=lambda row: row.what.split(",")[0]), flat]
 
 
 def open_session(state_dir: Path, session: str) -> int:
@@ -89,11 +90,5 @@ def slice_by_time(log: SqliteLog, session: str, seq: int) -> int:
     return len(list(log.read(session, since=seq * MICROSECONDS_BETWEEN, limit=100)))
 
 
-def main() -> None:
-    print(f"{'what':30} {'events':>10} {'p50 ms':>8} {'worst ms':>9}")
-    for row in sorted(measure(), key=lambda row: row.what):
-        print(f"{row.what:30} {row.events:10,} {row.p50_milliseconds:8.3f} {row.worst_milliseconds:9.3f}")
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    print_table(measure())

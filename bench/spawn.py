@@ -1,7 +1,7 @@
 """From `start` to the command's first instruction, beside a bare Popen and posix_spawn in the same run.
 
 The child is a C program whose `main` writes its monotonic clock, so that no interpreter's start is measured. Rounds alternate,
-so that a noisy neighbour hits all of them alike. Prints a table; asserts nothing.
+so that a noisy neighbour hits all of them alike.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ import shutil
 import statistics
 import struct
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
+
+from table import Row, print_table
 
 from wakeful.blobs import Blobs
 from wakeful.core.observation import ProcessEnded, RunRecovered
@@ -24,7 +25,9 @@ from wakeful.runners.command import CommandRunner
 from wakeful.runners.contract import RunOrder
 from wakeful.runners.place import open_run_folders
 
+SECTION = "start of a run -> its first instruction"
 ROUNDS = 400
+LONGEST_SECONDS = 30
 FIRST_INSTRUCTION = """
 #include <time.h>
 #include <unistd.h>
@@ -36,7 +39,7 @@ def build(folder: str) -> str:
     source, program = f"{folder}/first.c", f"{folder}/first"
     with open(source, "w") as file:
         file.write(FIRST_INSTRUCTION)
-    subprocess.run([shutil.which("cc") or sys.exit("bench/spawn.py needs a C compiler"), "-O2", "-o", program, source], check=True)
+    subprocess.run(["cc", "-O2", "-o", program, source], check=True)
     return program
 
 
@@ -104,14 +107,14 @@ class Rounds:
         return first - began, called - began, ended - first
 
 
-def print_row(name: str, rounds: list[tuple[float, float, float]]) -> None:
+def make_rows(name: str, rounds: list[tuple[float, float, float]]) -> list[Row]:
     first, call, end = (sorted(column) for column in zip(*rounds, strict=True))
-    p95 = first[int(len(first) * 0.95)]
-    medians = (statistics.median(column) * 1000 for column in (first, call, end))
-    print("{:<14} {:>12.3f} {:>9.3f} {:>9.3f} {:>14.3f}".format(name, next(medians), p95 * 1000, *medians))
+    p95 = first[int(len(first) * 0.95)] * 1e3
+    note = f"p95 {p95:.3f}, the call {statistics.median(call) * 1e3:.3f}, end noticed after {statistics.median(end) * 1e3:.3f}"
+    return [Row(SECTION, name, statistics.median(first) * 1e3, "ms p50", note=note)]
 
 
-async def main() -> None:
+async def take_turns() -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
         become_subreaper()
         rounds = Rounds(folder, build(folder))
@@ -123,12 +126,16 @@ async def main() -> None:
         taken: dict[str, list[tuple[float, float, float]]] = {name: [] for name in ways}
         for _ in range(ROUNDS):
             for name, way in ways.items():
-                taken[name].append(await way())
-        print(f"{'ms':<14} {'first instr.':>12} {'p95':>9} {'call':>9} {'end reported':>14}")
-        for name, values in taken.items():
-            print_row(name, values[20:])
+                taken[name].append(await asyncio.wait_for(way(), LONGEST_SECONDS))
         await rounds.close()
+    return [row for name, values in taken.items() for row in make_rows(name, values[20:])]
+
+
+def measure() -> list[Row]:
+    if shutil.which("cc") is None:
+        return [Row(SECTION, "CommandRunner", None, "ms p50", note="needs a C compiler (cc)")]
+    return asyncio.run(take_turns())
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    print_table(measure())

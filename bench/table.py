@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import datetime
+import os
+import platform
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -15,6 +19,9 @@ class Bar:
     def is_met(self, value: float) -> bool:
         return value <= self.value if self.relation == "<=" else value >= self.value
 
+    def judge(self, value: float) -> str:
+        return f"{self.relation} {self.value:,.2f} {self.words}".strip() + (": met" if self.is_met(value) else ": NOT MET")
+
 
 @dataclass(frozen=True)
 class Row:
@@ -25,6 +32,16 @@ class Row:
     bar: Bar | None = None
     note: str = ""
 
+    @property
+    def figure(self) -> str:
+        if self.value is None:
+            return "-"
+        return f"{self.value:,.2f}" if abs(self.value) < 100 else f"{self.value:,.0f}"
+
+    @property
+    def verdict(self) -> str:
+        return self.bar.judge(self.value) if self.bar is not None and self.value is not None else ""
+
 
 def print_table(rows: Iterable[Row]) -> None:
     listed = list(rows)
@@ -34,9 +51,15 @@ def print_table(rows: Iterable[Row]) -> None:
         if row.section != section:
             section = row.section
             print(f"\n{section}")
-        value = "-" if row.value is None else f"{row.value:,.2f}" if row.value < 100 else f"{row.value:,.0f}"
-        verdict = ""
-        if row.bar is not None and row.value is not None:
-            met = "met" if row.bar.is_met(row.value) else "NOT MET"
-            verdict = f"{row.bar.relation} {row.bar.value:,.2f} {row.bar.words}".strip() + f": {met}"
-        print(f"  {row.what:<{width}}  {value:>12} {row.unit:<10} {verdict}  {row.note}".rstrip())
+        print(f"  {row.what:<{width}}  {row.figure:>12} {row.unit:<10} {row.verdict}  {row.note}".rstrip())
+
+
+def describe_machine() -> str:
+    """When and on what: figures mean little without."""
+    names = [line.partition(":")[2].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9
+    load = "/".join(f"{one:.1f}" for one in os.getloadavg())
+    return (
+        f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC, {os.cpu_count()} x {names[0] if names else platform.machine()}, "
+        f"{memory:.0f} GB, Linux {platform.release()}, Python {platform.python_version()}, load {load}"
+    )
