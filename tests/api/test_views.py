@@ -11,13 +11,14 @@ from wakeful.core.decide import Observation, decide
 from wakeful.core.events import Cause, ChangedPath
 from wakeful.core.machine import Core
 from wakeful.core.observation import DaemonStarted, Declaration, LookResult, Moment, ProcessEnded, SpecsRead, TargetLooked, TargetsHinted
-from wakeful.core.spec import CommandRun, CronBinding, ServiceBinding, SessionSpec, Settings
+from wakeful.core.spec import CommandRun, CronBinding, EveryBinding, ServiceBinding, SessionSpec, Settings
 from wakeful.errors import CallerError
 from wakeful.views.listing import Rows, list_row
 from wakeful.views.reach import means_path, resolve_pattern
-from wakeful.views.reasons import describe_cause, shorten, why_session
-from wakeful.views.showing import show, show_past
+from wakeful.views.reasons import describe_cause, why_session
+from wakeful.views.showing import describe_binding, show, show_past
 from wakeful.views.times import read_time, show_time
+from wakeful.views.versions import shorten
 from wakeful.views.waves import plan_now, plan_paths
 
 START_US = 1_700_000_000_000_000
@@ -247,6 +248,12 @@ def test_show_tells_drift_of_an_output_and_the_next_slot_of_a_clock() -> None:
     assert session.run is None
     assert bindings["out"]["drift"] is True and bindings["a"]["drift"] is False
     assert bindings["monthly"]["next_due"] == "2023-12-01T06:00:00.000000Z"
+
+
+@pytest.mark.parametrize(("seconds", "words"), [(1800.0, "30m"), (90.0, "90s"), (0.5, "0.5s"), (7200.0, "2h"), (172800.0, "2d"), (5400.0, "90m")])
+def test_a_period_is_told_as_a_spec_says_it(seconds: float, words: str) -> None:
+    """`every 30m`, not 1800s."""
+    assert describe_binding(EveryBinding(name="beat", period_seconds=seconds)) == words
 
 
 def test_the_past_of_a_session_needs_no_core() -> None:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from api.small_daemon import RunningDaemon, declare, reads
+from api.small_daemon import RunningDaemon, declare, reads, writes
 from cli.conftest import PAYROLL, Command, run_wakeful
 from waiting import eventually
 
@@ -16,6 +16,7 @@ from wakeful.cli import read_plain_list
 from wakeful.cli.options import Options
 from wakeful.core.calls import Note, Sleep
 from wakeful.core.observation import PathChange
+from wakeful.core.spec import CommandRun, CronBinding, SessionSpec
 
 
 def test_list_is_a_table_that_fits_80_columns(rested: RunningDaemon, wakeful: Command) -> None:
@@ -108,6 +109,32 @@ def test_show_has_everything_on_a_page(rested: RunningDaemon, wakeful: Command) 
         assert words in text, words
     assert all(len(line) <= 80 for line in text.splitlines())
     assert json.loads(wakeful("show", "payroll", "--json").stdout)["readers"] == ["hr/filing"]
+
+
+def test_show_fits_80_columns_whatever_is_bound(daemon: RunningDaemon, wakeful: Command) -> None:
+    """Long paths, slots, an objective of several lines and a long reason go on below themselves; nothing is cut."""
+    long = "examples/human-resources/social-insurance/by-city/"
+    clock = CronBinding(name="monthly", expression="0 6 1 * *", timezone="Asia/Shanghai")
+    bindings = (reads("rates", f"{long}*.csv"), reads("previous-month", f"{long}last.csv", wake=False), writes("result", f"{long}out/payroll.csv"), clock)
+    spec = SessionSpec(name="payroll", root="/p", bindings=bindings, run=CommandRun(argv=("true",), retries=0), objective="Pay.\n" + "word " * 40)
+    daemon.do(lambda d: d.declare(spec))
+    daemon.do(lambda d: d.finish("payroll", exit_code=1))
+    daemon.do(lambda d: d.call(Sleep(name="payroll", words="because " * 20), author="x", key=None, run=None))
+    text = wakeful("show", "payroll", COLUMNS="80").stdout
+    assert all(len(line) <= 80 for line in text.splitlines()), text
+    assert "…" not in text and "\\n" not in text and "  Pay.\n  word" in text
+    folded = re.sub(r"\n +", "", text)
+    assert f"> {long}out/payroll.csv" in folded and f"{long}last.csv(quiet)" in folded.replace(" (quiet)", "(quiet)")
+
+
+def test_show_tells_seen_and_good_only_where_they_differ(rested: RunningDaemon, wakeful: Command) -> None:
+    """One version is the usual case; after a failure the good one is another, while a run works on it the seen one, too."""
+    assert not re.search("seen|good", wakeful("show", "payroll").stdout)
+    rested.do(lambda d: d.change("salaries.csv", "b" * 32))
+    assert "seen aaaaaaaaaaaa, good aaaaaaaaaaaa" in wakeful("show", "payroll").stdout
+    rested.do(lambda d: d.finish("payroll", exit_code=1))
+    text = wakeful("show", "payroll").stdout
+    assert "bbbbbbbbbbbb" in text and "good aaaaaaaaaaaa" in text and "seen" not in text
 
 
 def test_show_at_a_seq_tells_the_past(rested: RunningDaemon, wakeful: Command) -> None:

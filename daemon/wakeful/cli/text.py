@@ -149,3 +149,45 @@ def wrap(text: str, indent: str = "") -> list[str]:
         else:
             line = f"{line} {word}" if line else word
     return [*lines, indent + line]
+
+
+def fold(text: str, width: int) -> list[str]:
+    """Words into lines of a column; a word wider than the column is parted, behind a slash where there is one."""
+    lines, line = [], ""
+    for word in text.split(" "):
+        if line and measure(line) + 1 + measure(word) <= width:
+            line = f"{line} {word}"
+            continue
+        if line and (measure(word) > width or len(line) <= 2):
+            # It is parted anyway, or would leave a mark such as `>` alone.
+            word = f"{line} {word}"
+        elif line:
+            lines.append(line)
+        *parts, line = _part(word, width)
+        lines += parts
+    return [*lines, line]
+
+
+def _part(word: str, width: int) -> list[str]:
+    parts = []
+    while measure(word) > width:
+        # What fits beside an ellipsis, in a column that has one more.
+        most = max(len(fit(word, width + 1)) - 1, 1)
+        cut = word.rfind("/", 1, most) + 1 or most
+        parts.append(word[:cut])
+        word = word[cut:]
+    return [*parts, word]
+
+
+def format_folded_table(head: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str]) -> Iterator[str]:
+    """Lines of a table whose last column goes on below itself rather than being cut, with a note under a row that has one."""
+    widths = [max(map(measure, column)) for column in zip(head[:-1], *(row[:-1] for row in rows), strict=True)]
+    used = sum(widths) + 2 * len(widths)
+    # On a screen too narrow for both, a column that can be read is worth more than one that fits.
+    room = max(columns() - used, 20)
+    yield paint("  ".join([*map(pad, head[:-1], widths), head[-1]]), "dim")
+    for row, note in zip(rows, notes, strict=True):
+        first, *more = fold(row[-1], room)
+        yield "  ".join([*map(pad, row[:-1], widths), first]).rstrip()
+        yield from (" " * used + line for line in more)
+        yield from (" " * used + paint(line, "dim") for line in fold(note, room) if line)

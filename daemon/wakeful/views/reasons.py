@@ -21,9 +21,9 @@ from wakeful.views.listing import list_row
 from wakeful.views.reach import Reached, means_path
 from wakeful.views.records import Recorded, view_runs
 from wakeful.views.times import show_time, show_time_or_none
+from wakeful.views.versions import shorten
 
 PATHS_SHOWN = 5
-SHORT_VERSION = 12
 
 
 def why_session(core: Core, session: Session, moment: Moment) -> dict[str, Any]:
@@ -108,13 +108,6 @@ def describe_cause(cause: Cause) -> str:
     if cause.commits:
         words += f", by {cause.commits[-1]}"
     return words
-
-
-def shorten(version: str | None) -> str:
-    """Digests are told apart by their beginning; slots and positions are short anyway."""
-    if version is None:
-        return "nothing"
-    return version if len(version) <= 24 else version[:SHORT_VERSION]
 
 
 def why_output(core: Core, path: str, writer: Reached, records_newest_first: Iterable[Recorded]) -> dict[str, Any]:

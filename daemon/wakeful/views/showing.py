@@ -181,7 +181,7 @@ def describe_binding(binding: AnyBinding | None) -> str:
         case CronBinding():
             return f"{binding.expression} {binding.timezone}"
         case EveryBinding():
-            return f"every {binding.period_seconds:g}s"
+            return _say_period(binding.period_seconds)
         case MessageBinding():
             return "its mailbox"
         case SessionBinding():
@@ -192,3 +192,9 @@ def describe_binding(binding: AnyBinding | None) -> str:
             return binding.url
         case _:
             assert_never(binding)
+
+
+def _say_period(seconds: float) -> str:
+    """As a spec would say it: 30m rather than 1800s."""
+    size, unit = next((one for one in ((86400, "d"), (3600, "h"), (60, "m")) if seconds >= one[0] and seconds % one[0] == 0), (1, "s"))
+    return f"{seconds / size:g}{unit}"

@@ -10,9 +10,20 @@ import click
 from wakeful.cli.client import quote_name
 from wakeful.cli.command import verb
 from wakeful.cli.options import Options
-from wakeful.cli.text import escape, escape_lines, format_ago, format_both, format_span, format_table, paint, wrap
+from wakeful.cli.text import (
+    escape,
+    escape_lines,
+    format_ago,
+    format_both,
+    format_folded_table,
+    format_span,
+    format_table,
+    paint,
+    wrap,
+)
+from wakeful.views.versions import shorten
 
-SHORT_VERSION = 10
+PLAIN_KINDS = ("file", "program", "message")
 
 
 @verb("show")
@@ -30,9 +41,10 @@ def show_verb(options: Options, name: str, at: int | None) -> None:
 
 
 def _head(found: dict[str, Any]) -> list[str]:
-    state = found["state"] + (f": {found['reason']}" if found["reason"] else "")
-    lines = [f"{paint(escape(found['name']), 'bold')}  {paint(escape(state), found['state'])}"]
-    lines += wrap(escape(found["objective"]), "  ") if found["objective"] else []
+    name, state = escape(found["name"]), found["state"] + (f": {found['reason']}" if found["reason"] else "")
+    title, *more = wrap(f"{name}  {escape(state)}")
+    lines = [paint(title[: len(name)], "bold") + paint(title[len(name) :], found["state"]), *(paint(line, found["state"]) for line in more)]
+    lines += _paragraphs(found["objective"] or "")
     pairs = [
         ("queued", found.get("queued")),
         ("new", ", ".join(found.get("owed", ()))),
@@ -59,6 +71,11 @@ def _head(found: dict[str, Any]) -> list[str]:
     return lines
 
 
+def _paragraphs(text: str) -> list[str]:
+    """Text of a person, its own lines kept."""
+    return [part for line in escape_lines(text).strip().split("\n") if line for part in wrap(line.strip(), "  ")]
+
+
 def _say_running(run: dict[str, Any]) -> str:
     stopping = f", {run['stopping']['why']} asked for by {run['stopping']['by']}" if run["stopping"] else ""
     return f"run {run['run']} since {format_both(run['started_at'])}{stopping}"
@@ -79,27 +96,34 @@ def _bindings(found: dict[str, Any]) -> list[str]:
     bindings = found["bindings"]
     if not bindings:
         return []
-    rows = [
-        (f"  {escape(one['name'])}", _say_binding(one), _short(one.get("version")), _short(one["seen"]), _short(one["good"]), _say_look(one))
-        for one in bindings
-    ]
-    head = ("  BINDING", "WHAT", "NOW", "SEEN", "GOOD", "LOOKED")
+    rows = [(f"  {escape(one['name'])}", _say_version(one), _say_look(one), _say_binding(one)) for one in bindings]
+    notes = [_say_marks(one) for one in bindings]
     remarks = [line for one in bindings for line in _remarks(one)]
-    return ["", *format_table(head, rows), *remarks]
+    return ["", *format_folded_table(("  BINDING", "VERSION", "LOOKED", "WHAT"), rows, notes), *remarks]
 
 
 def _say_binding(binding: dict[str, Any]) -> str:
-    access = {"write": " >", "both": " <>"}.get(binding["access"], "")
+    """What it is about. A path needs no kind beside it, and what has no words of its own is told by its kind."""
+    access = {"write": "> ", "both": "<> "}.get(binding["access"], "")
     quiet = "" if binding["wake"] or access else " (quiet)"
-    what = escape(binding["what"])
-    return f"{binding['kind']}{access} {what if len(what) <= 24 else '…' + what[-23:]}{quiet}"
+    kind = "" if binding["what"] and binding["kind"] in PLAIN_KINDS else f"{binding['kind']} "
+    return f"{kind}{access}{escape(binding['what'])}{quiet}".strip()
+
+
+def _say_version(binding: dict[str, Any]) -> str:
+    """The version now; of the past, the one last dealt with."""
+    return _short(binding["version"] if "version" in binding else binding["seen"])
+
+
+def _say_marks(binding: dict[str, Any]) -> str:
+    """What was last dealt with and last dealt with well, where that is another version than the one shown."""
+    shown = binding.get("version", binding["seen"])
+    marks = [f"{mark} {_short(binding[mark])}" for mark in ("seen", "good") if binding[mark] != shown]
+    return ", ".join(marks)
 
 
 def _short(version: str | None) -> str:
-    """Slots are told by their time, digests by their beginning."""
-    if version is None:
-        return "-"
-    return version if len(version) <= 12 or "T" in version else version[:SHORT_VERSION]
+    return "-" if version is None else escape(shorten(version))
 
 
 def _say_look(binding: dict[str, Any]) -> str:
@@ -144,8 +168,8 @@ def _keeps(found: dict[str, Any]) -> list[str]:
     lines = []
     if found["facts"]:
         lines += ["", paint("  FACTS", "dim")]
-        lines += [f"  {escape(fact['key'])} = {escape_lines(fact['value'])}" for fact in found["facts"]]
+        lines += [line for fact in found["facts"] for line in _paragraphs(f"{fact['key']} = {fact['value']}")]
     if found["handoff"]:
         lines += ["", paint("  HAND-OFF", "dim")]
-        lines += [part for line in escape_lines(found["handoff"]).split("\n") for part in wrap(line, "  ")]
+        lines += _paragraphs(found["handoff"])
     return lines
