@@ -8,6 +8,7 @@ from api.conftest import Speaker
 from api.small_daemon import RunningDaemon, SmallDaemon, declare, reads, writes
 from waiting import eventually
 
+from wakeful.api.service import PathVerdict
 from wakeful.core.calls import Note
 from wakeful.core.observation import PathChange
 
@@ -242,6 +243,23 @@ def test_why_an_input_names_its_readers_and_its_last_change(rested: RunningDaemo
     found = speaker.get("/why?x=salaries.csv&path=/project/salaries.csv").json
     assert found["inputs"][0]["session"] == "payroll" and found["inputs"][0]["looked_at"]
     assert found["last_change"]["change"] == "modified"
+
+
+def test_why_has_one_way_to_tell_a_moment_and_a_version(rested: RunningDaemon, speaker: Speaker) -> None:
+    """The digest a run left and the one a look found are the same text, and so are their times but for the second."""
+    looked = "matches; last looked at 2026-11-16T07:08:51+00:00: "
+    found = {"input": f"{looked}f:84f806cf9de1cb24f6d6f6eed27650f946611a6d", "gone": f"{looked}nothing there", "other": "excluded by *.csv"}
+    rested.small.explain_path = lambda path: [  # type: ignore[method-assign]
+        PathVerdict("payroll", "result" if name == "input" else name, words, 1_700_000_000_000_000) for name, words in found.items()
+    ]
+    rested.do(lambda d: d.change("out.csv", "c" * 32, PathChange("out.csv", "1", "2")))
+    words = speaker.get("/why?x=out.csv&path=/project/out.csv").json["words"]
+    assert "payroll, result: matches; looked at 2023-11-14T22:13:20Z: its binding is at cccccccccccc" in words
+    assert "payroll, gone: matches; looked at 2023-11-14T22:13:20Z: nothing there" in words
+    assert "payroll, other: excluded by *.csv" in words
+    told = " ".join(words)
+    assert "it is cccccccccccc now" in told and "was last found modified at 20" in told
+    assert len(re.findall(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", told)) == len(re.findall(r"\d{4}-\d\d-\d\d", told)) == 4
 
 
 def test_why_something_nobody_knows_is_refused_or_said(rested: RunningDaemon, speaker: Speaker) -> None:

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from api.small_daemon import declare, reads, writes
 
-from wakeful.core.calls import Activate, Called, Sleep, Terminate
+from wakeful.core.calls import Activate, Called, Interrupt, Sleep, Terminate
 from wakeful.core.decide import Observation, decide
 from wakeful.core.events import Cause, ChangedPath
 from wakeful.core.machine import Core
@@ -220,16 +220,46 @@ def test_causes_in_words(cause: Cause, words: str) -> None:
     assert describe_cause(cause) == words
 
 
-def test_why_tells_a_parked_failure_from_rest() -> None:
-    """Nothing newer since a failure is another answer than nothing new at all."""
+def why(world: World, problem: str | None = None) -> list[str]:
+    return why_session(world.core, world.core.state.by_name("one"), world.now, problem)["words"]
+
+
+def test_why_begins_with_a_failure_and_what_to_do_about_it() -> None:
+    """Who asks after a failure wants its reason, the output and the way to try again, in this order."""
     world = World(declare("one", reads("a", "a.csv"), run=CommandRun(argv=("false",), retries=0)))
     world.look()
-    world.finish("one", exit_code=1)
-    words = " ".join(why_session(world.core, world.core.state.by_name("one"), world.now)["words"])
-    assert "sleeping" in words and "failed" in words
+    world.finish("one", exit_code=3)
+    words = why(world)
+    assert words[0].startswith("Run 1 failed (exit code 3) at 2023-11-14T22:13:2") and words[0].endswith("it was woken by first sight.")
+    assert words[1] == "`wakeful output one` shows what it printed, `wakeful activate one` runs it again."
+    assert words[2] == "one is sleeping: failed: exit code 3."
+    assert "Nothing newer came" in words[3] and len(words) == 4
+
+
+def test_why_of_rest_begins_with_the_state() -> None:
+    """Nothing new since a success is another answer than nothing newer since a failure, or since somebody stopped it."""
     rested = at_rest()
-    words = " ".join(why_session(rested.core, rested.core.state.by_name("one"), rested.now)["words"])
-    assert "Nothing it waits for has changed" in words
+    assert why(rested)[:2] == ["one is suspended.", "Nothing it waits for has changed since its last run saw it."]
+    rested.hint()
+    rested.look("v2")
+    rested.feed(Called(call=Interrupt(name="one"), author="person:x"))
+    rested.finish("one", exit_code=130)
+    assert any("which was stopped; `wakeful activate one`" in sentence for sentence in why(rested))
+
+
+def test_why_says_which_binding_cannot_be_seen() -> None:
+    """A change of it would go unnoticed: that is said also where nothing is owed, and once."""
+    world = at_rest()
+    world.hint()
+    world.look(None, problem="a.csv: Permission denied")
+    sentences = [sentence for sentence in why(world) if "cannot see a: a.csv: Permission denied" in sentence]
+    assert len(sentences) == 1
+
+
+def test_why_says_that_a_newer_spec_is_refused() -> None:
+    """The session goes on with its last good spec, and its author learns why."""
+    words = why(at_rest(), "one.yaml:1:1: broken\none.yaml:2:1: too")
+    assert words[1] == "Its file is refused, and its last good version stays in force: one.yaml:1:1: broken; and one.yaml:2:1: too."
 
 
 def test_show_tells_drift_of_an_output_and_the_next_slot_of_a_clock() -> None:

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from wakeful.api.answers import answer_json, refuse_refused, service_of
-from wakeful.api.service import Service
+from wakeful.api.reading import find_problem
+from wakeful.api.service import PathVerdict, Service
 from wakeful.errors import CallerError
 from wakeful.views.reach import Reached, find_writers
-from wakeful.views.reasons import find_last_change, why_output, why_session
-from wakeful.views.times import show_time, show_time_or_none
+from wakeful.views.reasons import find_last_change, find_version, why_output, why_session
+from wakeful.views.times import say_shown, say_time, show_time, show_time_or_none
+from wakeful.views.versions import shorten
 from wakeful.views.waves import plan_now, plan_paths
 
 # Enough runs to find the one that wrote what is there now; older ones would have written it long ago.
 RUN_RECORDS = 400
+# How a source tells of a path it looked at, and what it found there when that is content.
+_LOOK = re.compile(r"matches; last looked at \S+: (?P<found>.*)", re.DOTALL)
+_DIGEST = re.compile(r"\w(:[0-9a-f]+)?")
 
 
 async def explain_why(request: Request) -> Response:
@@ -26,7 +32,8 @@ async def explain_why(request: Request) -> Response:
     x, path = request.query_params.get("x"), request.query_params.get("path")
     session_id = service.core.state.ids.get(x) if x is not None else None
     if session_id is not None:
-        return answer_json(why_session(service.core, service.core.state.get(session_id), service.moment()))
+        session = service.core.state.get(session_id)
+        return answer_json(why_session(service.core, session, service.moment(), find_problem(service.problems(), session)))
     if x is not None:
         refuse_refused(service, x)
     if path is None or not path.startswith("/"):
@@ -37,19 +44,29 @@ async def explain_why(request: Request) -> Response:
 def _why_path(service: Service, path: str) -> dict[str, Any]:
     outputs = [_why_output(service, path, writer) for writer in find_writers(service.core, path)]
     inputs = [
-        {"session": one.session, "binding": one.binding, "words": one.words, "looked_at": show_time_or_none(one.looked_at)}
+        {"session": one.session, "binding": one.binding, "words": _say_verdict(service, one), "looked_at": show_time_or_none(one.looked_at)}
         for one in service.explain_path(path)
     ]
     change = find_last_change(service.core, path)
     words = [sentence for output in outputs for sentence in output["words"]]
     words += [f"{one['session']}, {one['binding']}: {one['words']}" for one in inputs]
     if change is not None:
-        words.append(f"It was last found {change['change']} at {change['at']}.")
+        words.append(f"It was last found {change['change']} at {say_shown(change['at'])}.")
     elif inputs and not outputs:
         words.append("No change of it was found since the daemon started.")
     if not words:
         words.append(f"No binding of any session covers {path}, or nearly does; `wakeful show NAME` lists the bindings of one.")
     return {"about": "path", "path": path, "outputs": outputs, "inputs": inputs, "last_change": change, "words": words}
+
+
+def _say_verdict(service: Service, verdict: PathVerdict) -> str:
+    """A verdict whose moment and version read as everywhere else; the digest of one file alone would be found nowhere again."""
+    look = _LOOK.fullmatch(verdict.words)
+    if look is None:
+        return verdict.words
+    version = find_version(service.core, service.core.state.by_name(verdict.session), verdict.binding)
+    found = f"its binding is at {shorten(version)}" if _DIGEST.fullmatch(look["found"]) else look["found"]
+    return f"matches; looked at {say_time(verdict.looked_at)}: {found}"
 
 
 def _why_output(service: Service, path: str, writer: Reached) -> dict[str, Any]:

@@ -20,16 +20,20 @@ from wakeful.views.causes import view_causes
 from wakeful.views.listing import list_row
 from wakeful.views.reach import Reached, means_path
 from wakeful.views.records import Recorded, view_runs
-from wakeful.views.times import show_time, show_time_or_none
+from wakeful.views.times import say_shown, say_time, show_time_or_none
 from wakeful.views.versions import shorten
 
 PATHS_SHOWN = 5
+FAILURES = ("failed", "lost")
 
 
-def why_session(core: Core, session: Session, moment: Moment) -> dict[str, Any]:
-    """Why it ran last, and why it does or does not run now."""
+def why_session(core: Core, session: Session, moment: Moment, problem: str | None = None) -> dict[str, Any]:
+    """Why it ran last, and why it does or does not run now. `problem` is what is wrong with its file."""
     row = list_row(core, session, moment)
-    words = [_say_state(row), *_say_now(session, row), *_say_last_run(core, session)]
+    last = _say_last_run(core, session)
+    now = [_say_state(row), *_say_problem(problem), *_say_unseen(core, session, row), *_say_now(session, row)]
+    # What failed is why people ask: it comes first, with what to do about it.
+    words = [*last, _say_what_to_do(session.name), *now] if has_failed(session) else [*now, *last]
     return {
         "about": "session",
         "name": session.name,
@@ -56,17 +60,39 @@ def _say_now(session: Session, row: dict[str, Any]) -> list[str]:
     if session.run is not None:
         causes = describe_causes(session.run.causes)
         follow_up = " Something newer came meanwhile: it runs once more." if session.wake is None and row["owed"] else ""
-        return [f"Run {session.run.run} is under way since {show_time(session.run.started_at)}, woken by {causes}.{follow_up}"]
+        return [f"Run {session.run.run} is under way since {say_time(session.run.started_at)}, woken by {causes}.{follow_up}"]
     if session.wake is not None:
         return [f"It is owed a run, woken by {describe_causes(session.wake.causes)}.", f"It does not run yet: {row['queued']}."]
     if row["queued"]:
         return [f"It waits: {row['queued']}."]
     if row["owed"]:
         return [f"New: {', '.join(row['owed'])}; it waits until they have been quiet for a moment."]
-    parked = sorted(key for key in session.seen if key in session.good and session.seen[key] != session.good[key])
-    if parked:
-        return ["Nothing newer came since its last run, which did not succeed; `wakeful activate` tries again."]
+    if has_failed(session):
+        return ["Nothing newer came since that run; it runs by itself when something it waits for changes."]
+    if any(session.seen[key] != good for key, good in session.good.items() if key in session.seen):
+        return [f"Nothing newer came since its last run, which was stopped; `wakeful activate {session.name}` runs it again."]
     return ["Nothing it waits for has changed since its last run saw it."]
+
+
+def has_failed(session: Session) -> bool:
+    """Whether how its last run ended is still the news about it."""
+    last = session.last_run
+    return last is not None and last.outcome in FAILURES and session.run is None and not session.is_terminated
+
+
+def _say_what_to_do(name: str) -> str:
+    return f"`wakeful output {name}` shows what it printed, `wakeful activate {name}` runs it again."
+
+
+def _say_problem(problem: str | None) -> list[str]:
+    return [f"Its file is refused, and its last good version stays in force: {'; and '.join(problem.splitlines())}."] if problem else []
+
+
+def _say_unseen(core: Core, session: Session, row: dict[str, Any]) -> list[str]:
+    """Bindings that cannot be looked at: a change of them would go unnoticed. Not those it says to wait for anyway."""
+    looks = ((bound, core.looked.target(bound)) for bound in core.looked.bounds.get(session.id, ()))
+    unseen = [f"cannot see {bound.name}: {look.problem}" for bound, look in looks if look is not None and look.problem]
+    return [f"It {words}." for words in unseen if words != row["queued"]]
 
 
 def _say_last_run(core: Core, session: Session) -> list[str]:
@@ -74,10 +100,7 @@ def _say_last_run(core: Core, session: Session) -> list[str]:
     if last is None:
         return ["It has not run yet."] if session.run is None else []
     reason = f" ({last.reason})" if last.reason else ""
-    words = [
-        f"Run {last.run} {last.outcome}{reason} at {show_time(last.finished_at)}; "
-        f"it was woken by {describe_causes(last.causes)}."
-    ]
+    words = [f"Run {last.run} {last.outcome}{reason} at {say_time(last.finished_at)}; it was woken by {describe_causes(last.causes)}."]
     chain = name_chain(core, last.chain)
     return words + ([f"The runs that led to it: {' -> '.join([*chain, session.name])}."] if chain else [])
 
@@ -115,7 +138,7 @@ def why_output(core: Core, path: str, writer: Reached, records_newest_first: Ite
     session, binding = writer
     runs = view_runs(records_newest_first, most=1_000_000)
     wrote = [run for run in runs if binding.name in run.get("written", {})]
-    now = _version_now(core, session, binding.name)
+    now = find_version(core, session, binding.name)
     words = [f"{session.name} writes it, by its binding {binding.name} ({binding.pattern})."]
     run = _find_author(wrote, binding.name)
     answer: dict[str, Any] = {"about": "output", "path": path, "session": session.name, "binding": binding.name, "version": now}
@@ -123,7 +146,7 @@ def why_output(core: Core, path: str, writer: Reached, records_newest_first: Ite
         return {**answer, "run": None, "words": [*words, "No recorded run wrote it yet."]}
     left = run["written"][binding.name]
     causes = msgspec.convert([_drop_at(cause) for cause in run["causes"]], tuple[Cause, ...])
-    words.append(f"Run {run['run']} left it as {shorten(left)} at {run['finished_at']} ({run['outcome']}).")
+    words.append(f"Run {run['run']} left it as {shorten(left)} at {say_shown(run['finished_at'])} ({run['outcome']}).")
     words.append(f"That run was woken by {describe_causes(causes)}.")
     if wrote[0] is not run:
         words.append(f"Later runs, up to run {wrote[0]['run']}, left it unchanged.")
@@ -160,7 +183,8 @@ def _say_versions(session: Session, versions: dict[str, str]) -> list[str]:
     return [f"It saw {', '.join(f'{name} {shorten(version)}' for name, version in named)}."] if named else []
 
 
-def _version_now(core: Core, session: Session, binding: str) -> str | None:
+def find_version(core: Core, session: Session, binding: str) -> str | None:
+    """The version that the last look at a binding found; None when it has none."""
     for bound in core.looked.bounds.get(session.id, ()):
         if bound.name == binding:
             look = core.looked.target(bound)

@@ -29,6 +29,16 @@ def show_time_or_none(microseconds: int | None) -> str | None:
     return show_time(microseconds) if microseconds else None
 
 
+def say_time(microseconds: int) -> str:
+    """A moment inside a sentence: to the second, as slots of clocks are written."""
+    return say_shown(show_time(microseconds))
+
+
+def say_shown(text: str) -> str:
+    """The same of a moment that is text already."""
+    return f"{text[:19]}Z"
+
+
 def read_time(text: str) -> int:
     """RFC 3339 text to microseconds; a time without a zone would mean another moment on every machine, so it is refused."""
     try:
