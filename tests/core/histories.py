@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import random
 
-from core.specs import after, commits, every, read, session, write
+from core.specs import after, commits, every, probe, read, service, session, write
 from core.world import World
 
 from wakeful.core import calls
 from wakeful.core.spec import SessionSpec, Settings
+from wakeful.core.target import ProbeTarget, ServiceTarget
 from wakeful.errors import CallerError
 
 PATHS = ("s0", "s1", "s2")
@@ -25,7 +26,13 @@ def make_spec(rng: random.Random, index: int, count: int) -> SessionSpec:
     inputs = [*PATHS, *(f"o{other}" for other in range(index))]
     chosen = rng.sample(inputs, rng.randint(1, min(3, len(inputs))))
     bindings = [
-        read(path, settle_seconds=rng.choice((0.0, 0.1, 0.5)), settle_max_seconds=rng.choice((0.5, 2.0)), wake=rng.random() < 0.9)
+        read(
+            path,
+            settle_seconds=rng.choice((0.0, 0.1, 0.5)),
+            settle_max_seconds=rng.choice((0.5, 2.0)),
+            wake=rng.random() < 0.9,
+            stale_allowed=rng.random() < 0.05,
+        )
         for path in chosen
     ]
     if rng.random() < 0.1 and index:
@@ -36,6 +43,10 @@ def make_spec(rng: random.Random, index: int, count: int) -> SessionSpec:
         bindings.append(every(rng.choice((30.0, 3600.0)), overlap=rng.choice(("queue_one", "skip", "replace"))))
     if rng.random() < 0.15:
         bindings.append(commits("src", each_commit=rng.random() < 0.5))
+    if rng.random() < 0.1:
+        bindings.append(service("tcp://db"))
+    if rng.random() < 0.1:
+        bindings.append(probe("fx"))
     return session(
         name,
         *bindings,
@@ -45,6 +56,9 @@ def make_spec(rng: random.Random, index: int, count: int) -> SessionSpec:
         pace_seconds=rng.choice((0.0, 0.0, 0.0, 5.0)),
         first=rng.choice((None, None, "adopt")) if index == count - 1 else None,
         objective=rng.choice((None, "again")),
+        when=rng.choice(("any",) * 8 + ("all", "changed")),
+        pool=rng.choice((None, None, None, "gpu")),
+        enabled=rng.random() < 0.95,
     )
 
 
@@ -60,7 +74,7 @@ class History:
         self.moves = [
             *[self.write] * 6, *[self.answer] * 10, *[self.end] * 6, *[self.hints] * 5, *[self.wait] * 6,
             self.delete, self.touch, self.call, self.call, self.call, self.respec, self.hide, self.show, self.commit,
-            self.remove, self.jump, self.hold, self.recover, self.recover, self.tune,
+            self.remove, self.jump, self.hold, self.recover, self.recover, self.tune, self.probe, self.serve, self.close,
         ]  # fmt: skip
         if crashes:
             self.moves += [self.crash, self.crash_soon, self.crash_soon]
@@ -97,6 +111,14 @@ class History:
 
     def commit(self) -> None:
         self.world.commit("src", self.rng.choice(TEXTS))
+
+    def probe(self) -> None:
+        self.world.probes[("fx",)] = self.rng.choice((None, *TEXTS))
+        self.world.hint_kind(ProbeTarget)
+
+    def serve(self) -> None:
+        self.world.services["tcp://db"] = self.rng.choice(("up", "down"))
+        self.world.hint_kind(ServiceTarget)
 
     def hold(self) -> None:
         """A rebase begins or ends; its end is hinted."""
@@ -169,6 +191,17 @@ class History:
         else:
             self.respec()
 
+    def close(self) -> None:
+        """A session is terminated, or opened again and its file read again."""
+        name = f"n{self.rng.randrange(self.count)}"
+        if name not in self.world.specs or name not in self.world.core.state.ids:
+            return
+        if self.world.session(name).is_terminated:
+            self.world.call(calls.Open(name=name, again=True))
+            self.world.declare(self.world.specs[name])
+        elif self.rng.random() < 0.3:
+            self.world.call(calls.Terminate(name=name))
+
     # -- the end --------------------------------------------------------------------------------------
 
     def heal(self) -> None:
@@ -176,6 +209,8 @@ class History:
         world = self.world
         world.crash_when, world.held = None, None
         world.unreadable.clear()
+        world.services.clear()
+        world.probes[("fx",)] = "healed"
         world.hint(*world.followed)
         world.rest(400.0)
         for _ in range(3):
@@ -192,7 +227,7 @@ class History:
         world.oracle.judge_replay(self.rng.randrange(len(world.log) + 1))
         for name in sorted(world.specs):
             account = world.oracle.by_name(name)
-            if account is not None and account.is_declared and not account.has_succeeded:
+            if account is not None and account.is_armed and not account.has_succeeded:
                 world.call(calls.Activate(name=name))
         world.rest(400.0)
         world.advance(70.0)

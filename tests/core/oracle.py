@@ -40,6 +40,11 @@ class Account:
     runs: int = 0
     wakes: int = 0
 
+    @property
+    def is_armed(self) -> bool:
+        spec = self.spec
+        return self.is_declared and not self.is_terminated and spec is not None and spec.run is not None and spec.enabled
+
 
 class Oracle:
     def __init__(self, world: World) -> None:
@@ -156,15 +161,18 @@ class Oracle:
                 other, known = read.setdefault(binding.identity, (upstream.name, version))
                 assert known == version, f"{account.name} starts between {other} and {upstream.name}: {binding.identity}"
 
-    def ancestors(self, account: Account) -> list[Account]:
-        """Upstreams by literal write patterns and session bindings, found without the core's graph."""
+    def ancestors(self, account: Account, *, past_stale: bool = False) -> list[Account]:
+        """Upstreams by literal write patterns and session bindings, found without the core's graph.
+
+        Who allows stale input may start between its upstreams: the search ends there, unless `past_stale`.
+        """
         found: dict[str, Account] = {}
         stack = [account]
         while stack:
             here = stack.pop()
             if here.spec is None:
                 continue
-            if any(binding.stale_allowed for binding in here.spec.bindings):
+            if not past_stale and any(binding.stale_allowed for binding in here.spec.bindings):
                 continue
             for other in self.accounts.values():
                 if other.name not in found and other is not here and other.is_declared and not other.is_terminated and feeds(other.spec, here.spec):
@@ -204,9 +212,9 @@ class Oracle:
         assert not (world.processes or world.looks or world.recoveries or world.hints)
         for account in self.accounts.values():
             spec = account.spec
-            if spec is None or not account.is_declared or account.is_terminated or spec.run is None or not spec.enabled:
+            if spec is None or not account.is_armed:
                 continue
-            if account.is_held or any(not upstream.has_succeeded or upstream.is_held for upstream in self.ancestors(account)):
+            if account.is_held or self._is_held_upstream(account):
                 continue
             assert account.run is None, f"{account.name} is still running"
             for binding in spec.bindings:
@@ -218,11 +226,15 @@ class Oracle:
                 assert dealt == there, f"{account.name} has not seen the current {binding.name}: dealt with {dealt}, there is {there}"
             assert account.wake is None, f"{account.name} rests with an open wake"
 
+    def _is_held_upstream(self, account: Account) -> bool:
+        """An upstream that failed, sleeps or is disabled may rightly hold (rule 31)."""
+        return any(not upstream.has_succeeded or upstream.is_held or not upstream.is_armed for upstream in self.ancestors(account, past_stale=True))
+
     def judge_outputs(self) -> None:
         """Every output is what its session makes of the inputs that are there now."""
         for account in self.accounts.values():
             spec = account.spec
-            if spec is None or not account.is_declared or account.is_terminated or spec.run is None or not spec.enabled:
+            if spec is None or not account.is_armed or spec.when != "any" or not account.has_succeeded or self._is_held_upstream(account):
                 continue
             if any(not binding.wake for binding in spec.files if binding.access != "write"):
                 continue
