@@ -2,6 +2,7 @@
 
 import json
 import re
+from typing import get_args, get_type_hints
 
 import pytest
 from api.conftest import Speaker
@@ -10,7 +11,11 @@ from waiting import eventually
 
 from wakeful.api.service import PathVerdict
 from wakeful.core.calls import Note
+from wakeful.core.events import SpecDeclared
 from wakeful.core.observation import PathChange
+from wakeful.core.spec import CommandRun
+from wakeful.eventlog.codec import KINDS
+from wakeful.views.records import TIMED
 
 PAYROLL = declare("payroll", reads("salaries", "salaries.csv"), writes("result", "out.csv"), agent=None, objective="Pay.", priority=80)
 FILING = declare("hr/filing", reads("result", "out.csv"), writes("form", "form.txt"))
@@ -215,6 +220,56 @@ def test_follow_tells_records_as_they_become_durable_and_forgets_who_left(rested
     answer.close()
     connection.close()
     eventually(lambda: rested.small.listeners == 0)
+
+
+def numbers_that_could_be_moments(value: object) -> list[int]:
+    """Whatever is as large as microseconds since 1970 in our century."""
+    match value:
+        case dict():
+            return [found for one in value.values() for found in numbers_that_could_be_moments(one)]
+        case list():
+            return [found for one in value for found in numbers_that_could_be_moments(one)]
+        case int():
+            return [value] if value > 10**14 else []
+        case _:
+            return []
+
+
+def test_times_inside_payloads_are_rfc_3339_and_stay_numbers_in_the_log(daemon: RunningDaemon, speaker: Speaker) -> None:
+    """Causes, holds and retries of every record, in the log and in what follows it; what is recorded does not change."""
+    daemon.do(lambda d: d.declare(declare("payroll", reads("salaries", "salaries.csv"), run=CommandRun(argv=("true",), retries=2))))
+    connection, following = speaker.stream("/follow?name=payroll")
+    daemon.do(lambda d: d.finish("payroll", exit_code=1))
+    speaker.call("sleep", name="payroll", until=4_000_000_000_000_000)
+    followed = [json.loads(following.readline()) for _ in range(2)]
+    following.close()
+    connection.close()
+    daemon.do(lambda d: d.change("salaries.csv", "b" * 32, PathChange("salaries.csv", "1", "2")))
+    lines = speaker.get("/sessions/payroll/log").lines
+    payloads = {line["kind"]: line["payload"] for line in lines}
+    assert numbers_that_could_be_moments([line["payload"] for line in [*lines, *followed]]) == []
+    assert RFC3339.fullmatch(payloads["run_finished"]["retry_at"])
+    assert payloads["session_slept"]["hold"]["until"] == "2096-10-02T07:06:40.000000Z"
+    causes = [cause for kind in ("wake_requested", "run_started") for cause in payloads[kind]["causes"]]
+    assert causes and all(RFC3339.fullmatch(cause["at"]) for cause in causes)
+    assert followed[0] in [{"session": "payroll", **line} for line in lines]
+    session = daemon.small.core.state.by_name("payroll")
+    stored = [record.payload for record in daemon.small.log.read(session.id, kinds=("session_slept",))]
+    assert json.loads(stored[0] or b"")["hold"]["until"] == 4_000_000_000_000_000
+
+
+def test_every_field_of_an_event_that_is_a_moment_is_shown_as_one() -> None:
+    """A new kind that holds a moment has to be added to those that are translated."""
+    moments = {"at", "until", "retry_at"}
+
+    def names(kind: object) -> set[str]:
+        fields = getattr(kind, "__struct_fields__", ())
+        below = (names(one) for hint in get_type_hints(kind).values() for one in (hint, *get_args(hint))) if fields else ()
+        return set(fields).union(*below)
+
+    # A spec's `until` or `at` would be its own words, not a moment of ours.
+    timed = {word for kind, word in KINDS.items() if names(kind) & moments and kind is not SpecDeclared}
+    assert timed == set(TIMED)
 
 
 def test_why_a_session_does_not_run(daemon: RunningDaemon, speaker: Speaker) -> None:

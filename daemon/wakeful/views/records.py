@@ -5,12 +5,12 @@ The log's own value is described here by the fields that are read, since views l
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 import msgspec
 
-from wakeful.views.times import show_time
+from wakeful.views.times import show_time, show_time_or_none
 
 _ENCODER = msgspec.json.Encoder()
 _NOTHING = msgspec.Raw(b"null")
@@ -42,10 +42,44 @@ def view_record(record: Recorded) -> dict[str, Any]:
         "kind": record.kind,
         "author": record.author,
         "run": record.run,
-        # As recorded, byte for byte: decoding and encoding again could only change it.
-        "payload": msgspec.Raw(record.payload) if record.payload is not None else _NOTHING,
+        "payload": _view_payload(record),
         "hash": record.hash.hex(),
     }
+
+
+def _view_payload(record: Recorded) -> Any:
+    """As recorded, byte for byte, but for the kinds that hold moments: those leave the daemon as text, as every time does."""
+    if record.payload is None:
+        return _NOTHING
+    show_times = TIMED.get(record.kind)
+    return msgspec.Raw(record.payload) if show_times is None else show_times(msgspec.json.decode(record.payload))
+
+
+def _show_causes(payload: dict[str, Any]) -> dict[str, Any]:
+    return {**payload, "causes": [_show_at(cause) for cause in payload["causes"]]}
+
+
+def _show_hold(payload: dict[str, Any]) -> dict[str, Any]:
+    hold = payload["hold"]
+    return {**payload, "hold": {**hold, "until": show_time_or_none(hold.get("until"))}}
+
+
+def _show_retry(payload: dict[str, Any]) -> dict[str, Any]:
+    return {**payload, "retry_at": show_time_or_none(payload.get("retry_at"))}
+
+
+def _show_at(cause: dict[str, Any]) -> dict[str, Any]:
+    return {**cause, "at": show_time_or_none(cause.get("at"))}
+
+
+# Every kind whose payload holds a moment: microseconds in the log, RFC 3339 outside of it.
+TIMED: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    "wake_requested": _show_causes,
+    "wake_extended": _show_causes,
+    "run_started": _show_causes,
+    "session_slept": _show_hold,
+    "run_finished": _show_retry,
+}
 
 
 def encode_line(record: Recorded, session: str | None = None) -> bytes:
@@ -85,7 +119,3 @@ def view_runs(records_newest_first: Iterable[Recorded], most: int) -> list[dict[
     # A run whose start lies before the records at hand is not shown half.
     whole = [run for run in runs.values() if "started_at" in run]
     return sorted(whole, key=lambda run: -run["run"])[:most]
-
-
-def _show_at(cause: dict[str, Any]) -> dict[str, Any]:
-    return {**cause, "at": show_time(cause["at"]) if cause.get("at") else None}
