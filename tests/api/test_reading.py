@@ -272,6 +272,17 @@ def test_every_field_of_an_event_that_is_a_moment_is_shown_as_one() -> None:
     assert timed == set(TIMED)
 
 
+def test_the_output_of_a_run_that_never_was_is_no_empty_output(rested: RunningDaemon, speaker: Speaker) -> None:
+    """A number beyond the last run, and a session that never ran: each says so."""
+    assert speaker.get("/sessions/payroll/output?run=99").error == "payroll has no run 99; it has run once"
+    rested.do(lambda d: d.change("salaries.csv", "b" * 32))
+    rested.do(lambda d: d.finish("payroll"))
+    assert speaker.get("/sessions/payroll/output?run=99").error == "payroll has no run 99; its runs are 1 to 2"
+    assert speaker.get("/sessions/payroll/output?run=2").status == 200
+    rested.do(lambda d: d.declare(declare("idle", enabled=False)))
+    assert speaker.get("/sessions/idle/output?run=1").error == "idle has not run yet"
+
+
 def test_why_a_session_does_not_run(daemon: RunningDaemon, speaker: Speaker) -> None:
     """The words are those of the verdict that dispatch acts on."""
     daemon.do(lambda d: d.declare(PAYROLL, FILING))

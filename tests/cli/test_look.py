@@ -14,7 +14,7 @@ from waiting import eventually
 
 from wakeful.cli import read_plain_list
 from wakeful.cli.options import Options
-from wakeful.core.calls import Note, Sleep
+from wakeful.core.calls import Activate, Note, Sleep
 from wakeful.core.observation import PathChange
 from wakeful.core.spec import CommandRun, CronBinding, SessionSpec
 
@@ -155,7 +155,10 @@ def test_log_json_lines_have_the_keys_of_the_contract(rested: RunningDaemon, wak
 
 
 def test_log_and_history_for_people(rested: RunningDaemon, wakeful: Command) -> None:
-    """A record is a line of words."""
+    """A record is a line of words, none of it JSON."""
+    rested.do(lambda d: d.call(Activate(name="payroll", note="month end"), author="x", key=None, run=None))
+    text = wakeful("log", "payroll").stdout
+    assert "opened as payroll" in text and "activation requested: month end" in text and "{" not in text
     assert "run 1 succeeded in 1.50 s" in wakeful("log", "payroll").stdout
     assert len(wakeful("history", "payroll", "--last", "2").stdout.splitlines()) == 2
 

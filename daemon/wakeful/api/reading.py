@@ -26,6 +26,7 @@ from wakeful.narration import narrate
 from wakeful.views.listing import Rows
 from wakeful.views.records import encode_line, view_record, view_runs
 from wakeful.views.showing import show, show_past, view_facts
+from wakeful.views.telling import tell
 from wakeful.views.times import read_time, show_time
 
 PAGE = 500
@@ -116,7 +117,7 @@ async def read_log(request: Request) -> Response:
     with_words = query.get("words") == "true"
     if last is not None:
         newest = list(service.log.read(session.id, from_seq=first, limit=last, newest_first=True, **bounds))
-        return Response(b"".join(_line(record, None, with_words) for record in reversed(newest)), media_type="application/jsonl")
+        return Response(b"".join(_line_of_log(record, with_words) for record in reversed(newest)), media_type="application/jsonl")
     return answer_lines(_stream_log(service, session.id, first, bounds, with_words))
 
 
@@ -124,7 +125,7 @@ async def _stream_log(service: Service, session_id: str, first: int, bounds: dic
     while True:
         page = list(service.log.read(session_id, from_seq=first, limit=PAGE, **bounds))
         if page:
-            yield b"".join(_line(record, None, with_words) for record in page)
+            yield b"".join(_line_of_log(record, with_words) for record in page)
         if len(page) < PAGE:
             return
         first = page[-1].seq + 1
@@ -132,12 +133,22 @@ async def _stream_log(service: Service, session_id: str, first: int, bounds: dic
         await asyncio.sleep(0)
 
 
-def _line(record: Record, session: str | None, with_words: bool) -> bytes:
-    """A line of the contract; `words`, for people, only when asked for."""
+def _line_of_log(record: Record, with_words: bool) -> bytes:
+    """A line of the contract; `words`, for people, only when asked for. Every record has some."""
     if not with_words:
-        return encode_line(record, session)
+        return encode_line(record)
+    event = decode(record.kind, record.payload) if record.payload is not None else None
+    words = (narrate(event) or tell(event)) if event is not None else "erased"
+    return msgspec.json.encode({**view_record(record), "words": words}) + b"\n"
+
+
+def _line_of_follow(line: FollowLine, with_words: bool) -> bytes:
+    """The same with its session; `words` are null for what nobody waits for."""
+    record = line.record
+    if not with_words:
+        return encode_line(record, line.session)
     words = narrate(decode(record.kind, record.payload)) if record.payload is not None else "erased"
-    return msgspec.json.encode({"session": session, **view_record(record), "words": words}) + b"\n"
+    return msgspec.json.encode({"session": line.session, **view_record(record), "words": words}) + b"\n"
 
 
 async def read_facts(request: Request) -> Response:
@@ -162,9 +173,9 @@ async def _stream_follow(lines: AsyncIterator[FollowLine], first: asyncio.Future
             line = await first
         except StopAsyncIteration:
             return
-        yield _line(line.record, line.session, with_words)
+        yield _line_of_follow(line, with_words)
         async for line in lines:
-            yield _line(line.record, line.session, with_words)
+            yield _line_of_follow(line, with_words)
 
 
 async def read_output(request: Request) -> Response:
@@ -175,8 +186,10 @@ async def read_output(request: Request) -> Response:
         return StreamingResponse(service.follow_output(session.id), media_type="application/octet-stream")
     open_run = session.run.run if session.run is not None else None
     run = read_number(request, "run") or open_run or (session.last_run.run if session.last_run is not None else None)
-    if run is None:
+    if run is None or session.runs == 0:
         raise CallerError(f"{session.name} has not run yet")
+    if not 1 <= run <= session.runs:
+        raise CallerError(f"{session.name} has no run {run}; " + (f"its runs are 1 to {session.runs}" if session.runs > 1 else "it has run once"))
     if run == open_run:
         head, tail = await _read_so_far(service, session.id), b""
         total = len(head)

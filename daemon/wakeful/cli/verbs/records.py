@@ -119,14 +119,14 @@ def format_line(record: dict[str, Any], session: str) -> str:
 
 
 def format_record(record: dict[str, Any]) -> str:
-    """A line of `log`: seq, when, kind, and its words or its fields."""
+    """A line of `log`: seq, when, kind, and its words."""
     at = parse_time(record["at"]).astimezone()
     is_today = at.date() == datetime.now(UTC).astimezone().date()
     when = at.strftime("%H:%M:%S") if is_today else at.strftime("%Y-%m-%d %H:%M:%S")
     author = "" if record["author"] == _DAEMON else f"  ({record['author']})"
-    words = record["words"] or json.dumps(record["payload"], ensure_ascii=False)
     head = f"{record['seq']:>5}  {when}  {record['kind']:<20}  "
-    return f"{paint(head, 'dim')}{paint(fit(escape(words + author), max(columns() - len(head), 30)), _colour(record))}"
+    words = fit(escape(record["words"] + author), max(columns() - len(head), 30))
+    return f"{paint(head, 'dim')}{paint(words, _colour(record))}"
 
 
 def _colour(record: dict[str, Any]) -> str:

@@ -1,0 +1,53 @@
+"""A line of words for every kind of record: what `log` and `history` print."""
+
+import re
+
+import pytest
+
+from wakeful.core import events as ev
+from wakeful.core.spec import SessionSpec
+from wakeful.eventlog.codec import KINDS
+from wakeful.narration import narrate
+from wakeful.views.telling import tell
+
+CAUSES = (ev.Cause(binding="a", kind="file", key="k"),)
+EVERY: list[tuple[ev.Event, str]] = [
+    (ev.SessionOpened(id="b313d62c07f6", name="words"), "opened as words, with the id b313d62c07f6"),
+    (ev.SessionRenamed(old="words", new="counts"), "renamed from words to counts"),
+    (ev.SpecDeclared(spec=SessionSpec(name="words", root="/p"), version="1", text_digest="2"), "declared"),
+    (ev.SpecRemoved(), "gone"),
+    (ev.SessionAdopted(versions={"a": "1"}), "takes what is there as seen, without a run: 1 version"),
+    (ev.ActivationRequested(position=1), "activation requested"),
+    (ev.ActivationRequested(position=1, note="month end", fresh=True), "activation requested, fresh: month end"),
+    (ev.MessageAdded(position=1, sender="person:x", text="hi"), "message from person:x: hi"),
+    (ev.MessageSent(receiver="other", position=2, text="hi"), "message 2 sent to other: hi"),
+    (ev.NoteAdded(text="done"), "done"),
+    (ev.FactSet(key="language", value="english"), "language = english"),
+    (ev.FactRetracted(key="language", rationale="wrong"), "forgets language: wrong"),
+    (ev.WakeRequested(wake=1, causes=CAUSES), "wakes: a"),
+    (ev.WakeExtended(wake=1, causes=CAUSES), "wakes: a"),
+    (ev.WakeWithdrawn(wake=1, reason="changed back"), "changed back"),
+    (ev.RunStarted(run=1, run_id="r", wake=1, attempt=0, incarnation="i", versions={}, causes=CAUSES), "run 1 started"),
+    (ev.RunStopRequested(run=1, why="cancel"), "run 1"),
+    (ev.RunFinished(run=1, outcome="succeeded", is_final=True), "run 1 succeeded"),
+    (ev.SlotSkipped(binding="daily", key="k", slot="2026-01-01T06:00:00Z", count=1, reason="asleep"), "asleep"),
+    (ev.ClockRebased(binding="daily", key="k", old="1", new="2"), "daily counts from 2 on, no longer from 1"),
+    (ev.SessionSuspended(reason="rests"), "suspended"),
+    (ev.SessionSlept(hold=ev.Hold(kind="snoozed", words="lunch")), "lunch"),
+    (ev.SessionResumed(reason="by a person"), "by a person"),
+    (ev.SessionTerminated(), "terminated"),
+    (ev.SessionReopened(reason="again"), "opened again: again"),
+]
+
+
+@pytest.mark.parametrize(("event", "words"), EVERY, ids=lambda value: type(value).__name__)
+def test_every_record_is_told_in_words(event: ev.Event, words: str) -> None:
+    """By narration where it has words for people who wait, else by the log's own."""
+    told = narrate(event) or tell(event)
+    assert words in told and not re.search(r"[{}]", told)
+
+
+def test_no_kind_is_left_out() -> None:
+    """A new kind gets its words here, too; until then its name is better than nothing."""
+    assert {type(event) for event, _ in EVERY} == set(KINDS)
+    assert tell(ev.SpecRemoved()) == "spec removed"
