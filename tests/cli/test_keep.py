@@ -24,15 +24,63 @@ def spec(reads: str, writes: str) -> str:
     return f"objective: Copy.\nbindings:\n  source: {{file: {reads}}}\n  target: {{file: {writes}, access: write}}\nrun: {{command: [cp, {reads}, {writes}]}}\n"
 
 
-def test_new_writes_a_spec_that_checks_also_in_an_empty_folder(tmp_path: Path) -> None:
+def test_new_writes_a_spec_that_checks(project: Path) -> None:
     """The first two commands of a newcomer."""
-    made = run_wakeful("new", "hello", "--file", "*.txt", "--command", "wc -l notes.txt", cwd=tmp_path)
-    assert made.returncode == 0 and (tmp_path / "sessions.d" / "hello.yaml").exists()
-    checked = run_wakeful("check", cwd=tmp_path)
-    assert checked.returncode == 0 and "1 session: all good" in checked.stdout
-    again = run_wakeful("new", "hello", cwd=tmp_path)
+    made = run_wakeful("new", "hello", "--file", "*.txt", "--command", "wc -l notes.txt", cwd=project)
+    assert made.returncode == 0 and made.stdout.startswith(f"{project / 'sessions.d' / 'hello.yaml'} is written; its paths begin at {project};")
+    checked = run_wakeful("check", cwd=project)
+    assert checked.returncode == 0 and checked.stdout == "1 session: all good\n"
+    again = run_wakeful("new", "hello", cwd=project)
     assert again.returncode == 1 and "exists already" in again.stderr
-    assert run_wakeful("new", "../out", cwd=tmp_path).returncode == 1
+    assert run_wakeful("new", "../out", cwd=project).returncode == 1
+
+
+def test_new_without_a_folder_here_writes_where_the_daemon_looks(tmp_path: Path, private_environment: Path) -> None:
+    """A spec begun in a folder that no daemon reads would never run; the whole path says where it went."""
+    own = private_environment / ".config/wakeful/sessions.d/hello.yaml"
+    made = run_wakeful("new", "hello", cwd=tmp_path)
+    assert made.returncode == 0 and made.stdout.startswith(f"{own} is written") and own.is_file()
+    assert list(tmp_path.glob("sessions.d")) == []
+    assert run_wakeful("check", cwd=tmp_path).stdout == "1 session: all good\n"
+
+
+def test_check_judges_the_settings_and_says_so(project: Path) -> None:
+    """By name, with the folder, and together with a spec; a mistake in them is found either way."""
+    (project / "sessions.d" / "good.yaml").write_text(spec("a.csv", "b.csv"))
+    (project / "wakeful.yaml").write_text("loop_depth: 5\n")
+    assert run_wakeful("check", "wakeful.yaml", cwd=project).stdout == "wakeful.yaml: all good\n"
+    assert run_wakeful("check", "sessions.d/good.yaml", "wakeful.yaml", cwd=project).stdout == "1 session and wakeful.yaml: all good\n"
+    assert run_wakeful("check", cwd=project).stdout == "1 session and wakeful.yaml: all good\n"
+    (project / "wakeful.yaml").write_text("lop_depth: 5\n")
+    for words in (("check",), ("check", "wakeful.yaml")):
+        done = run_wakeful(*words, cwd=project)
+        assert done.returncode == 1 and done.stdout.startswith("wakeful.yaml:1:1: unknown key 'lop_depth'")
+
+
+def test_check_of_an_agents_file_says_so(project: Path) -> None:
+    """An agent is no session, and no nothing either."""
+    (project / "sessions.d" / "agents").mkdir()
+    (project / "sessions.d" / "agents" / "hr.yaml").write_text("prompt: Be exact.\n")
+    done = run_wakeful("check", "sessions.d/agents/hr.yaml", cwd=project)
+    assert (done.returncode, done.stdout) == (0, "sessions.d/agents/hr.yaml: all good\n"), done.stdout + done.stderr
+
+
+def test_one_of_a_kind_is_counted_in_the_singular(tmp_path: Path) -> None:
+    """`1 record of 1 session`, `1 finding`."""
+    log = open_log(tmp_path / "state")
+    log.append_blocking([Append("a", 0, (Draft("note_added", b"{}", "x"),))], at=1)
+    log.close()
+    assert run_wakeful("verify", "--state", str(tmp_path / "state")).stdout == "1 record of 1 session: all sound\n"
+    assert run_wakeful("backup", "copy", "--state", "state", cwd=tmp_path).stdout == "copy: 1 record of 1 session, verified\n"
+    (tmp_path / "state" / "log" / "anchor").unlink()
+    assert run_wakeful("verify", "--state", str(tmp_path / "state")).stdout.endswith("1 record of 1 session: 1 finding\n")
+
+
+def test_the_name_alone_prints_the_help() -> None:
+    """No complaint, and every verb in it; for a script it is still a usage error."""
+    bare, asked = run_wakeful(), run_wakeful("--help")
+    assert (bare.returncode, bare.stderr, bare.stdout) == (2, "", asked.stdout)
+    assert "activate" in bare.stdout and "Usage: wakeful" in bare.stdout
 
 
 def test_check_names_file_line_and_column_and_exits_1(project: Path) -> None:

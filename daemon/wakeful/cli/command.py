@@ -14,7 +14,7 @@ import click
 
 from wakeful import __version__
 from wakeful.cli.ending import conclude
-from wakeful.cli.failure import FAILED, USAGE, Failure
+from wakeful.cli.failure import DONE, FAILED, USAGE, Failure
 from wakeful.cli.options import Options
 from wakeful.cli.text import escape
 
@@ -105,16 +105,21 @@ def verb(name: str) -> Callable[[Callable[..., Any]], click.Command]:
     return decorate
 
 
-@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Verbs, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @shared_options
 @click.version_option(__version__, prog_name="wakeful")
 @click.pass_context
-def wakeful(ctx: click.Context, socket: str | None, is_json: bool) -> None:
+def wakeful(ctx: click.Context, socket: str | None, is_json: bool) -> int:
     """Keeps sessions at rest until something they depend on changes.
 
     `wakeful daemon` is the service, the other verbs are what a person does.
     """
     ctx.obj = Options(socket, is_json)
+    if ctx.invoked_subcommand is not None:
+        return DONE
+    # Who types the name alone wants to know what it can do; a script that forgot its verb must still notice.
+    click.echo(ctx.get_help())
+    return USAGE
 
 
 def main() -> int:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+DONE = 0
 FAILED = 1
 USAGE = 2
 NO_DAEMON = 3

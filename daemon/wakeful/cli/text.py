@@ -106,6 +106,11 @@ def format_table(head: Sequence[str], rows: Sequence[Sequence[str]], colours: Se
         yield "  ".join(map(paint, padded, colours[index]) if colours is not None and is_painted else padded).rstrip()
 
 
+def count(number: int, word: str) -> str:
+    """`1 record`, `2 records`."""
+    return f"{number} {word}{'' if number == 1 else 's'}"
+
+
 def parse_time(text: str) -> datetime:
     return datetime.fromisoformat(text)
 

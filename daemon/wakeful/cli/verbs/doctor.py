@@ -23,7 +23,7 @@ from wakeful.cli.command import verb
 from wakeful.cli.failure import FAILED, Failure, NoDaemon
 from wakeful.cli.options import Options
 from wakeful.cli.places import find_state
-from wakeful.cli.text import escape, paint, wrap
+from wakeful.cli.text import count, escape, paint, wrap
 from wakeful.keeping import find_file_system, is_affected, judge_state
 
 FEW_BYTES = 1_000_000_000
@@ -78,7 +78,7 @@ def _ask_daemon(client: Client) -> tuple[dict[str, Any] | None, Check]:
     if health["version"] != __version__:
         words = f"version {health['version']}, this command is {__version__}"
         return health, Check("daemon", "warn", words, "systemctl --user restart wakeful")
-    words = f"version {health['version']}, pid {health['pid']}, {health['sessions']} sessions, {health['running']} running"
+    words = f"version {health['version']}, pid {health['pid']}, {count(health['sessions'], 'session')}, {health['running']} running"
     return health, Check("daemon", "good", words)
 
 

@@ -16,7 +16,7 @@ from wakeful.cli.command import verb
 from wakeful.cli.failure import FAILED, Failure, NoDaemon
 from wakeful.cli.options import Options
 from wakeful.cli.places import find_state
-from wakeful.cli.text import escape, paint
+from wakeful.cli.text import count, escape, paint
 from wakeful.eventlog.contract import Report
 from wakeful.keeping import open_reader, restore
 
@@ -58,7 +58,11 @@ def _print_report(options: Options, report: Report) -> None:
         return
     for finding in report.findings:
         print(paint(escape(f"{finding.where}: {finding.what}"), "bad"))
-    print(f"{report.records} records of {report.sessions} sessions: " + ("all sound" if report.is_sound else f"{len(report.findings)} findings"))
+    print(f"{_count(report)}: {'all sound' if report.is_sound else count(len(report.findings), 'finding')}")
+
+
+def _count(report: Report) -> str:
+    return f"{count(report.records, 'record')} of {count(report.sessions, 'session')}"
 
 
 @verb("backup")
@@ -74,7 +78,7 @@ def backup_verb(options: Options, file: Path, state: str | None) -> None:
     if options.is_json:
         print(json.dumps({"file": str(file.absolute()), "sessions": report.sessions, "records": report.records}))
         return
-    print(f"{escape(str(file))}: {report.records} records of {report.sessions} sessions, verified")
+    print(f"{escape(str(file))}: {_count(report)}, verified")
 
 
 @verb("restore")

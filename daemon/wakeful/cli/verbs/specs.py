@@ -15,10 +15,10 @@ from wakeful.cli.command import verb
 from wakeful.cli.failure import FAILED, Failure
 from wakeful.cli.options import Options
 from wakeful.cli.places import find_specs
-from wakeful.cli.text import escape, paint
+from wakeful.cli.text import count, escape, paint
 from wakeful.core.graph import Graph
 from wakeful.core.spec import SessionSpec
-from wakeful.settings import SETTINGS_FILE, SPECS_FOLDER, read_settings
+from wakeful.settings import SETTINGS_FILE, SPECS_FOLDER, find_settings_file, read_settings
 from wakeful.specs.build import Surroundings
 from wakeful.specs.load import FolderReading, read_folder, read_text
 from wakeful.specs.new import Answers, write_new
@@ -28,9 +28,12 @@ from wakeful.specs.timezones import find_local_zone
 
 
 class Findings(NamedTuple):
+    """`others` are the files that were judged and declare no session: the settings, an agent."""
+
     sessions: int
     problems: list[Problem]
     warnings: list[Problem]
+    others: tuple[str, ...] = ()
 
 
 @verb("check")
@@ -39,8 +42,7 @@ class Findings(NamedTuple):
 def check_verb(options: Options, files: tuple[str, ...], specs: str | None) -> None:
     """Judge specs as the daemon would, with file:line:column. Without a file: the whole folder. Exit 1 on a problem."""
     if files:
-        parts = [check_file(file) for file in files]
-        found = Findings(sum(p.sessions for p in parts), sum((p.problems for p in parts), []), sum((p.warnings for p in parts), []))
+        found = _join([check_file(file) for file in files])
     else:
         found = check_folder(Path(find_specs(specs)))
     if options.is_json:
@@ -50,6 +52,15 @@ def check_verb(options: Options, files: tuple[str, ...], specs: str | None) -> N
         _print(found)
     if found.problems:
         raise Failure(code=FAILED)
+
+
+def _join(parts: list[Findings]) -> Findings:
+    return Findings(
+        sum(part.sessions for part in parts),
+        [problem for part in parts for problem in part.problems],
+        [warning for part in parts for warning in part.warnings],
+        tuple(other for part in parts for other in part.others),
+    )
 
 
 def _view(problem: Problem) -> dict[str, Any]:
@@ -62,7 +73,8 @@ def _print(found: Findings) -> None:
     for warning in found.warnings:
         print(paint(f"{escape(str(warning))} (a warning)", "warn"))
     if not found.problems:
-        print(f"{found.sessions} session{'s' if found.sessions != 1 else ''}: all good")
+        sessions = [count(found.sessions, "session")] if found.sessions or not found.others else []
+        print(f"{escape(' and '.join([*sessions, *found.others]))}: all good")
 
 
 def check_folder(specs: Path) -> Findings:
@@ -73,7 +85,8 @@ def check_folder(specs: Path) -> Findings:
     problems += [problem for own in reading.problems.values() for problem in own]
     refused = _judge_graph(reading)
     problems += [Problem(_file_of(reading, name), 1, 1, words) for name, words in refused.items()]
-    return Findings(len(reading.sessions) - len(refused), problems, reading.warnings)
+    others = (SETTINGS_FILE,) if find_settings_file(specs).exists() else ()
+    return Findings(len(reading.sessions) - len(refused), problems, reading.warnings, others)
 
 
 def _read(specs: Path) -> tuple[FolderReading, list[Problem]]:
@@ -96,8 +109,7 @@ def check_file(file: str) -> Findings:
     if not path.is_file():
         raise Failure(f"{escape(file)} is not a file")
     if path.name == SETTINGS_FILE:
-        problems = read_settings(path.parent / SPECS_FOLDER)[2]
-        return Findings(0, list(problems), [])
+        return Findings(0, list(read_settings(path.parent / SPECS_FOLDER)[2]), [], (file,))
     top = next((above for above in path.parents if above.name == SPECS_FOLDER), None)
     if top is None or path.suffix != ".yaml":
         return _check_alone(path, file)
@@ -109,7 +121,8 @@ def check_file(file: str) -> Findings:
     refused = _judge_graph(reading).get(own.name)
     if refused is not None:
         problems.append(Problem(own.file, 1, 1, refused))
-    return Findings(int(own.spec is not None and not problems), problems, list(own.warnings))
+    is_session = own.name in reading.sessions
+    return Findings(int(is_session and not problems), problems, list(own.warnings), () if is_session else (file,))
 
 
 def _check_alone(path: Path, file: str) -> Findings:
@@ -155,18 +168,13 @@ def new_verb(options: Options, name: str, specs: str | None, command: str | None
         words = tuple(shlex.split(command)) if command else ()
     except ValueError as error:
         raise click.UsageError(f"--command {command!r}: {error}") from None
-    path = write_new(_choose_folder(specs), name, Answers(command=words, **flags))
+    folder = Path(find_specs(specs))
+    path = write_new(folder, name, Answers(command=words, **flags))
     if options.is_json:
         print(json.dumps({"name": name, "file": str(path)}))
         return
-    print(f"{escape(os.path.relpath(path))} is written; edit it, then: wakeful check")
-
-
-def _choose_folder(specs: str | None) -> Path:
-    """Where the daemon would look; where there is no folder of specs at all yet, begin one here."""
-    found = find_specs(specs)
-    is_chosen = specs is not None or os.environ.get("WAKEFUL_SPECS") or os.path.isdir(found)
-    return Path(found if is_chosen else os.path.abspath(SPECS_FOLDER))
+    # The whole path, since a daemon started here may read another folder than the one we stand in; and where that begins.
+    print(f"{escape(str(path))} is written; its paths begin at {escape(str(folder.parent))}; edit it, then: wakeful check")
 
 
 def _ask(flags: dict[str, Any]) -> tuple[dict[str, Any], str]:
