@@ -228,6 +228,33 @@ def test_rule_42_busy_marks_go_no_further_than_they_flip() -> None:
     assert world.core.busy == {}
 
 
+def test_every_record_names_the_one_that_led_to_it() -> None:
+    """A start names its wake, an end its start, rest the end, and a wake the run that wrote what it found."""
+    world = at_rest(session("up", read("in"), write("out")), session("down", read("out")), files={"in": "1"})
+    change(world, "2")
+    parents: dict[tuple[str, str], str | None] = {}
+    observe = world.observe
+
+    def keep(observation):
+        decision = observe(observation)
+        for entry in decision.entries:
+            name = world.core.state.get(entry.session).name
+            parents[(name, type(entry.event).__name__)] = entry.parent
+        return decision
+
+    world.observe = keep
+    world.rest()
+    up, down = world.session("up"), world.session("down")
+    seqs = {(entry.session, entry.kind): f"{entry.session}:{entry.seq}" for entry in world.log}
+    assert parents[("up", "RunFinished")] == seqs[(up.id, "run_started")]
+    assert parents[("up", "SessionSuspended")] == seqs[(up.id, "run_finished")]
+    assert parents[("down", "WakeRequested")] == seqs[(up.id, "run_finished")]
+    assert parents[("down", "RunStarted")] == seqs[(down.id, "wake_requested")]
+    world.call(calls.Activate(name="up"))
+    assert parents[("up", "WakeRequested")] == f"{up.id}:{world.session('up').wake.seq - 1}"
+    assert parents[("up", "ActivationRequested")] is None
+
+
 def test_refused_calls_record_nothing() -> None:
     """A call that makes no sense raises and leaves state and log as they were."""
     world = at_rest(session("s", read("in")), files={"in": "1"})

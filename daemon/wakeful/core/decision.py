@@ -45,7 +45,6 @@ class Decision:
     finished: list[str] = field(default_factory=list)
     # What a call answers in words.
     reply: str | None = None
-    causal_parent: str | None = None
 
     def touch(self, session_id: str) -> None:
         self.affected[session_id] = None

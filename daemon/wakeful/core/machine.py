@@ -14,6 +14,7 @@ from wakeful.core.action import Action, Look
 from wakeful.core.decision import DAEMON, Decision, Entry
 from wakeful.core.events import Event
 from wakeful.core.graph import Graph
+from wakeful.core.lineage import find_parent
 from wakeful.core.looked import Looked, TargetLook
 from wakeful.core.observation import Moment
 from wakeful.core.plan import plan
@@ -93,11 +94,12 @@ class Core:
         seq = (before.seq if before is not None else 0) + 1
         if run is None and before is not None and before.run is not None:
             run = before.run.run
+        parent = find_parent(self.state, before, event, decision.entries)
         session = fold(before, event, seq=seq, at=decision.moment.wall, author=author)
         if run is None and session.run is not None:
             run = session.run.run
         self.state.put(session)
-        decision.entries.append(Entry(session_id, seq, event, author, run, decision.causal_parent, key))
+        decision.entries.append(Entry(session_id, seq, event, author, run, parent, key))
         decision.touch(session_id)
         decision.planned[session_id] = None
         return session

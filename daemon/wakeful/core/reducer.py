@@ -106,7 +106,7 @@ def _(event: ev.FactRetracted, session: Session, at: int, author: str, seq: int)
 
 @_apply.register
 def _(event: ev.WakeRequested, session: Session, at: int, author: str, seq: int) -> Session:
-    wake = OpenWake(wake=event.wake, requested_at=at, causes=event.causes, chain=event.chain)
+    wake = OpenWake(wake=event.wake, requested_at=at, causes=event.causes, chain=event.chain, seq=seq)
     return replace(session, wake=wake, wakes=event.wake)
 
 
@@ -148,6 +148,7 @@ def _(event: ev.RunStarted, session: Session, at: int, author: str, seq: int) ->
         chain=event.chain,
         mixed=event.mixed,
         resumed_from=event.resumed_from,
+        seq=seq,
     )
     is_counted = session.wake.tried is None and not event.is_backlog
     return replace(
@@ -181,6 +182,7 @@ def _(event: ev.RunFinished, session: Session, at: int, author: str, seq: int) -
         exit_code=event.exit_code,
         written=event.written,
         usage=event.usage,
+        seq=seq,
     )
     session = replace(session, run=None, last_run=last, last_active_at=at)
     if not event.is_final:

@@ -26,6 +26,8 @@ class OpenWake(Struct, frozen=True, kw_only=True):
     requested_at: int
     causes: tuple[Cause, ...]
     chain: tuple[str, ...] = ()
+    # Of the record that opened it.
+    seq: int = 0
     # Failed starts under this wake: `attempt` counts those on `tried` versions (rule 21).
     attempt: int = 0
     failures: int = 0
@@ -56,6 +58,8 @@ class OpenRun(Struct, frozen=True, kw_only=True):
     mixed: bool = False
     resumed_from: int | None = None
     stop: Stop | None = None
+    # Of the record that started it.
+    seq: int = 0
 
 
 class LastRun(Struct, frozen=True, kw_only=True):
@@ -69,6 +73,8 @@ class LastRun(Struct, frozen=True, kw_only=True):
     exit_code: int | None = None
     written: dict[str, str] = {}
     usage: Usage = Usage()
+    # Of the record that ended it.
+    seq: int = 0
 
 
 class Fact(Struct, frozen=True, kw_only=True):

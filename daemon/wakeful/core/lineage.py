@@ -1,0 +1,42 @@
+"""Which record led to an event: the causal parent the log keeps, as "session:seq".
+
+A start follows from its wake, an end from its start, rest from the end, a wake from the run that wrote or sent what it
+found, or from the record beside it. What the outside world did has no parent. Asked by `Core.emit` alone.
+"""
+
+from __future__ import annotations
+
+from wakeful.core import events as ev
+from wakeful.core.decision import Entry
+from wakeful.core.state import Session, State
+
+# Recorded in one step with the wake they lead to (rule 39).
+CALLS_FOR_A_WAKE = (ev.ActivationRequested, ev.MessageAdded, ev.SpecDeclared, ev.SessionResumed)
+
+
+def find_parent(state: State, session: Session | None, event: ev.Event, entries: list[Entry]) -> str | None:
+    if session is None:
+        return None
+    match event:
+        case ev.RunStarted() | ev.WakeWithdrawn() if session.wake is not None:
+            return f"{session.id}:{session.wake.seq}"
+        case ev.RunFinished() | ev.RunStopRequested() if session.run is not None:
+            return f"{session.id}:{session.run.seq}"
+        case ev.SessionSuspended() if session.last_run is not None:
+            return f"{session.id}:{session.last_run.seq}"
+        case ev.WakeRequested(chain=(*_, last)) | ev.WakeExtended(chain=(*_, last)) | ev.MessageAdded(chain=(*_, last)):
+            return _find_run(state, last)
+        case ev.WakeRequested() | ev.WakeExtended():
+            beside = entries[-1] if entries else None
+            if beside is not None and beside.session == session.id and isinstance(beside.event, CALLS_FOR_A_WAKE):
+                return f"{session.id}:{beside.seq}"
+    return None
+
+
+def _find_run(state: State, session_id: str) -> str | None:
+    """The record of the run a chain ends in: its start while it runs, else its end."""
+    session = state.sessions.get(session_id)
+    if session is None:
+        return None
+    run = session.run or session.last_run
+    return f"{session_id}:{run.seq}" if run is not None else None
