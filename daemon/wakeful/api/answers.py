@@ -73,7 +73,7 @@ def refuse_refused(service: Service, name: str) -> None:
     problem = None if name in service.core.state.ids else service.problems().get(name)
     if problem is not None:
         # An answer is one line; several problems of one file are several lines.
-        raise UnknownSession(f"{name} is refused: {problem.replace(NEWLINE, '; and ')}; mend it and save it, it is taken at once")
+        raise UnknownSession(f"{name} is refused: {problem.replace(NEWLINE, '; and ')}")
 
 
 def service_of(request: Request) -> Service:

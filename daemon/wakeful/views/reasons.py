@@ -126,6 +126,9 @@ def describe_cause(cause: Cause) -> str:
         shown = ", ".join(f"{path.path} {path.change}" for path in cause.paths[:PATHS_SHOWN])
         rest = len(cause.paths) - PATHS_SHOWN
         words += f": {shown}" + (f" and {rest} more" if rest > 0 else "")
+    elif cause.old and cause.old == cause.new:
+        # Changed and changed back around a run that failed on what was between.
+        words += f": {shorten(cause.new)} again"
     elif cause.old or cause.new:
         words += f": {shorten(cause.old)} -> {shorten(cause.new)}"
     if cause.commits:
