@@ -7,6 +7,7 @@ Peers are measured where they are installed. Ten sessions take turns, too: one a
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import statistics
@@ -29,7 +30,8 @@ ROUNDS = 100
 PAUSE_SECONDS = 0.1
 ANSWER_SECONDS = 3.0
 # Peers do not say when they are ready; those with a watch per file take seconds on the large tree.
-WARM_UP_SECONDS = 60.0
+WARM_UP_SECONDS = 30.0
+MISSES = 10
 SPEC = """\
 objective: Be started as fast as possible.
 first: adopt
@@ -50,6 +52,11 @@ class Contestant:
     def target(self, number: int) -> Path:
         return self.folder / "watched" / "d0" / f"f{number % SESSIONS}.txt"
 
+    @property
+    def is_out(self) -> bool:
+        """It does not answer: waiting for it in every round would take minutes from all others."""
+        return self.missed >= MISSES
+
     def play(self, number: int) -> None:
         """One save, timed from the close of the file to the stamp that the command wrote."""
         stamps = self.folder / "stamps"
@@ -69,10 +76,11 @@ class Contestant:
 
     def warm_up(self) -> None:
         deadline = time.monotonic() + WARM_UP_SECONDS
-        while len(self.took) < 3 and time.monotonic() < deadline:
+        while len(self.took) < 3 and not self.is_out and time.monotonic() < deadline:
             self.play(len(self.took))
             time.sleep(PAUSE_SECONDS)
-        self.took, self.missed = [], 0
+        self.missed = 0 if self.took else MISSES
+        self.took.clear()
 
 
 class Flushes(Contestant):
@@ -138,11 +146,17 @@ def start_watchman(folder: Path, stamp: Path) -> Iterator[Contestant]:
     server = ["watchman", f"--sockname={folder}/sock", f"--statefile={folder}/state", f"--logfile={folder}/log"]
     process = subprocess.Popen([*server, "--foreground"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        wait_until((folder / "sock").exists, ANSWER_SECONDS, "watchman's socket")
-        client = ["watchman", f"--sockname={folder}/sock", "--no-spawn", "--"]
-        watched = folder / "watched"
-        for words in (["watch", watched], ["trigger", watched, "bench", "-p", "**/*.txt", "--", stamp, folder / "stamps"]):
-            subprocess.run([*client, *words], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=WARM_UP_SECONDS)
+        wait_until((folder / "sock").exists, WARM_UP_SECONDS, "watchman's socket")
+        watched = str(folder / "watched")
+        trigger = {"name": "bench", "expression": ["suffix", "txt"], "command": [str(stamp), str(folder / "stamps")]}
+        for words in (["watch", watched], ["trigger", watched, trigger]):
+            subprocess.run(
+                ["watchman", f"--sockname={folder}/sock", "--no-spawn", "-j"],
+                input=json.dumps(words).encode(),
+                check=True,
+                stdout=subprocess.DEVNULL,
+                timeout=WARM_UP_SECONDS,
+            )
         yield Contestant("watchman trigger", folder)
     finally:
         end(process)
@@ -202,10 +216,16 @@ def race(files: int, folder: Path, stamp: Path, names: tuple[str, ...]) -> list[
             home = folder / f"{name}-{files}"
             home.mkdir()
             plant(home, files)
-            racing.append(stack.enter_context(CONTESTANTS[name](home, stamp)))
+            try:
+                racing.append(stack.enter_context(CONTESTANTS[name](home, stamp)))
+            except (TookTooLong, subprocess.SubprocessError):
+                # A peer that does not start here: without ours or the floor there is no race.
+                if name not in PEERS:
+                    raise
+                racing.append(Contestant(name, home, missed=MISSES))
             racing[-1].warm_up()
         for number in range(ROUNDS):
-            for contestant in racing:
+            for contestant in (one for one in racing if not one.is_out):
                 contestant.play(number)
                 time.sleep(PAUSE_SECONDS)
     absent = [Row(SECTION, f"{name}, {files:,} files", None, "ms p50", note="not installed") for name in names if not is_here(name)]
@@ -231,7 +251,7 @@ def make_row(one: Contestant, files: int, least: float, bar: Bar | None) -> Row:
     if not one.took:
         return Row(SECTION, name, None, "ms p50", note="never answered")
     p50, p95 = (statistics.quantiles(one.took, n=20)[cut] for cut in (9, 18))
-    missed = f", {one.missed} of {ROUNDS} never answered" if one.missed else ""
+    missed = f", {one.missed} saves never answered" if one.missed else ""
     return Row(SECTION, name, p50, "ms p50", bar, f"p95 {p95:.2f}, {p50 / least:.1f}x C{missed}")
 
 

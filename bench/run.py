@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
 import appends
@@ -29,6 +30,8 @@ def main(names: list[str]) -> int:
     if unknown:
         print(f"no benchmark {', '.join(unknown)}; there are: {' '.join(BENCHMARKS)}", file=sys.stderr)
         return 2
+    # Ended from outside, the daemons and peers under way are still to be ended.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     print(describe_machine(), flush=True)
     rows: list[Row] = []
     for name in names or BENCHMARKS:
