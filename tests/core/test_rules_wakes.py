@@ -107,6 +107,18 @@ def test_rule_20_activate_skips_backing_off_and_lifts_failed() -> None:
     assert world.hold("s") is None
 
 
+def test_rule_20_an_activated_run_that_fails_backs_off() -> None:
+    """Rule 20: an activation ends the back-off there is, not the one its own failure brings."""
+    world = at_rest(session("s", read("in"), retries=2), files={"in": "1"})
+    world.call(calls.Activate(name="s"))
+    world.end("s", 1)
+    assert not world.is_running("s")
+    assert world.hold("s").startswith("backing off")
+    world.advance(2.0)
+    world.tick()
+    assert world.session("s").run.attempt == 1
+
+
 def test_rule_20_activations_while_running_give_one_follow_up() -> None:
     """Rule 20: however often it is activated while it runs, it runs once more."""
     world = at_rest(session("s", read("in")), files={"in": "1"})
@@ -219,6 +231,20 @@ def test_rule_22_lost_runs_have_their_own_count() -> None:
     assert world.session("s").run.attempt == 0
     world.end("s", 1)
     assert world.session("s").wake is not None
+
+
+def test_rule_22_an_activated_run_that_takes_the_daemon_down_is_held_too() -> None:
+    """Rule 22: an activation that is still owed does not make a crash loop; another one lets it go on."""
+    world = at_rest(session("s", read("in")), files={"in": "1"})
+    world.call(calls.Activate(name="s"))
+    for lost in range(1, 4):
+        world.crash()
+        world.answer_all()
+        world.recover()
+        assert world.is_running("s") == (lost < 3)
+    assert world.hold("s").startswith("crashing")
+    world.call(calls.Activate(name="s"))
+    assert world.is_running("s")
 
 
 @pytest.mark.parametrize(

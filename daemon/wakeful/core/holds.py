@@ -7,12 +7,24 @@ from __future__ import annotations
 
 from wakeful.core.machine import Core
 from wakeful.core.observation import Moment
+from wakeful.core.owed import is_activation_owed
 from wakeful.core.state import Session
 
 
 def find_hold_words(core: Core, session: Session, moment: Moment) -> str | None:
     """Why the session sleeps, in words, or None when it does not."""
     return find_sleep_words(core, session, moment) or _find_backoff(core, session, moment)
+
+
+def find_hold_of_start(core: Core, session: Session, moment: Moment) -> str | None:
+    """Why it may not start. An activation lifted failed, loop, crashing and back-off when it was asked for (the reducer);
+    what its own runs brought on since then holds it too, or it would be tried without pause for ever (rules 20-22).
+    """
+    if not is_activation_owed(session):
+        return find_hold_words(core, session, moment)
+    if session.hold is not None and session.hold.kind != "snoozed":
+        return session.hold.words
+    return _find_backoff(core, session, moment)
 
 
 def find_sleep_words(core: Core, session: Session, moment: Moment) -> str | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from wakeful.core.busy import find_holding_upstreams, find_root_words
 from wakeful.core.cron import is_inside_window, window_opens_at
-from wakeful.core.holds import find_hold_words
+from wakeful.core.holds import find_hold_of_start, find_hold_words
 from wakeful.core.looked import Bound
 from wakeful.core.machine import Core
 from wakeful.core.observation import Moment
@@ -95,9 +95,7 @@ def is_fed(core: Core, session: Session, bound: Bound) -> bool:
 
 
 def _find_hold(core: Core, session: Session, moment: Moment) -> Waits | None:
-    if is_activation_owed(session):
-        return None
-    words = find_hold_words(core, session, moment)
+    words = find_hold_of_start(core, session, moment)
     return Waits(words) if words is not None else None
 
 
