@@ -200,3 +200,18 @@ def test_a_run_finds_what_specs_promise(box: Box) -> None:
     assert {"WAKEFUL_BINDING_INPUT", "WAKEFUL_BINDING_RESULT", "GREETING"} <= names
     assert "SECRET" not in names
     assert [line.strip() for line in box.lines("scratch.ledger")] == ["1", "2"]
+
+
+def test_a_stop_does_not_wait_for_a_look_at_gigabytes(box: Box) -> None:
+    """SIGTERM in the middle of a hash or a walk ends the daemon cleanly and at once."""
+    with box.write("huge.bin", "").open("wb") as file:
+        file.truncate(64 * 1024**3)
+    box.spec("huge", "objective: Read it.\nbindings: {i: {file: huge.bin}}\nrun: {command: ['true']}\n")
+    box.spec("wide", "objective: Read all.\nbindings: {i: {file: /usr/}}\nrun: {command: ['true']}\n")
+    box.start(is_ready=False)
+    eventually(lambda: box.socket.exists())
+    assert box.daemon is not None
+    box.daemon.terminate()
+    assert box.daemon.wait(15) == 0
+    box.daemon = None
+    assert "Traceback" not in box.output.read_text()

@@ -42,6 +42,10 @@ class TooLarge(Exception):
     """The look costs more than the loop can spare: to be done again in a thread."""
 
 
+class NoLongerWanted(Exception):
+    """The daemon stops: what is being read will be read again by the next one."""
+
+
 class Allowance:
     """What a look on the loop may still spend: some 32 entries and 256 KB are well under 2 ms."""
 
@@ -61,14 +65,25 @@ class Allowance:
 class Demand:
     """What a look wants of each entry: its content or only its stat, at what cost, and which links it may follow."""
 
-    __slots__ = ("allowance", "may_follow", "wants_content")
+    __slots__ = ("_is_closing", "allowance", "may_follow", "wants_content")
 
     def __init__(
-        self, *, wants_content: bool, allowance: Allowance | None = None, may_follow: Callable[[str], bool] = lambda path: True
+        self,
+        *,
+        wants_content: bool,
+        allowance: Allowance | None = None,
+        may_follow: Callable[[str], bool] = lambda path: True,
+        is_closing: Callable[[], bool] = lambda: False,
     ) -> None:
         self.wants_content = wants_content
         self.allowance = allowance
         self.may_follow = may_follow
+        self._is_closing = is_closing
+
+    def go_on(self) -> None:
+        """Asked between the pieces of long work: a stop must not wait for gigabytes."""
+        if self._is_closing():
+            raise NoLongerWanted
 
 
 class Seen:
@@ -144,6 +159,7 @@ def read_entry(path: str, known: Seen | None, demand: Demand) -> Seen | Folder |
     """What stands at `path` now: `known` itself if nothing moved, None if nothing is there."""
     if demand.allowance is not None:
         demand.allowance.spend()
+    demand.go_on()
     try:
         # A path may change its kind between the stat and the open: then look again.
         for _ in range(3):
@@ -181,7 +197,7 @@ def _read_file(path: str, found: os.stat_result, known: Seen | None, demand: Dem
     if demand.allowance is not None:
         demand.allowance.spend(found.st_size)
     hashed_at = time.time_ns()
-    read = _hash_open_file(path, os.O_NOFOLLOW)
+    read = _hash_open_file(path, os.O_NOFOLLOW, demand)
     if read is None:
         return None
     before, digest, is_still = read
@@ -199,7 +215,7 @@ def _read_link(path: str, found: os.stat_result, known: Seen | None, demand: Dem
     if demand.wants_content and target is not None and stat.S_ISREG(target.st_mode):
         if demand.allowance is not None:
             demand.allowance.spend(target.st_size)
-        read = _hash_open_file(path, 0)
+        read = _hash_open_file(path, 0, demand)
         if read is None:
             return None
         before, content, is_still = read
@@ -222,7 +238,7 @@ def _renew(known: Seen | None, key: bytes, kind: str, digest: bytes, hashed_at: 
     return Seen(key, kind, digest, hashed_at)
 
 
-def _hash_open_file(path: str, flags: int) -> tuple[os.stat_result, bytes, bool] | None:
+def _hash_open_file(path: str, flags: int, demand: Demand) -> tuple[os.stat_result, bytes, bool] | None:
     """The stat and digest of one open file, and whether it kept still; None when it is no regular file after all."""
     try:
         descriptor = os.open(path, _OPEN_FLAGS | flags)
@@ -239,6 +255,7 @@ def _hash_open_file(path: str, flags: int) -> tuple[os.stat_result, bytes, bool]
         limit = max(4 * before.st_size, _UNSIZED_LIMIT_BYTES)
         total = 0
         while chunk := os.read(descriptor, _CHUNK_BYTES if total else min(before.st_size + 1, _CHUNK_BYTES)):
+            demand.go_on()
             digest.update(chunk)
             total += len(chunk)
             if total > limit:

@@ -22,7 +22,7 @@ from wakeful.core.observation import LookResult, TargetLooked, TargetsHinted
 from wakeful.core.target import FileTarget
 from wakeful.errors import CallerError
 from wakeful.sources.contract import SourceReport
-from wakeful.sources.entry import Allowance, CannotSee, Demand, Seen, TooLarge, read_entry
+from wakeful.sources.entry import Allowance, CannotSee, Demand, NoLongerWanted, Seen, TooLarge, read_entry
 from wakeful.sources.hints.contract import Dirt, Dirty, Gone, Lost, MakeHints
 from wakeful.sources.look import Errand, Finding, Followed, Looker, build_excludes
 from wakeful.sources.mounts import Mounts
@@ -137,13 +137,15 @@ class FileSource:
             if timer is not None:
                 timer.cancel()
         self._tick_timer = self._held_timer = None
-        self._hints.close()
+        self._looker.closing.set()
         self._followed.clear()
         if self._writing is not None:
             await self._writing
-        await self._loop.run_in_executor(self._threads, self._cache.write, self._cache.take_batch())
         for threads in (self._threads, self._far_threads):
-            threads.shutdown(wait=True)
+            await asyncio.to_thread(threads.shutdown, wait=True)
+        # Last of all: a walk that is just ending may still arm what it found.
+        self._hints.close()
+        await asyncio.to_thread(self._cache.write, self._cache.take_batch())
         self._cache.close()
 
     # -- looking --------------------------------------------------------------------------------------------------
@@ -298,9 +300,13 @@ class FileSource:
 
         def finish(done: asyncio.Future[object]) -> None:
             self._looking -= 1
-            if self._tick_timer is not None:
-                then(done.result())
-                self._disarm_unneeded()
+            if self._tick_timer is None:
+                # Closing: the result is for nobody, an error of ours is not to be lost.
+                if not isinstance(done.exception(), NoLongerWanted):
+                    done.result()
+                return
+            then(done.result())
+            self._disarm_unneeded()
 
         self._loop.run_in_executor(self._far_threads if is_far else self._threads, work).add_done_callback(finish)
 

@@ -8,6 +8,7 @@ first time, after lost hints and after its folder was replaced.
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -16,7 +17,7 @@ from wakeful.core.match import Excludes, Pattern
 from wakeful.core.observation import PathChange
 from wakeful.core.spec import DEFAULT_EXCLUDES
 from wakeful.core.target import FileTarget
-from wakeful.sources.entry import FOLDER, Allowance, CannotSee, Demand, Seen, read_entry, show
+from wakeful.sources.entry import FOLDER, Allowance, CannotSee, Demand, NoLongerWanted, Seen, read_entry, show
 from wakeful.sources.hints.contract import NOT_A_FOLDER, NOT_THERE
 from wakeful.sources.manifest import ABSENT, Manifest, Naming
 from wakeful.sources.mounts import Mounts
@@ -167,6 +168,8 @@ class Looker:
         self, cache: StatCache, arm: Callable[[Iterable[str]], dict[str, str]], state: StateFolder, mounts: Mounts, find: Find
     ) -> None:
         self.cache = cache
+        # Set when the daemon stops: walks and hashes under way end at their next step.
+        self.closing = threading.Event()
         self._arm = arm
         self.state = state
         self._mounts = mounts
@@ -199,7 +202,10 @@ class Looker:
     def survey(
         self, followed: Followed, errand: Errand, *, wants_content: bool, allowance: Allowance | None = None
     ) -> Survey:
-        visit = _Visit(self, followed, Demand(wants_content=wants_content, allowance=allowance, may_follow=self._may_follow))
+        demand = Demand(
+            wants_content=wants_content, allowance=allowance, may_follow=self._may_follow, is_closing=self.closing.is_set
+        )
+        visit = _Visit(self, followed, demand)
         visit.run(errand)
         return visit.survey
 
@@ -208,6 +214,8 @@ class Looker:
 
     def arm(self, folders: Iterable[str]) -> dict[str, str]:
         """Arm what can be trusted to tell; the rest comes back with words. What is not there is no reason to poll."""
+        if self.closing.is_set():
+            raise NoLongerWanted
         refused: dict[str, str] = {}
         local: list[str] = []
         for folder in folders:
