@@ -132,7 +132,7 @@ MUTANTS = (
     Mutant(31, "stale allows what is running", "busy.py", "        if business is not None and not (is_stale_allowed and business.is_stuck):\n", "        if business is not None and not is_stale_allowed:\n"),
     Mutant(31, "being stuck is not passed on", "busy.py", "    if any(business.is_stuck for business in holding):\n", "    if False:\n"),
     Mutant(32, "a reader starves", "looked.py", "SUCCESSES_TO_STARVE = 3\n", "SUCCESSES_TO_STARVE = 3000\n"),
-    Mutant(32, "a reader goes ahead too soon", "looked.py", "latest[0] > self.held_since[reader_id]", "latest[-1] > self.held_since[reader_id]"),
+    Mutant(32, "a reader goes ahead too soon", "looked.py", "SUCCESSES_TO_STARVE = 3\n", "SUCCESSES_TO_STARVE = 2\n"),
     Mutant(32, "mixed is not recorded", "verdict.py", "            is_mixed = True\n", "            is_mixed = False\n"),
     Mutant(32, "nobody gives way", "verdict.py", "        if favoured is not None:\n", "        if False:\n"),
     Mutant(32, "one gives way to who sleeps", "dispatch.py", "        case Waits():\n            _free_upstreams(core, decision, session)\n", "        case Waits():\n            pass\n"),

@@ -219,6 +219,7 @@ def _line_up(core: Core, decision: Decision, session: Session) -> None:
         case Waits(for_upstream=True):
             _mark_held(core, session)
         case Waits(gives_way_to=str(reader)):
+            core.looked.fairness.giving_way.setdefault(reader, {})[session.id] = None
             decision.touch(reader)
         case Waits():
             _free_upstreams(core, decision, session)
@@ -271,22 +272,24 @@ def _rank(core: Core, session: Session) -> float:
 
 
 def _mark_held(core: Core, session: Session) -> None:
-    """Remember how often its upstreams had succeeded when they began to hold it (rule 32), and lend them its priority."""
-    if session.id in core.looked.held_marks:
+    """Remember since when it is held (rule 32), and lend its priority to those upstream that wait for a slot."""
+    if session.id in core.looked.fairness.held_since:
         return
-    ids = {name: core.state.ids[name] for name in sorted(core.graph.all_upstreams(session.name)) if name in core.state.ids}
-    core.looked.held_marks[session.id] = {name: core.state.get(one).successes for name, one in ids.items()}
-    for upstream in map(core.state.get, ids.values()):
-        if upstream.id in core.ranks and upstream.wake is not None:
-            _queue(core, upstream)
+    core.looked.fairness.hold(session.id)
+    if not core.ranks:
+        return
+    for name in sorted(core.graph.all_upstreams(session.name)):
+        upstream_id = core.state.ids.get(name)
+        if upstream_id in core.ranks:
+            upstream = core.state.sessions[upstream_id]
+            if upstream.wake is not None:
+                _queue(core, upstream)
 
 
 def _free_upstreams(core: Core, decision: Decision, session: Session) -> None:
     """Whoever gave way to this session need not any more."""
-    for upstream in core.looked.held_marks.pop(session.id, {}):
-        upstream_id = core.state.ids.get(upstream)
-        if upstream_id is not None:
-            decision.touch(upstream_id)
+    for upstream_id in core.looked.fairness.release(session.id):
+        decision.touch(upstream_id)
 
 
 def _start(core: Core, decision: Decision, session: Session, is_mixed: bool) -> None:

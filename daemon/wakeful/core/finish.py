@@ -91,6 +91,8 @@ def finish_run(core: Core, decision: Decision, session: Session, ended: Ended | 
     if core.looked.ended.pop(session.id, None) is not None:
         core.mono.drop("end", session.id)
     core.looked.stamps.pop(session.id, None)
+    if event.outcome == "succeeded":
+        core.looked.fairness.count_success(session.id)
     decision.finished.append(session.id)
     _dirty_readers(core, decision, session, run, ended.awaited if ended is not None else {})
     if stop is not None and stop.why == "terminate":

@@ -6,6 +6,7 @@ it. A hint makes a target dirty; a look that began after the newest hint makes i
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from msgspec import Struct
@@ -27,6 +28,7 @@ from wakeful.core.spec import (
 from wakeful.core.target import FileTarget, Target, target_of
 
 STEPS_REMEMBERED = 64
+SUCCESSES_TO_STARVE = 3
 PATHS_IN_A_CAUSE = 1000
 
 
@@ -217,6 +219,51 @@ class Ended:
     awaited: dict[str, int]
 
 
+class Fairness:
+    """Who has been held for how long, counted in successes of all sessions (rule 32).
+
+    One number a reader, not one for each of its upstreams: a chain of 10,000 sessions holds 10,000 readers at first sight.
+    """
+
+    def __init__(self) -> None:
+        self._count = 0
+        # The counts at a session's last successes, oldest first.
+        self._successes: dict[str, tuple[int, ...]] = {}
+        # The count at the latest success that was its session's third: nobody held since then starves.
+        self._latest_third = 0
+        # The count when a reader was first held, and who gives way to it meanwhile.
+        self.held_since: dict[str, int] = {}
+        self.giving_way: dict[str, dict[str, None]] = {}
+
+    def count_success(self, session_id: str) -> None:
+        self._count += 1
+        latest = (*self._successes.get(session_id, ()), self._count)[-SUCCESSES_TO_STARVE:]
+        self._successes[session_id] = latest
+        if len(latest) == SUCCESSES_TO_STARVE:
+            self._latest_third = max(self._latest_third, latest[0])
+
+    def hold(self, reader_id: str) -> None:
+        self.held_since.setdefault(reader_id, self._count)
+
+    def may_starve(self, reader_id: str) -> bool:
+        """A quick no for nearly everyone, before the graph is asked who is upstream."""
+        since = self.held_since.get(reader_id)
+        return since is not None and self._latest_third > since
+
+    def anyone_may_starve(self) -> bool:
+        return bool(self.held_since) and self._latest_third > min(self.held_since.values())
+
+    def has_starved(self, reader_id: str, upstream_id: str) -> bool:
+        """Has this upstream succeeded three times since the reader was first held?"""
+        latest = self._successes.get(upstream_id, ())
+        return len(latest) == SUCCESSES_TO_STARVE and latest[0] > self.held_since[reader_id]
+
+    def release(self, reader_id: str) -> Iterable[str]:
+        """The reader is held no more; returns who gave way to it."""
+        self.held_since.pop(reader_id, None)
+        return self.giving_way.pop(reader_id, ())
+
+
 class Looked:
     def __init__(self) -> None:
         self.targets: dict[str, TargetLook] = {}
@@ -227,8 +274,7 @@ class Looked:
         self.stamps: dict[str, dict[str, str]] = {}
         self.backlogs: dict[str, frozenset[str]] = {}
         self.owed_since: dict[str, float] = {}
-        # Upstream's successes when the session's wake was first held by it (rule 32).
-        self.held_marks: dict[str, dict[str, int]] = {}
+        self.fairness = Fairness()
         self.refused: dict[str, str] = {}
         # Above every generation of a forgotten target: its last look must not answer for a new one of the same key.
         self._generations = 0
@@ -255,7 +301,8 @@ class Looked:
     def unbind(self, session_id: str) -> list[str]:
         bounds = self.bounds.pop(session_id, ())
         self._stop_clocks(session_id, bounds, set())
-        for kept in (self.ended, self.stamps, self.backlogs, self.owed_since, self.held_marks):
+        self.fairness.release(session_id)
+        for kept in (self.ended, self.stamps, self.backlogs, self.owed_since):
             kept.pop(session_id, None)
         return self._unsubscribe(session_id, [bound.target for bound in bounds])
 

@@ -23,7 +23,6 @@ __all__ = ["Loops", "Ready", "Verdict", "Waits", "find_hold_words", "find_queue_
 SAME_SESSION_IN_CHAIN = 3
 STARTS_A_MINUTE = 12
 MINUTE_US = 60_000_000
-UPSTREAM_SUCCESSES = 3
 
 
 @dataclass(slots=True, frozen=True)
@@ -34,7 +33,9 @@ class Ready:
 
 @dataclass(slots=True, frozen=True)
 class Waits:
-    words: str
+    words: str = ""
+    # The upstream that holds it: finding the words for that costs a walk to the root, so only who shows them does.
+    upstream: str | None = None
     # Waits for nothing but a free slot.
     for_slot: bool = False
     for_upstream: bool = False
@@ -138,7 +139,7 @@ def _judge_turn(core: Core, session: Session) -> Verdict:
         holding = next(find_holding_upstreams(core, session), None)
         if holding is not None:
             if not _is_starving(core, session) or _is_stuck(core, session) or _runs_upstream(core, session):
-                return Waits(find_root_words(core, holding), for_upstream=True)
+                return Waits(upstream=holding, for_upstream=True)
             is_mixed = True
         favoured = _find_favoured_reader(core, session)
         if favoured is not None:
@@ -151,12 +152,12 @@ def _judge_turn(core: Core, session: Session) -> Verdict:
 
 
 def _is_starving(core: Core, session: Session) -> bool:
-    """Did an upstream succeed 3 times since it began to hold this wake? (rule 32)"""
-    for upstream, mark in core.looked.held_marks.get(session.id, {}).items():
-        upstream_id = core.state.ids.get(upstream)
-        if upstream_id is not None and core.state.get(upstream_id).successes - mark >= UPSTREAM_SUCCESSES:
-            return True
-    return False
+    """Did an upstream succeed 3 times since this wake was first held? (rule 32)"""
+    fairness = core.looked.fairness
+    if not fairness.may_starve(session.id):
+        return False
+    ids = (core.state.ids.get(name) for name in core.graph.all_upstreams(session.name))
+    return any(fairness.has_starved(session.id, one) for one in ids if one is not None)
 
 
 def _is_stuck(core: Core, session: Session) -> bool:
@@ -172,13 +173,13 @@ def _runs_upstream(core: Core, session: Session) -> bool:
 def _find_favoured_reader(core: Core, session: Session) -> Session | None:
     """A starving reader that is held by nothing but its upstreams goes first; else it would be a deadlock (rule 32).
 
-    One that something else holds has no marks: dispatch takes them away.
+    One that something else holds does not starve: dispatch releases it.
     """
-    if not core.looked.held_marks:
+    if not core.looked.fairness.anyone_may_starve():
         return None
     for reader in sorted(core.graph.all_readers(session.name)):
         reader_id = core.state.ids.get(reader)
-        if reader_id is not None and reader_id in core.looked.held_marks:
+        if reader_id is not None and core.looked.fairness.may_starve(reader_id):
             other = core.state.get(reader_id)
             if other.run is None and _is_starving(core, other) and not _is_stuck(core, other):
                 return other
@@ -196,5 +197,7 @@ def find_queue_words(core: Core, session: Session, moment: Moment) -> str | None
     match verdict:
         case Ready():
             return "starting"
+        case Waits(upstream=str(upstream)):
+            return find_root_words(core, upstream)
         case Waits(words=words) | Loops(words=words):
             return words
