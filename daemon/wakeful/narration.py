@@ -6,6 +6,8 @@ Names and paths come from outside, so control characters are shown, never sent t
 from __future__ import annotations
 
 from datetime import datetime
+from queue import SimpleQueue
+from threading import Thread
 
 from rich.console import Console
 
@@ -110,14 +112,20 @@ def suggest_edit(sessions: list[Session]) -> str | None:
 class Voice:
     """The daemon's own words on standard output: plain lines, and in colour where a person looks at a terminal.
 
-    Falls silent when nobody can hear it any more (a closed terminal, a pipe into `head`): everything it says
-    stands in the log, and a daemon does not end because its window was closed.
+    Printed by a thread of its own: a stopped terminal or a full pipe must not stop the loop, so lines beyond the
+    bound are counted and dropped. It falls silent when nobody can hear it any more (a closed window, a pipe into
+    `head`): everything it says stands in the log.
     """
+
+    MOST_WAITING = 10_000
 
     def __init__(self, *, is_terminal: bool) -> None:
         # Highlighting and markup are off: a name in brackets is a name.
         self._console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True) if is_terminal else None
-        self._is_heard = True
+        self._lines: SimpleQueue[str | None] = SimpleQueue()
+        self._dropped = 0
+        self._printing = Thread(target=self._print_lines, name="voice", daemon=True)
+        self._printing.start()
 
     def say(self, words: str, *, name: str | None = None, at: int | None = None) -> None:
         """One line, with the local time it happened at: now, unless told."""
@@ -125,12 +133,28 @@ class Voice:
         self.print(f"{moment:%H:%M:%S} " + (f"{visible(name)}: " if name else "") + visible(words, 500))
 
     def print(self, line: str) -> None:
-        if not self._is_heard:
+        if self._lines.qsize() >= self.MOST_WAITING:
+            self._dropped += 1
             return
-        try:
-            if self._console is None:
-                print(line, flush=True)
-            else:
-                self._console.print(line, style=next((style for word, style in STYLES if word in line), None))
-        except OSError:
-            self._is_heard = False
+        if self._dropped:
+            self._lines.put(f"({self._dropped} lines were not printed: nobody read them; wakeful log has all)")
+            self._dropped = 0
+        self._lines.put(line)
+
+    def close(self, seconds: float = 1.0) -> None:
+        """Say what is left to be said, if somebody listens."""
+        self._lines.put(None)
+        self._printing.join(seconds)
+
+    def _print_lines(self) -> None:
+        while (line := self._lines.get()) is not None:
+            try:
+                self._print(line)
+            except OSError:
+                return
+
+    def _print(self, line: str) -> None:
+        if self._console is None:
+            print(line, flush=True)
+        else:
+            self._console.print(line, style=next((style for word, style in STYLES if word in line), None))

@@ -25,6 +25,7 @@ from wakeful.core.machine import Core
 from wakeful.core.observation import ClockTicked, Moment
 from wakeful.core.state import OpenRun, Session
 from wakeful.core.target import Target
+from wakeful.errors import CallerError
 from wakeful.eventlog.codec import encode
 from wakeful.eventlog.contract import Append, Appended, Draft, EventLog
 from wakeful.runners.contract import Runner
@@ -105,8 +106,7 @@ class Reactor:
                 return await asyncio.shield(known)
             if self.log.find_key(session_id, key) is not None:
                 return "done already"
-        decision = decide(self.core, Called(call=call, author=author, key=key, run=run), self.now())
-        durable = self._carry_out(decision)
+        decision, durable = self._judge(Called(call=call, author=author, key=key, run=run))
         self._drain()
         reply = decision.reply or "done"
         if durable is None:
@@ -117,6 +117,17 @@ class Reactor:
             self._answers[(session_id, key)] = answer
             answer.add_done_callback(lambda _: self._answers.pop((session_id, key), None))
         return await asyncio.shield(answer)
+
+    def _judge(self, called: Called) -> tuple[Decision, asyncio.Future[tuple[Appended, ...]] | None]:
+        try:
+            decision = decide(self.core, called, self.now())
+            return decision, self._carry_out(decision)
+        except CallerError:
+            # Refused before anything was emitted.
+            raise
+        except Exception as error:
+            self.outside.fatal(error)
+            raise
 
     async def settled(self) -> None:
         """Wait until everything decided so far is durable: readers must not see what may be lost."""

@@ -26,7 +26,7 @@ from wakeful.api.server import ControlSocket
 from wakeful.api.service import FollowLine, PathVerdict, RunIdentity
 from wakeful.blobs import Blobs
 from wakeful.core.action import Look
-from wakeful.core.calls import Call, Open
+from wakeful.core.calls import Call, Open, Rename
 from wakeful.core.decision import Entry
 from wakeful.core.machine import Core
 from wakeful.core.observation import DaemonStarted, DaemonStopping, Moment, ProcessEnded, SettingsRead, SpecsRead
@@ -126,6 +126,7 @@ class Daemon:
         self.started_at = time.time_ns() // 1000
         self._is_once = is_once
         self._is_ready = False
+        self._is_hurried = False
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
         self._listeners: set[asyncio.Event] = set()
@@ -161,7 +162,6 @@ class Daemon:
             scratch=os.path.join(state, "scratch"),
             run_folders=open_run_folders(state, os.environ),
             socket=str(self.places.socket),
-            output_limit_bytes=self._settings.output_limit_bytes,
         )
         self._exporting: set[asyncio.Task[None]] = set()
         self._clock = Clock(lambda tick: observe(tick), loop, lambda: time.time_ns() // 1000, on_jump=self._voice.say)
@@ -186,22 +186,25 @@ class Daemon:
         self.reactor.observe(DaemonStarted(incarnation=secrets.token_hex(8), settings=self._settings))
         self.read_specs()
         async with ControlSocket(self, self.places.socket), asyncio.TaskGroup() as keepers:
-            keepers.create_task(self._keep_narrating(), name="keep narrating")
+            keeping = [keepers.create_task(self._keep_narrating(), name="keep narrating")]
             await self._first_look()
             _spare_collections()
-            self._is_ready = True
-            self._voice.print(f"ready: {self._summary()}; specs {self.places.specs}; socket {self.places.socket}")
-            self._supervisor.ready(self._summary())
-            keepers.create_task(self._keep_specs(), name="keep specs")
-            keepers.create_task(self._keep_watchdog(), name="keep watchdog")
+            if not self._stopping.is_set():
+                self._tell_ready()
+            keeping.append(keepers.create_task(self._keep_specs(), name="keep specs"))
+            keeping.append(keepers.create_task(self._keep_watchdog(), name="keep watchdog"))
             code = await self._run_once() if self._is_once else await self._wait_for_stop()
             await self._wind_down()
-            for keeper in asyncio.all_tasks():
-                if keeper.get_name().startswith("keep "):
-                    keeper.cancel()
+            for keeper in keeping:
+                keeper.cancel()
         self._narrate()
         await self._close()
         return code
+
+    def _tell_ready(self) -> None:
+        self._is_ready = True
+        self._voice.print(f"ready: {self._summary()}; specs {self.places.specs}; socket {self.places.socket}")
+        self._supervisor.ready(self._summary())
 
     async def _wait_for_stop(self) -> int:
         await self._stopping.wait()
@@ -277,9 +280,9 @@ class Daemon:
         await self.sources.close()
         shutil.rmtree(self._premises.run_folders)
         self.log.close()
+        self._voice.close()
 
     def _catch_signals(self) -> None:
-        self._is_hurried = False
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self.stop)
         self._loop.add_signal_handler(signal.SIGHUP, self._reload)
@@ -350,11 +353,17 @@ class Daemon:
             problem = f"the tree of a binding could not be exported: {error}"
             self.reactor.observe(ProcessEnded(session=session.id, run_id=run.run_id, problem=problem))
             return
+        present = self.core.state.get(session.id).run
+        if present is not None and present.stop is not None and present.stop.why != "suspend":
+            # Stopped before there was a process to signal.
+            self.reactor.observe(ProcessEnded(session=session.id, run_id=run.run_id, problem="stopped before it began"))
+            return
         self._start_process(session, run, token, exports)
 
     def _start_process(self, session: Session, run: OpenRun, token: str, exports: dict[str, str]) -> None:
         causes = msgspec.json.encode(view_causes_file(session, run))
-        self.runner.start(make_order(session, run, self._premises, token=token, causes=causes, exports=exports))
+        limit = self.core.settings.output_limit_bytes
+        self.runner.start(make_order(session, run, self._premises, token=token, causes=causes, exports=exports, output_limit_bytes=limit))
 
     def _after_run(self, entry: Entry) -> None:
         self._runs = {token: one for token, one in self._runs.items() if (one.session_id, one.run) != (entry.session, entry.run)}
@@ -407,6 +416,8 @@ class Daemon:
         return read_moment()
 
     async def call(self, call: Call, *, author: str, key: str | None = None, run: int | None = None) -> str:
+        if isinstance(call, Rename) and self._spec_file(call.new).exists():
+            raise CallerError(f"{self._spec_file(call.new)} exists already; choose a free name")
         reply = await self.reactor.call(call, author=author, key=key, run=run)
         if isinstance(call, Open):
             self.declarations.report_again(call.name)
@@ -490,11 +501,12 @@ class Daemon:
     def run_identity(self, token: str) -> RunIdentity | None:
         return self._runs.get(token)
 
+    def _spec_file(self, name: str) -> Path:
+        return self.places.specs / f"{name}.yaml"
+
     def rename_spec(self, old: str, new: str) -> None:
         """The file follows the name; the session keeps its identity and history."""
-        source, target = self.places.specs / f"{old}.yaml", self.places.specs / f"{new}.yaml"
-        if target.exists():
-            raise CallerError(f"{target} exists already; choose a free name")
+        source, target = self._spec_file(old), self._spec_file(new)
         target.parent.mkdir(parents=True, exist_ok=True)
         source.rename(target)
         self.read_specs()

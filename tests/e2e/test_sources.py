@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import subprocess
+from pathlib import Path
 
 from e2e.box import Box
 from waiting import eventually
@@ -117,3 +118,32 @@ def test_a_rebase_under_way_holds_file_wakes(box: Box) -> None:
     box.wait_for("read", queued="git rebase")
     (box.folder / ".git/rebase-merge").rmdir()
     box.wait_at_rest("read", runs=2)
+
+
+def test_an_exported_tree_is_clean_and_gone_after_the_run(box: Box) -> None:
+    """`export: true` hands over what was committed, not what lies in the working tree; a cancel during it is obeyed."""
+    git(box, "init", "-q", "-b", "main")
+    commit(box, "src/a.py", "a = 1\n")
+    box.write("src/a.py", "not committed\n")
+    box.spec(
+        "docs",
+        """
+        objective: Document what was committed.
+        bindings: {code: {commits: src/, branch: main, settle: 10ms, export: true}}
+        run: {command: [sh, -c, 'cat "$WAKEFUL_BINDING_CODE/a.py" >> ledger; echo "$WAKEFUL_BINDING_CODE" >> folders; [ ! -e hang ] || sleep 300']}
+        """,
+    )
+    box.start()
+    box.wait_at_rest("docs", runs=1)
+    assert box.lines("ledger") == ["a = 1"]
+    folder = Path(box.lines("folders")[0])
+    eventually(lambda: not folder.exists())
+    box.write("hang", "")
+    for number in range(2000):
+        box.write(f"src/m{number}.py", "x\n")
+    git(box, "add", "src")
+    git(box, "commit", "-q", "-m", "many")
+    box.wait_for("docs", state="running")
+    box.ask("cancel", "docs")
+    row = box.wait_at_rest("docs", runs=2)
+    assert row["last_run"]["outcome"] == "cancelled"

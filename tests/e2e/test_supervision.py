@@ -80,3 +80,19 @@ def test_a_closed_window_does_not_end_the_daemon(box: Box) -> None:
         box.write("in.txt", f"{number}\n")
         eventually(lambda number=number: number in box.lines("ledger"))
     box.wait_at_rest("copy")
+
+
+def test_a_stopped_reader_of_standard_output_stops_nobody(box: Box) -> None:
+    """A full pipe holds the words back, not the loop: the daemon answers and sessions wake."""
+    box.write("in.txt", "1\n")
+    for number in range(150):
+        box.spec(f"s{number}", f"objective: {'Copy. ' * 40}\nbindings: {{i: {{file: in.txt, settle: 10ms}}}}\nrun: {{command: ['true']}}\n")
+    box.daemon = subprocess.Popen(box.arguments(), stdout=subprocess.PIPE, cwd=box.folder, env=box.environment())
+    eventually(lambda: box.socket.exists(), 20)
+    eventually(lambda: len(rows := box.rows()) == 150 and all(row["runs"] >= 1 for row in rows), 60)
+    for number in range(2, 5):
+        box.write("in.txt", f"{number}\n")
+        eventually(lambda number=number: all(row["runs"] >= number for row in box.rows()), 60)
+    box.daemon.kill()
+    assert box.daemon.stdout is not None
+    box.daemon.stdout.close()

@@ -22,11 +22,10 @@ class Premises(msgspec.Struct, frozen=True, kw_only=True):
     scratch: str
     run_folders: str
     socket: str
-    output_limit_bytes: int
 
 
 def make_order(
-    session: Session, run: OpenRun, premises: Premises, *, token: str, causes: bytes, exports: dict[str, str]
+    session: Session, run: OpenRun, premises: Premises, *, token: str, causes: bytes, exports: dict[str, str], output_limit_bytes: int
 ) -> RunOrder:
     """`causes` is the document WAKEFUL_CAUSES names, `exports` the folders that stand for bindings with `export`."""
     spec = run.spec
@@ -58,7 +57,7 @@ def make_order(
         bindings=binding_paths(spec) | exports,
         socket=premises.socket,
         token=token,
-        output_limit_bytes=premises.output_limit_bytes,
+        output_limit_bytes=output_limit_bytes,
     )
 
 
