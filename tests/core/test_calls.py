@@ -248,7 +248,29 @@ def test_facts_carry_author_and_rationale() -> None:
 def test_messages_have_positions_and_may_be_quiet() -> None:
     """Messages are counted per mailbox; one that does not wake waits for the next run."""
     world = make("at rest")
-    assert world.call(calls.Send(name="s", text="one", wake=False)) == "message 1 is in s's mailbox"
+    assert world.call(calls.Send(name="s", text="one", wake=False)) == "message 1 is in the mailbox of s"
     assert not world.is_running("s")
-    assert world.call(calls.Send(name="s", text="two")) == "message 2 is in s's mailbox"
+    assert world.call(calls.Send(name="s", text="two")) == "message 2 is in the mailbox of s"
     assert world.session("s").run.versions["message"] == "2"
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, 1e15, float("inf"), float("nan")])
+def test_absurd_sleeps_are_refused(seconds: float) -> None:
+    """A time that no calendar holds gets words, and nothing is recorded."""
+    world = World(session("s", read("in")), files={"in": "1"})
+    world.rest()
+    before = world.session("s").seq
+    with pytest.raises(CallerError):
+        world.call(calls.Sleep(name="s", seconds=seconds))
+    with pytest.raises(CallerError):
+        world.call(calls.Sleep(name="s", until=10**22))
+    assert world.session("s").seq == before
+
+
+def test_notes_and_facts_have_a_bound() -> None:
+    """What is said stays in the state: more than the limit of a message is refused."""
+    world = World(session("s", read("in")), files={"in": "1"})
+    world.rest()
+    for call in (calls.Note(name="s", text="x" * 300_000), calls.Remember(name="s", key="k", value="x" * 300_000)):
+        with pytest.raises(CallerError, match="at most 262144 bytes"):
+            world.call(call)

@@ -18,6 +18,7 @@ from wakeful.errors import CallerError
 
 STRENGTH: dict[str, int] = {"shutdown": 0, "replace": 1, "suspend": 2, "interrupt": 3, "cancel": 4, "terminate": 5}
 LONGEST_KEY = 200
+LONGEST_SLEEP_SECONDS = 1000 * 366 * 86400.0
 
 
 @singledispatch
@@ -63,9 +64,13 @@ def _(call: calls.Resume, core: Core, decision: Decision, called: calls.Called) 
 def _(call: calls.Sleep, core: Core, decision: Decision, called: calls.Called) -> str:
     session = _living(core, call.name)
     wall = decision.moment.wall
+    if call.seconds is not None and not 0 < call.seconds < LONGEST_SLEEP_SECONDS:
+        raise CallerError(f"a sleep lasts more than 0 seconds and at most a thousand years, not {call.seconds:g}; without a time it lasts until resumed")
     until = call.until if call.until is not None else wall + int(call.seconds * 1e6) if call.seconds is not None else None
     if until is not None and until <= wall:
         raise CallerError("the time to sleep until has passed already; give a later one, or --for a duration")
+    if until is not None and until - wall > LONGEST_SLEEP_SECONDS * 1e6:
+        raise CallerError("the time to sleep until is more than a thousand years away; without a time it lasts until resumed")
     length = (until - wall) / 1e6 if until is not None else None
     words = call.words or f"snoozed by {called.author}"
     _emit(core, decision, session, ev.SessionSlept(hold=ev.Hold(kind="snoozed", words=words, until=until, length_seconds=length)), called)
@@ -143,9 +148,7 @@ def _(call: calls.Rename, core: Core, decision: Decision, called: calls.Called) 
 @judge_call.register
 def _(call: calls.Send, core: Core, decision: Decision, called: calls.Called) -> str:
     receiver = _living(core, call.name)
-    limit = core.settings.message_limit_bytes
-    if len(call.text.encode()) > limit:
-        raise CallerError(f"a message holds at most {limit} bytes, this one has {len(call.text.encode())}; send a path instead")
+    _check_size(core, "message", call.text)
     sender = core.state.by_name(call.sender) if call.sender is not None else None
     chain = (*sender.run.chain, sender.id) if sender is not None and sender.run is not None else ()
     position = receiver.mailbox + 1
@@ -154,12 +157,13 @@ def _(call: calls.Send, core: Core, decision: Decision, called: calls.Called) ->
     if sender is not None:
         # Sent and received are one transaction (rule 39).
         core.emit(decision, sender.id, ev.MessageSent(receiver=call.name, position=position, text=call.text), author=called.author)
-    return f"message {position} is in {call.name}'s mailbox"
+    return f"message {position} is in the mailbox of {call.name}"
 
 
 @judge_call.register
 def _(call: calls.Note, core: Core, decision: Decision, called: calls.Called) -> str:
     session = _living(core, call.name)
+    _check_size(core, "note", call.text)
     _emit(core, decision, session, ev.NoteAdded(text=call.text), called)
     return "noted"
 
@@ -169,6 +173,7 @@ def _(call: calls.Remember, core: Core, decision: Decision, called: calls.Called
     session = _living(core, call.name)
     if not call.key or len(call.key) > LONGEST_KEY:
         raise CallerError(f"a fact's key has 1 to {LONGEST_KEY} characters")
+    _check_size(core, "fact", call.value)
     _emit(core, decision, session, ev.FactSet(key=call.key, value=call.value, rationale=call.rationale), called)
     return f"remembered {call.key}"
 
@@ -180,6 +185,13 @@ def _(call: calls.Forget, core: Core, decision: Decision, called: calls.Called) 
         raise CallerError(f"{call.name} has no fact {call.key!r}; `wakeful facts {call.name}` lists them")
     _emit(core, decision, session, ev.FactRetracted(key=call.key, rationale=call.rationale), called)
     return f"retracted {call.key}"
+
+
+def _check_size(core: Core, what: str, text: str) -> None:
+    """What people and runs say stays in the state and in every snapshot: it has a bound."""
+    size, limit = len(text.encode(errors="surrogatepass")), core.settings.message_limit_bytes
+    if size > limit:
+        raise CallerError(f"a {what} holds at most {limit} bytes, this one has {size}; name a file instead")
 
 
 def _stop(core: Core, decision: Decision, session: Session, why: ev.StopWord, called: calls.Called, words: str) -> str:

@@ -28,6 +28,10 @@ def named(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.argument("name")(function)
 
 
+# The reactor's answer to a key it has seen.
+DONE_ALREADY = "done already"
+
+
 def carry_out(options: Options, verb_name: str, key: str | None, **body: Any) -> None:
     say(options, options.client().call(verb_name, key, **body))
 
@@ -46,7 +50,8 @@ def activate_verb(options: Options, name: str, key: str | None, note: str | None
     client = options.client()
     head = client.get(f"/sessions/{quote_name(name)}")["seq"] if is_waiting else 0
     answer = client.call("activate", key, name=name, note=note, fresh=fresh)
-    if not is_waiting:
+    # A repeated key asks for nothing new, so there is nothing to wait for.
+    if not is_waiting or answer["words"] == DONE_ALREADY:
         say(options, answer)
         return
     ended = wait_for_run(client, name, head)
@@ -71,7 +76,7 @@ def wait_for_run(client: Client, name: str, head: int) -> dict[str, Any]:
                 taken.add(payload["run"])
             case "run_finished" if payload["run"] in taken and payload["is_final"]:
                 return line
-            case "wake_withdrawn" | "session_terminated" if position is not None:
+            case "wake_withdrawn" | "session_terminated" | "spec_removed" if position is not None:
                 return line
     raise Failure(f"{escape(name)}: the daemon stopped before the run ended")
 
