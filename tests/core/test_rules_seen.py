@@ -167,6 +167,20 @@ def test_rule_17_what_cannot_be_judged_counts_as_touched() -> None:
     assert world.starts("s") == 3
 
 
+def test_rule_17_what_cannot_be_seen_at_the_end_counts_as_touched() -> None:
+    """Rules 5 and 17: an input that became unreadable during the run may have been another when it was read."""
+    world = at_rest(session("s", read("in")), files={"in": "1"})
+    change(world, "2")
+    world.write("in", "3")
+    world.hide("in")
+    world.end("s")
+    world.answer_all()
+    world.write("in", "2")
+    world.show("in")
+    world.rest()
+    assert world.starts("s") == 3
+
+
 def test_rule_17_commits_are_not_touched() -> None:
     """Rule 17: a branch that moves during a run is a newer version, never a touch: each_commit must not skip."""
     world = World(session("s", commits("src", each_commit=True)))

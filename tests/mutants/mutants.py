@@ -66,6 +66,7 @@ MUTANTS = (
     Mutant(17, "a touch is told and not owed", "reducer.py", "    for key in event.touched:\n        seen.pop(key, None)\n", ""),
     Mutant(17, "only an equal version counts as touched", "finish.py", "(stamps[bound.key] != look.stamp or not is_judged)", "(stamps[bound.key] != look.stamp or not is_judged) and look.version == run.versions.get(bound.key)"),
     Mutant(17, "what cannot be judged was not touched", "finish.py", "(stamps[bound.key] != look.stamp or not is_judged)", "stamps[bound.key] != look.stamp"),
+    Mutant(17, "what cannot be seen was not touched", "finish.py", "        if look is None:\n            continue\n        # It", "        if look is None or look.version is None:\n            continue\n        # It"),
     Mutant(17, "commits are touched", "dispatch.py", "        if bound.is_file and not bound.is_written:\n            stamps", "        if not bound.is_written:\n            stamps"),
     Mutant(18, "an undone wake runs", "dispatch.py", '    session = core.emit(decision, session.id, ev.WakeWithdrawn(wake=wake.wake, reason="undone"))\n', ""),
     Mutant(18, "a tried wake is withdrawn", "dispatch.py", "    if wake.tried is not None:\n        return session, True\n", ""),

@@ -158,13 +158,13 @@ def _add_findings(core: Core, session: Session, run: OpenRun, event: ev.RunFinis
     written, touched = dict[str, str](), []
     for bound in core.looked.bounds.get(session.id, ()):
         look = core.looked.target(bound)
-        if look is None or look.version is None:
+        if look is None:
             continue
-        # Dirty when the process ended and not looked at since: a rebase is under way, or the look hangs.
-        is_judged = look.applied >= awaited.get(look.target.key, 0)
+        # It cannot be seen any more, or it was dirty when the process ended and not looked at since: a rebase, a look that hangs.
+        is_judged = look.version is not None and look.applied >= awaited.get(look.target.key, 0)
         if bound.is_written and bound.key in outputs and is_judged:
             written[bound.name] = look.version
-        elif bound.key in stamps and (stamps[bound.key] != look.stamp or not is_judged):
+        elif bound.key in stamps and bound.key in run.versions and (stamps[bound.key] != look.stamp or not is_judged):
             touched.append(bound.key)
     return replace(event, written=written, touched=tuple(touched) if event.is_final else ())
 
