@@ -29,7 +29,7 @@ from wakeful.core.action import Look
 from wakeful.core.calls import Call, Open, Rename
 from wakeful.core.decision import Entry
 from wakeful.core.machine import Core
-from wakeful.core.observation import DaemonStarted, DaemonStopping, Moment, ProcessEnded, SettingsRead, SpecsRead
+from wakeful.core.observation import DaemonStarted, DaemonStopping, Moment, ProcessEnded, RunRecovered, SettingsRead, SpecsRead
 from wakeful.core.reducer import fold
 from wakeful.core.spec import CommitsBinding
 from wakeful.core.state import OpenRun, Session
@@ -157,7 +157,7 @@ class Daemon:
         commits = CommitSource(observe, loop, make_hints)
         self.sources = Sources(files, commits, ProbeSource(observe, loop), ServiceSource(observe, loop))
         self.blobs = Blobs(os.path.join(state, "blobs"))
-        self.runner = CommandRunner(report=observe, blobs=self.blobs, state=state, children=children, cgroups=find_delegated())
+        self.runner = CommandRunner(report=self._take_end, blobs=self.blobs, state=state, children=children, cgroups=find_delegated())
         self._premises = Premises(
             scratch=os.path.join(state, "scratch"),
             run_folders=open_run_folders(state, os.environ),
@@ -364,6 +364,11 @@ class Daemon:
         causes = msgspec.json.encode(view_causes_file(session, run))
         limit = self.core.settings.output_limit_bytes
         self.runner.start(make_order(session, run, self._premises, token=token, causes=causes, exports=exports, output_limit_bytes=limit))
+
+    def _take_end(self, report: ProcessEnded | RunRecovered) -> None:
+        """A change that came and went during the run lies in the watcher's queue: it is taken in first (rule 17)."""
+        self.sources.files.hear()
+        self.reactor.observe(report)
 
     def _after_run(self, entry: Entry) -> None:
         self._runs = {token: one for token, one in self._runs.items() if (one.session_id, one.run) != (entry.session, entry.run)}

@@ -148,6 +148,10 @@ class FileSource:
         await asyncio.to_thread(self._cache.write, self._cache.take_batch())
         self._cache.close()
 
+    def hear(self) -> None:
+        """Take in what the watcher has not told yet: what a run's inputs went through must be known before its end is."""
+        self._hints.hear()
+
     # -- looking --------------------------------------------------------------------------------------------------
 
     def look(self, key: str, generation: int) -> None:

@@ -168,12 +168,13 @@ def new_verb(options: Options, name: str, specs: str | None, command: str | None
         words = tuple(shlex.split(command)) if command else ()
     except ValueError as error:
         raise click.UsageError(f"--command {command!r}: {error}") from None
-    folder = Path(find_specs(specs))
+    # Here unless told: a daemon started here reads ./sessions.d before any other folder.
+    folder = Path(find_specs(specs or os.environ.get("WAKEFUL_SPECS") or "sessions.d"))
     path = write_new(folder, name, Answers(command=words, **flags))
     if options.is_json:
         print(json.dumps({"name": name, "file": str(path)}))
         return
-    # The whole path, since a daemon started here may read another folder than the one we stand in; and where that begins.
+    # The whole path, and where the paths inside it begin.
     print(f"{escape(str(path))} is written; its paths begin at {escape(str(folder.parent))}; edit it, then: wakeful check")
 
 

@@ -63,6 +63,10 @@ class Hints(Protocol):
         """Watch these no longer; unknown ones are ignored."""
         ...
 
+    def hear(self) -> None:
+        """Report at once what the system holds ready; nothing where that cannot be known."""
+        ...
+
     def close(self) -> None:
         """Stop for good. Nothing is reported afterwards."""
         ...

@@ -107,6 +107,9 @@ class InotifyHints:
             with self._lock:
                 self._release(folder)
 
+    def hear(self) -> None:
+        self._drain()
+
     def close(self) -> None:
         for timer in (self._timer, self._pause):
             if timer is not None:

@@ -22,5 +22,8 @@ class NoHints:
     def disarm(self, folders: Iterable[str]) -> None:
         """Nothing was armed."""
 
+    def hear(self) -> None:
+        """Nothing is held ready: it tells when it tells."""
+
     def close(self) -> None:
         """Nothing is open."""

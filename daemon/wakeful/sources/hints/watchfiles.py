@@ -66,6 +66,9 @@ class WatchfilesHints:
                 if not group.folders:
                     self._end(group)
 
+    def hear(self) -> None:
+        """Nothing is held ready: it tells when it tells."""
+
     def close(self) -> None:
         with self._lock:
             self._is_closed = True
