@@ -471,7 +471,8 @@ class Daemon:
         return verdicts
 
     def describe_target(self, key: str) -> str | None:
-        return self.sources.files.describe(key)
+        found = self.sources.files.describe(key)
+        return f"{found.files} files, {found.watched_folders} folders watched" if found is not None else None
 
     def output(self, session_id: str, run: int) -> tuple[bytes, bytes, int]:
         for record in self.log.read(session_id, kinds=("run_finished",), run=run):

@@ -3,7 +3,8 @@
 The engine hands it calls through a queue; it takes all that wait (no artificial delay), writes them in one transaction,
 notes the anchor, and only then answers, all of a group with one wake-up of the event loop. It also does every checkpoint.
 A write or flush that fails has an unknown effect, and a flush is never tried again: the writer stops acknowledging and
-calls `on_fatal`. The one exception is a full disk noticed before the commit: that group is refused whole and the log goes on.
+calls `on_fatal`. The one exception is a full disk noticed before the commit: that group is refused whole and the log goes on
+(whether its caller can is for the caller to say: the reactor's state is ahead of the log then, so it ends).
 """
 
 from __future__ import annotations
