@@ -37,11 +37,11 @@ LAYERS: dict[str, set[str]] = {
     # The loop speaks to the edges through their contracts, which it is handed.
     "reactor": {"core", "eventlog", "sources", "runners", "supervision"},
     "api": {"core", "views", "reactor", "specs", "settings", "eventlog", "blobs", "narration"},
+    # The running daemon, over edges it knows by their contracts: how a run starts, and its whole life.
+    "starting": {"core", "views", "api", "sources", "runners"},
+    "daemon": {"core", "settings", "eventlog", "sources", "runners", "narration", "reactor", "api", "blobs", "starting", "supervision"},
     # The only place that constructs edges.
-    "wiring": {
-        "core", "specs", "settings", "eventlog", "sources", "runners", "views", "narration", "reactor", "api", "blobs",
-        "supervision",
-    },
+    "wiring": {"core", "settings", "eventlog", "sources", "runners", "narration", "reactor", "blobs", "starting", "daemon"},
     # The store without a daemon.
     "keeping": {"eventlog"},
     # Arguments in, text out; of the log it knows the port, to say what a report holds.

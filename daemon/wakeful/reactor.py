@@ -40,7 +40,7 @@ def read_moment() -> Moment:
 
 @dataclass(slots=True)
 class Outside:
-    """What the reactor acts through; wiring fills it in."""
+    """What the reactor acts through; the daemon fills it in."""
 
     follow: Callable[[Iterable[Target]], None]
     forget: Callable[[Iterable[str]], None]

@@ -1,6 +1,6 @@
 """The control socket: bound for our user alone, served as HTTP/1.1 on the daemon's own loop.
 
-`wiring` enters a `ControlSocket` while it holds the lock of the state folder, so whoever finds a socket here that nobody
+The daemon enters a `ControlSocket` while it holds the lock of the state folder, so whoever finds a socket here that nobody
 answers may remove it. Uvicorn's protocol is used without its server: that would take over the signals and tick ten times a
 second, and a daemon at rest must cost nothing.
 """

@@ -1,6 +1,6 @@
 """What the API asks of the daemon: the one facade between the socket and the loop.
 
-`wiring` implements it, the tests have a small one of their own, and the routes know nothing else. Everything is called on
+`Daemon` implements it, the tests have a small one of their own, and the routes know nothing else. Everything is called on
 the loop. Reading never changes anything; `call` is the only way in, and it returns when the call is on disk.
 """
 

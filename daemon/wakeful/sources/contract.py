@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Protocol, TypeVar
 
+from wakeful.core.action import Look
 from wakeful.core.observation import TargetLooked, TargetsHinted
 from wakeful.core.target import Target
 
@@ -32,3 +33,57 @@ class Source(Protocol[TargetT]):
         ...
 
     async def close(self) -> None: ...
+
+
+class Sources(Protocol):
+    """All sources as the daemon knows them: targets of every kind, and what only files or commits can answer."""
+
+    def follow(self, targets: Iterable[Target]) -> None: ...
+
+    def forget(self, keys: Iterable[str]) -> None: ...
+
+    def look(self, look: Look) -> None: ...
+
+    def hear(self) -> None:
+        """Take in at once what watchers hold ready."""
+        ...
+
+    def explain(self, path: str) -> list[tuple[str, str]]:
+        """What each file target says of this path: (key, words)."""
+        ...
+
+    def describe(self, key: str) -> str | None:
+        """How a target is watched and what was found there, in words; None when nobody follows it."""
+        ...
+
+    async def export(self, key: str, version: str, folder: str) -> None:
+        """A clean copy of this version of a commits target, in a folder that is not there yet; raises WakefulError or OSError."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class SpecWatch(Protocol):
+    """The watch over the declarations themselves, as the daemon knows it."""
+
+    def read(self) -> None:
+        """Read them now, and report what differs."""
+        ...
+
+    def report_again(self, name: str) -> None: ...
+
+    async def keep(self) -> None:
+        """Read again and again, unasked, until cancelled."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class WallClock(Protocol):
+    """The clock as the daemon knows it: it is woken at a wall time, and says when that time jumped."""
+
+    def start(self) -> None: ...
+
+    def wake_at(self, wall_us: int | None) -> None: ...
+
+    def stop(self) -> None: ...

@@ -1,7 +1,7 @@
 """Watches the declarations themselves: sessions.d/, its agents and wakeful.yaml.
 
-The wiring hands it a reader (settings.ProjectReader), arms hints on `folders()` and calls `read()` on a hint, on SIGHUP
-and every `poll_seconds`; a reading that finds nothing new costs one stat a file and reports nothing. Differences leave as
+Wiring hands it a reader (settings.ProjectReader); `DeclarationsWatch` arms hints on `folders()` and calls `read()` on a
+hint, on SIGHUP and every `poll_seconds`; a reading that finds nothing new costs one stat a file and reports nothing. Differences leave as
 one batch (rule 26). Decides nothing about sessions, and forgets nothing a broken file once said.
 """
 

@@ -1,0 +1,351 @@
+"""The running daemon: its life from the first look to the last run, and the facade the API is built on.
+
+Wiring constructs it over edges that are ready to use and awaits `live`: start, look at everything once, say `ready`, keep
+specs read and the supervisor told, stop in good order. It decides nothing itself: that is the core's, through the reactor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import secrets
+import signal
+import sys
+import time
+import traceback
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from wakeful import __version__
+from wakeful.api.server import ControlSocket
+from wakeful.api.service import FollowLine, PathVerdict, RunIdentity
+from wakeful.blobs import Blobs
+from wakeful.core.calls import Call, Open, Rename
+from wakeful.core.decision import Entry
+from wakeful.core.observation import DaemonStarted, DaemonStopping, Moment
+from wakeful.core.spec import Settings
+from wakeful.core.state import Session
+from wakeful.errors import CallerError, OperatorError
+from wakeful.eventlog.codec import decode
+from wakeful.narration import Voice, narrate, suggest_edit
+from wakeful.reactor import Outside, Reactor, read_moment
+from wakeful.runners.contract import Runner
+from wakeful.settings import Places
+from wakeful.sources.contract import Sources, SpecWatch, WallClock
+from wakeful.starting import RunStarter
+from wakeful.supervision import Supervisor
+
+FOLLOW_BATCH = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Edges:
+    """What the daemon reaches the outside through, each known by its contract alone."""
+
+    sources: Sources
+    specs: SpecWatch
+    clock: WallClock
+    runner: Runner
+    starter: RunStarter
+    blobs: Blobs
+    voice: Voice
+
+
+class Daemon:
+    """The living daemon and the facade the API is built on. `settings` are those it starts with."""
+
+    def __init__(self, places: Places, reactor: Reactor, edges: Edges, settings: Settings, *, is_once: bool) -> None:
+        self.places = places
+        self.reactor = reactor
+        self.core = reactor.core
+        self.log = reactor.log
+        self.version = __version__
+        self.pid = os.getpid()
+        self.started_at = time.time_ns() // 1000
+        self._edges = edges
+        self._specs = edges.specs
+        self._starter = edges.starter
+        self._voice = edges.voice
+        self._settings = settings
+        self._is_once = is_once
+        self._is_ready = False
+        self._is_hurried = False
+        self._loop = asyncio.get_running_loop()
+        self._stopping = asyncio.Event()
+        self._listeners: set[asyncio.Event] = set()
+        self._narrated = self.log.position()
+        self._failures = 0
+        self._supervisor = Supervisor()
+        reactor.outside = Outside(
+            follow=edges.sources.follow,
+            forget=edges.sources.forget,
+            look=edges.sources.look,
+            start=edges.starter.start,
+            wake_at=edges.clock.wake_at,
+            runner=edges.runner,
+            finished=self._after_run,
+            recorded=self._after_record,
+            fatal=end_at_once,
+        )
+
+    # -- life ---------------------------------------------------------------------------------
+
+    async def live(self) -> int:
+        """From the first look to the last run; returns the exit code."""
+        self._catch_signals()
+        self._edges.clock.start()
+        self.reactor.observe(DaemonStarted(incarnation=secrets.token_hex(8), settings=self._settings))
+        self._specs.read()
+        async with ControlSocket(self, self.places.socket), asyncio.TaskGroup() as keepers:
+            keeping = [keepers.create_task(self._keep_narrating(), name="keep narrating")]
+            await self._first_look()
+            _spare_collections()
+            if not self._stopping.is_set():
+                self._tell_ready()
+            keeping.append(keepers.create_task(self._specs.keep(), name="keep specs"))
+            keeping.append(keepers.create_task(self._keep_watchdog(), name="keep watchdog"))
+            code = await self._run_once() if self._is_once else await self._wait_for_stop()
+            await self._wind_down()
+            for keeper in keeping:
+                keeper.cancel()
+        self._narrate()
+        await self._close()
+        return code
+
+    def _tell_ready(self) -> None:
+        self._is_ready = True
+        self._voice.print(f"ready: {self._summary()}; specs {self.places.specs}; socket {self.places.socket}")
+        self._supervisor.ready(self._summary())
+
+    async def _wait_for_stop(self) -> int:
+        await self._stopping.wait()
+        return 0
+
+    async def _first_look(self) -> None:
+        """READY means armed and looked: until then a change could still be missed by whoever waits for it."""
+        unseen = list(self.core.looked.targets.values())
+        while unseen and not self._stopping.is_set():
+            await asyncio.sleep(0.005)
+            unseen = [look for look in unseen if not look.is_looked and look.held is None and look.subscribers]
+        await self.reactor.settled()
+
+    async def _run_once(self) -> int:
+        """`--once`: to the end of the wave, retries included; 1 if a run failed."""
+        while not self._stopping.is_set() and self._is_wave_going():
+            await self._next_record(0.1)
+        await self.reactor.settled()
+        return 1 if self._failures else 0
+
+    def _is_wave_going(self) -> bool:
+        core = self.core
+        if core.state.running or core.ready:
+            return True
+        if any(look.is_dirty and look.held is None for look in core.looked.targets.values()):
+            return True
+        return any(s.wake is not None and s.wake.retry_at is not None and s.hold is None for s in core.state if s.is_armed)
+
+    async def _wind_down(self) -> None:
+        """No new runs, `stop_grace` for those under way, then interrupt: they are owed again."""
+        self._supervisor.stopping()
+        self.reactor.observe(DaemonStopping())
+        grace = self.core.settings.stop_grace_seconds
+        if not await self._until_idle(grace):
+            self.reactor.observe(DaemonStopping(is_forced=True))
+            longest = max((s.run.spec.run.grace_seconds for s in self._running() if s.run and s.run.spec.run), default=0.0)
+            await self._until_idle(longest + 5.0)
+        await self.reactor.settled()
+
+    def _running(self) -> list[Session]:
+        return [self.core.state.get(session_id) for session_id in self.core.state.running]
+
+    async def _until_idle(self, seconds: float) -> bool:
+        deadline = self._loop.time() + seconds
+        while self.core.state.running:
+            left = deadline - self._loop.time()
+            if left <= 0 or self._is_hurried:
+                self._is_hurried = False
+                return False
+            await self._next_record(min(left, 0.1))
+        return True
+
+    async def _next_record(self, seconds: float) -> None:
+        """Until something more is recorded, or for so long."""
+        heard = asyncio.Event()
+        self._listeners.add(heard)
+        try:
+            async with asyncio.timeout(seconds):
+                await heard.wait()
+        except TimeoutError:
+            return
+        finally:
+            self._listeners.discard(heard)
+
+    async def _close(self) -> None:
+        """Nothing may decide any more before its edges are closed one by one."""
+        self.reactor.close()
+        self._edges.clock.stop()
+        self._specs.close()
+        await self._edges.runner.close(0.0)
+        await self._edges.sources.close()
+        self._starter.close()
+        self.log.close()
+        self._voice.close()
+
+    def _catch_signals(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.add_signal_handler(number, self.stop)
+        self._loop.add_signal_handler(signal.SIGHUP, self._reload)
+
+    def stop(self) -> None:
+        """Stop in good order; asked a second time, do not wait for runs."""
+        self._is_hurried = self._stopping.is_set()
+        self._stopping.set()
+
+    def _reload(self) -> None:
+        self._supervisor.reloading()
+        self._specs.read()
+        self._supervisor.ready(self._summary())
+
+    async def _keep_watchdog(self) -> None:
+        """Only a loop that turns and a log that takes appends may say that it is alive."""
+        while True:
+            await asyncio.sleep(self._supervisor.watchdog_seconds or 30.0)
+            await self.reactor.settled()
+            self._supervisor.alive()
+            self._supervisor.status(self._summary())
+
+    def _summary(self) -> str:
+        state = self.core.state
+        declared = sum(session.is_declared for session in state)
+        problems = f", {len(self.problems())} specs refused" if self.problems() else ""
+        sessions = "1 session" if declared == 1 else f"{declared} sessions"
+        return f"{sessions}, {len(self.core.looked.targets)} bindings watched, {len(state.running)} running{problems}"
+
+    # -- what the reactor reports back --------------------------------------------------------
+
+    def _after_run(self, entry: Entry) -> None:
+        self._starter.forget(entry.session, entry.run)
+        if entry.event.outcome == "failed" and entry.event.is_final:
+            self._failures += 1
+
+    def _after_record(self) -> None:
+        for listener in self._listeners:
+            listener.set()
+
+    # -- telling people -----------------------------------------------------------------------
+
+    async def _keep_narrating(self) -> None:
+        is_hinted = self._is_once
+        heard = asyncio.Event()
+        self._listeners.add(heard)
+        while True:
+            # Off the hot path: a run's start is not to wait for a terminal.
+            await asyncio.sleep(0.05)
+            heard.clear()
+            self._narrate()
+            if not is_hinted and self._is_ready and not self._is_wave_going():
+                is_hinted = True
+                self._voice.say(f"all sessions rest; {suggest_edit(list(self.core.state)) or 'wakeful list shows them'}")
+            await heard.wait()
+
+    def _narrate(self) -> None:
+        """Print what was recorded since the last time."""
+        records = [None]
+        while records:
+            self._narrated, records = self.log.read_after(self._narrated, FOLLOW_BATCH)
+            for record in records:
+                line = narrate(decode(record.kind, record.payload)) if record.payload is not None else None
+                if line is not None:
+                    self._voice.say(line, name=self.core.state.get(record.session).name, at=record.at)
+
+    # -- the facade of the API ----------------------------------------------------------------
+
+    def moment(self) -> Moment:
+        return read_moment()
+
+    async def call(self, call: Call, *, author: str, key: str | None = None, run: int | None = None) -> str:
+        if isinstance(call, Rename) and self._spec_file(call.new).exists():
+            raise CallerError(f"{self._spec_file(call.new)} exists already; choose a free name")
+        reply = await self.reactor.call(call, author=author, key=key, run=run)
+        if isinstance(call, Open):
+            self._specs.report_again(call.name)
+        return reply
+
+    def read_specs(self) -> None:
+        self._specs.read()
+
+    def problems(self) -> dict[str, str]:
+        return dict(self.core.looked.refused)
+
+    def explain_path(self, path: str) -> list[PathVerdict]:
+        verdicts = []
+        for key, words in self._edges.sources.explain(path):
+            look = self.core.looked.targets.get(key)
+            for session_id in sorted(look.subscribers) if look is not None else ():
+                session = self.core.state.get(session_id)
+                for bound in self.core.looked.bounds.get(session_id, ()):
+                    if bound.target == key:
+                        verdicts.append(PathVerdict(session.name, bound.name, words, look.looked_at if look else 0))
+        return verdicts
+
+    def describe_target(self, key: str) -> str | None:
+        return self._edges.sources.describe(key)
+
+    def output(self, session_id: str, run: int) -> tuple[bytes, bytes, int]:
+        for record in self.log.read(session_id, kinds=("run_finished",), run=run):
+            finished = decode(record.kind, record.payload)
+            kept = finished.output
+            head = self._edges.blobs.get(kept.head) if kept.head else b""
+            return head, self._edges.blobs.get(kept.tail) if kept.tail else b"", kept.total_bytes
+        raise CallerError(f"run {run} has no output yet")
+
+    def follow_output(self, session_id: str) -> AsyncIterator[bytes]:
+        run = self.core.state.get(session_id).run
+        return self._edges.runner.follow(run.run_id if run is not None else "")
+
+    async def follow(self, names: set[str] | None) -> AsyncIterator[FollowLine]:
+        position = self.log.position()
+        heard = asyncio.Event()
+        self._listeners.add(heard)
+        try:
+            while True:
+                await heard.wait()
+                heard.clear()
+                position, records = self.log.read_after(position, FOLLOW_BATCH)
+                if len(records) == FOLLOW_BATCH:
+                    heard.set()
+                for record in records:
+                    name = self.core.state.get(record.session).name
+                    if names is None or name in names:
+                        yield FollowLine(name, record)
+        finally:
+            self._listeners.discard(heard)
+
+    def run_identity(self, token: str) -> RunIdentity | None:
+        return self._starter.identity(token)
+
+    def _spec_file(self, name: str) -> Path:
+        return self.places.specs / f"{name}.yaml"
+
+    def rename_spec(self, old: str, new: str) -> None:
+        """The file follows the name; the session keeps its identity and history."""
+        source, target = self._spec_file(old), self._spec_file(new)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        source.rename(target)
+        self.read_specs()
+
+
+def _spare_collections() -> None:
+    """What a start made, lasts: collections that go through it took 0.2 s each with 10,000 sessions, in the way of a wake."""
+    gc.freeze()
+    gc.enable()
+
+
+def end_at_once(error: BaseException) -> None:
+    """The log failed, or state and log may disagree: nothing may be acknowledged any more."""
+    print(f"wakeful: stopping at once: {error}", file=sys.stderr, flush=True)
+    if not isinstance(error, OperatorError):
+        traceback.print_exception(error)
+    os._exit(1)

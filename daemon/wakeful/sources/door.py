@@ -1,0 +1,62 @@
+"""All sources behind one door: a target finds its own by its kind.
+
+Wiring constructs it over the four sources; the daemon knows it as `contract.Sources`. It looks at nothing itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from wakeful.core.action import Look
+from wakeful.core.target import CommitsTarget, FileTarget, ProbeTarget, ServiceTarget, Target
+from wakeful.sources.commits import CommitSource
+from wakeful.sources.files import FileSource
+from wakeful.sources.probes import ProbeSource
+from wakeful.sources.services import ServiceSource
+
+
+class Door:
+    def __init__(self, files: FileSource, commits: CommitSource, probes: ProbeSource, services: ServiceSource) -> None:
+        self._files = files
+        self._commits = commits
+        self._by_kind = {FileTarget: files, CommitsTarget: commits, ProbeTarget: probes, ServiceTarget: services}
+        self._kinds: dict[str, type] = {}
+
+    def follow(self, targets: Iterable[Target]) -> None:
+        for kind, source in self._by_kind.items():
+            own = [target for target in targets if type(target) is kind]
+            self._kinds.update((target.key, kind) for target in own)
+            if own:
+                source.follow(own)
+
+    def forget(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            kind = self._kinds.pop(key, None)
+            if kind is not None:
+                self._by_kind[kind].forget([key])
+
+    def look(self, look: Look) -> None:
+        kind = self._kinds.get(look.target)
+        if kind is None:
+            return
+        if kind is CommitsTarget:
+            self._commits.look(look.target, look.generation, look.base)
+        else:
+            self._by_kind[kind].look(look.target, look.generation)
+
+    async def close(self) -> None:
+        for source in self._by_kind.values():
+            await source.close()
+
+    def hear(self) -> None:
+        self._files.hear()
+
+    def explain(self, path: str) -> list[tuple[str, str]]:
+        return self._files.explain(path)
+
+    def describe(self, key: str) -> str | None:
+        found = self._files.describe(key)
+        return f"{found.files} files, {found.watched_folders} folders watched" if found is not None else None
+
+    async def export(self, key: str, version: str, folder: str) -> None:
+        await self._commits.export(key, version, folder)

@@ -1,0 +1,102 @@
+"""From a run that the log intends to its process: its token, the exported trees of its commits bindings, its order.
+
+The daemon hands `RunStarter.start` to the reactor, which calls it once `run_started` is durable, and `forget` when the run
+was recorded as finished. Decides nothing: a start that fails is reported as any other end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import shutil
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from wakeful.api.service import RunIdentity
+from wakeful.core.machine import Core
+from wakeful.core.observation import ProcessEnded
+from wakeful.core.spec import CommitsBinding
+from wakeful.core.state import OpenRun, Session
+from wakeful.core.target import target_of
+from wakeful.errors import WakefulError
+from wakeful.runners.contract import RunOrder, Runner
+from wakeful.sources.contract import Sources
+from wakeful.views.causes import view_causes_file
+
+
+class MakeOrder(Protocol):
+    """`runners.orders.make_order`, its premises known."""
+
+    def __call__(
+        self, session: Session, run: OpenRun, *, token: str, causes: bytes, exports: dict[str, str], output_limit_bytes: int
+    ) -> RunOrder: ...
+
+
+class RunStarter:
+    """Starts runs, and knows whose token is whose while they last. `folder` holds the private folders of runs."""
+
+    def __init__(
+        self, core: Core, sources: Sources, runner: Runner, make_order: MakeOrder, folder: str, report: Callable[[ProcessEnded], None]
+    ) -> None:
+        self._core = core
+        self._sources = sources
+        self._runner = runner
+        self._make_order = make_order
+        self._folder = folder
+        self._report = report
+        self._loop = asyncio.get_running_loop()
+        self._identities: dict[str, RunIdentity] = {}
+        self._exporting: set[asyncio.Task[None]] = set()
+
+    def start(self, session: Session, run: OpenRun) -> None:
+        token = secrets.token_urlsafe(24)
+        self._identities[token] = RunIdentity(session.id, session.name, run.run)
+        exports = [b for b in run.spec.bindings if isinstance(b, CommitsBinding) and b.export and b.identity in run.versions]
+        if not exports:
+            self._start_process(session, run, token, {})
+            return
+        exporting = self._loop.create_task(self._export_and_start(session, run, token, exports), name=f"export for {run.run_id}")
+        self._exporting.add(exporting)
+        exporting.add_done_callback(self._exporting.discard)
+
+    def identity(self, token: str) -> RunIdentity | None:
+        return self._identities.get(token)
+
+    def forget(self, session_id: str, run: int | None) -> None:
+        """The run is over: its token opens nothing any more, its exported trees go."""
+        self._identities = {token: one for token, one in self._identities.items() if (one.session_id, one.run) != (session_id, run)}
+        trees = f"{self._folder}/{session_id}.{run}.trees"
+        if os.path.isdir(trees):
+            self._loop.run_in_executor(None, shutil.rmtree, trees)
+
+    def close(self) -> None:
+        shutil.rmtree(self._folder)
+
+    async def _export_and_start(self, session: Session, run: OpenRun, token: str, bindings: list[CommitsBinding]) -> None:
+        """A clean copy of each new tree, in a folder of this run that goes with it."""
+        folder = f"{self._folder}/{run.run_id}.trees"
+        exports = {binding.name: f"{folder}/{binding.name}" for binding in bindings}
+        try:
+            os.makedirs(folder, 0o700)
+            for binding in bindings:
+                target = target_of(run.spec, binding)
+                assert target is not None
+                await self._sources.export(target.key, run.versions[binding.identity], exports[binding.name])
+        except (WakefulError, OSError) as error:
+            problem = f"the tree of a binding could not be exported: {error}"
+            self._report(ProcessEnded(session=session.id, run_id=run.run_id, problem=problem))
+            return
+        present = self._core.state.get(session.id).run
+        if present is not None and present.stop is not None and present.stop.why != "suspend":
+            # Stopped before there was a process to signal.
+            self._report(ProcessEnded(session=session.id, run_id=run.run_id, problem="stopped before it began"))
+            return
+        self._start_process(session, run, token, exports)
+
+    def _start_process(self, session: Session, run: OpenRun, token: str, exports: dict[str, str]) -> None:
+        causes = msgspec.json.encode(view_causes_file(session, run))
+        limit = self._core.settings.output_limit_bytes
+        self._runner.start(self._make_order(session, run, token=token, causes=causes, exports=exports, output_limit_bytes=limit))
