@@ -27,6 +27,8 @@ from mutants import MUTANTS, Mutant
 REPOSITORY = Path(__file__).parent.parent.parent
 PACKAGE = REPOSITORY / "daemon" / "wakeful"
 TESTS = REPOSITORY / "tests" / "core"
+# What the core's rules ask of the file source: real files, and no simulated world.
+SOURCES_TESTS = REPOSITORY / "tests" / "sources" / "test_rule_versions.py"
 # Where a rule's directed tests are: they run first, so that most mutants die in a second.
 SECTIONS = (
     (3, "test_rules_log.py"), (9, "test_rules_versions.py"), (13, "test_rules_looking.py"), (19, "test_rules_seen.py"),
@@ -42,23 +44,31 @@ SECONDS_EACH = 300
 def build(mutant: Mutant, folder: Path) -> Path:
     """The package with one text exchanged: links to all of it but the broken file."""
     package = folder / "wakeful"
-    core = package / "core"
-    core.mkdir(parents=True)
+    place = find_place(mutant)
+    own = package / place.parent
+    own.mkdir(parents=True)
     for entry in PACKAGE.iterdir():
-        if entry.name not in ("core", "__pycache__"):
+        if entry.name not in (place.parent.name, "__pycache__"):
             (package / entry.name).symlink_to(entry)
-    for entry in (PACKAGE / "core").glob("*.py"):
-        (core / entry.name).symlink_to(entry)
-    source = (PACKAGE / "core" / mutant.file).read_text()
+    for entry in (PACKAGE / place.parent).iterdir():
+        if entry.name != "__pycache__":
+            (own / entry.name).symlink_to(entry)
+    source = (PACKAGE / place).read_text()
     if source.count(mutant.old) != 1:
-        raise SystemExit(f"{mutant.name!r}: its text is found {source.count(mutant.old)} times in core/{mutant.file}, expected once")
-    broken = core / mutant.file
+        raise SystemExit(f"{mutant.name!r}: its text is found {source.count(mutant.old)} times in {place}, expected once")
+    broken = package / place
     broken.unlink()
     broken.write_text(source.replace(mutant.old, mutant.new))
     return package
 
 
+def find_place(mutant: Mutant) -> Path:
+    return Path(mutant.file) if "/" in mutant.file else Path("core", mutant.file)
+
+
 def order_tests(mutant: Mutant) -> list[str]:
+    if find_place(mutant).parent.name == "sources":
+        return [str(SOURCES_TESTS)]
     first = next(name for last, name in SECTIONS if mutant.rule <= last)
     rest = [name for name in ALL if name != first and name not in LAST]
     return [str(TESTS / name) for name in (first, *rest, *LAST)]
