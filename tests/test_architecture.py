@@ -34,9 +34,11 @@ LAYERS: dict[str, set[str]] = {
     # State, and events, to what people see.
     "views": {"core"},
     "narration": {"core"},
+    # Positions of the log and the state there.
+    "past": {"core", "eventlog", "specs", "views"},
     # The loop speaks to the edges through their contracts, which it is handed.
     "reactor": {"core", "eventlog", "sources", "runners", "supervision"},
-    "api": {"core", "views", "reactor", "specs", "settings", "eventlog", "blobs", "narration"},
+    "api": {"core", "views", "reactor", "specs", "settings", "eventlog", "blobs", "narration", "past"},
     # The running daemon, over edges it knows by their contracts: how a run starts, and its whole life.
     "starting": {"core", "views", "api", "sources", "runners"},
     "daemon": {"core", "settings", "eventlog", "sources", "runners", "narration", "reactor", "api", "blobs", "starting", "supervision"},

@@ -16,9 +16,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from wakeful.api import calling, explaining, reading
+from wakeful.api import calling, explaining, reading, slices
 from wakeful.api.answers import answer_error, handle_error
 from wakeful.api.peers import Caller, name_person, name_run
+from wakeful.api.queries import decode_name
 from wakeful.api.service import RunIdentity, Service
 from wakeful.errors import WakefulError
 
@@ -34,7 +35,7 @@ def build_app(service: Service) -> ASGIApp:
             Route("/version", reading.read_version),
             Route("/sessions", reading.read_sessions),
             Route("/sessions/{name}", reading.read_session),
-            Route("/sessions/{name}/log", reading.read_log),
+            Route("/sessions/{name}/log", slices.read_log),
             Route("/sessions/{name}/facts", reading.read_facts),
             Route("/sessions/{name}/output", reading.read_output),
             Route("/follow", reading.follow),
@@ -99,7 +100,7 @@ def _is_open_to_runs(scope: Scope, run: RunIdentity) -> bool:
         case ["version"]:
             return True
         case ["sessions", name, what]:
-            return what in RUN_READS and reading.decode_name(name) == run.name
+            return what in RUN_READS and decode_name(name) == run.name
         case ["call", verb]:
             return verb in RUN_CALLS
         case _:

@@ -28,8 +28,8 @@ PLAIN_KINDS = ("file", "program", "message")
 
 @verb("show")
 @click.argument("name")
-@click.option("--at", type=click.IntRange(1), metavar="SEQ", help="As its log knew it at this seq.")
-def show_verb(options: Options, name: str, at: int | None) -> None:
+@click.option("--at", metavar="SEQ|TIME", help="As its log knew it then: at a seq, at a time (RFC 3339), or some time ago (2h).")
+def show_verb(options: Options, name: str, at: str | None) -> None:
     """State, hold, bindings with their versions, neighbours in the graph, last runs, facts and hand-off."""
     found = options.client().get(f"/sessions/{quote_name(name)}", at=at)
     if options.is_json:

@@ -1,0 +1,59 @@
+"""Slices of a log over the wire: times as people say them, kinds that exist, and a daemon that goes on meanwhile."""
+
+import pytest
+from api.conftest import Speaker
+from api.small_daemon import RunningDaemon, declare, reads
+
+from wakeful.core.calls import Note
+
+
+@pytest.fixture
+def noted(daemon: RunningDaemon) -> RunningDaemon:
+    daemon.do(lambda d: d.declare(declare("payroll", reads("salaries", "salaries.csv"))))
+    daemon.do(lambda d: d.finish("payroll"))
+    for author in ("person:ada", "person:bob"):
+        daemon.do(lambda d, author=author: d.call(Note(name="payroll", text=f"by {author}"), author=author, key=None, run=None))
+    return daemon
+
+
+def test_times_may_be_said_as_how_long_ago(noted: RunningDaemon, speaker: Speaker) -> None:
+    """`since=2h` and `until=2h` part the same log in two."""
+    every = speaker.get("/sessions/payroll/log").lines
+    assert speaker.get("/sessions/payroll/log?since=2h").lines == every
+    assert speaker.get("/sessions/payroll/log?until=2h").lines == []
+
+
+def test_kinds_run_and_author_are_combined(noted: RunningDaemon, speaker: Speaker) -> None:
+    """Each bound narrows what the others leave; the newest N are counted after that."""
+    of_ada = speaker.get("/sessions/payroll/log?kind=note_added&kind=run_finished&author=person:ada").lines
+    assert [line["payload"]["text"] for line in of_ada] == ["by person:ada"]
+    newest = speaker.get("/sessions/payroll/log?kind=note_added&kind=run_finished&last=2").lines
+    assert [line["author"] for line in newest] == ["person:ada", "person:bob"]
+    assert [line["kind"] for line in speaker.get("/sessions/payroll/log?run=1&kind=run_finished").lines] == ["run_finished"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [("run_finish", "did you mean 'run_finished'?"), ("RunStarted", "did you mean 'run_started'?"), ("", "expected one of"), ("run_finished,note_added", "no kind")],
+)
+def test_a_kind_no_record_can_have_is_refused_with_the_nearest(noted: RunningDaemon, speaker: Speaker, kind: str, words: str) -> None:
+    """A slip of the finger is not an empty log."""
+    reply = speaker.get(f"/sessions/payroll/log?kind={kind}")
+    assert reply.status == 400 and words in reply.error
+
+
+@pytest.mark.parametrize("at", ["0", "99999", "9" * 30, "march", "1999-01-01T00:00:00Z", "9000d", ""])
+def test_a_position_that_is_none_is_refused_in_words(noted: RunningDaemon, speaker: Speaker, at: str) -> None:
+    """No state is invented for a place the log does not have."""
+    reply = speaker.get(f"/sessions/payroll?at={at}")
+    assert reply.status == 400 and "payroll" in reply.error or "RFC 3339" in reply.error
+
+
+def test_the_past_is_found_by_seq_and_by_time(noted: RunningDaemon, speaker: Speaker) -> None:
+    """What a time means is what the newest record of then means."""
+    lines = speaker.get("/sessions/payroll/log").lines
+    note = next(line for line in lines if line["author"] == "person:ada")
+    by_seq = speaker.get(f"/sessions/payroll?at={note['seq']}").json
+    assert by_seq["seq"] == note["seq"] and by_seq["handoff"] == "by person:ada"
+    assert speaker.get(f"/sessions/payroll?at={note['at']}").json == by_seq
+    assert speaker.get("/sessions/payroll?at=0s").json["seq"] == lines[-1]["seq"]

@@ -1,0 +1,60 @@
+"""Looking back from outside: slices of a log, and a session as it was at any of its records."""
+
+from __future__ import annotations
+
+import pytest
+from e2e.box import Box
+
+
+@pytest.fixture
+def counted(box: Box) -> Box:
+    """A session that counted words three times, with a fact and a note between."""
+    box.write("notes/a.md", "one\n")
+    box.spec(
+        "words",
+        """
+        objective: Count the words.
+        bindings: {notes: {file: "notes/*.md", settle: 10ms}, count: {file: count.txt, access: write}}
+        run: {script: "cat notes/*.md | wc -w > count.txt\\n"}
+        """,
+    )
+    box.start()
+    box.wait_at_rest("words", runs=1)
+    box.ask("remember", "words", "language", "english", "--because", "it looks so")
+    box.write("notes/a.md", "one two\n")
+    box.wait_at_rest("words", runs=2)
+    box.ask("remember", "words", "language", "german")
+    box.ask("note", "words", "done: counted")
+    box.write("notes/a.md", "eins zwei drei\n")
+    box.wait_at_rest("words", runs=3)
+    return box
+
+
+def test_a_log_is_sliced_from_outside(counted: Box) -> None:
+    """By seq, time, kind, run and author; what no record can be is refused with the nearest."""
+    every = counted.log("words")
+    assert counted.log("words", "--since", "1h") == every and counted.log("words", "--until", "1h") == []
+    assert counted.log("words", "--from", "3", "--to", "5") == every[2:5]
+    facts = counted.log("words", "--kind", "fact_set", "--kind", "note_added", "--author", every[-1]["author"])
+    assert facts == []
+    assert [one["kind"] for one in counted.log("words", "--kind", "fact_set", "--kind", "note_added", "--last", "2")] == ["fact_set", "note_added"]
+    assert {one["run"] for one in counted.log("words", "--run", "2")} == {2}
+    refused = counted.run("log", "words", "--kind", "fact_sett")
+    assert refused.returncode == 1 and "did you mean 'fact_set'?" in refused.stderr
+
+
+def test_a_session_is_shown_as_it_was_at_every_record(counted: Box) -> None:
+    """Facts, hand-off and runs follow the log: each was known from its record on, and not before; also after a kill -9."""
+    every = counted.log("words")
+    shown = [counted.json("show", "words", "--at", str(record["seq"])) for record in every]
+    language, handoff = None, None
+    for record, past in zip(every, shown, strict=True):
+        language = record["payload"]["value"] if record["kind"] == "fact_set" else language
+        handoff = record["payload"]["text"] if record["kind"] == "note_added" else handoff
+        assert past["seq"] == record["seq"]
+        assert [fact["value"] for fact in past["facts"]] == ([language] if language else [])
+        assert past["handoff"] == handoff
+    counted.kill()
+    counted.start()
+    assert [counted.json("show", "words", "--at", str(record["seq"])) for record in every[::5]] == shown[::5]
+    assert "seq 9" in counted.words("show", "words", "--at", every[8]["at"])

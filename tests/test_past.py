@@ -1,0 +1,96 @@
+"""Positions and states of the past, against histories that were lived through: what `show --at` tells is what was."""
+
+import random
+from pathlib import Path
+
+import msgspec
+import pytest
+from core.histories import History
+
+from wakeful.core.state import Session, State
+from wakeful.errors import CallerError
+from wakeful.eventlog.contract import Append, Draft, EventLog
+from wakeful.eventlog.sqlite import open_log
+from wakeful.past import find_seq, fold_until, read_moment
+
+NOW = 1_800_000_000_000_000
+
+
+def live(seed: int, monkeypatch: pytest.MonkeyPatch) -> tuple[History, dict[tuple[str, int], Session]]:
+    """A random history, and what the core itself held after each record."""
+    lived: dict[tuple[str, int], Session] = {}
+    put = State.put
+
+    def put_and_remember(self: State, session: Session) -> None:
+        # What a crash undid is decided anew, and replaced here.
+        lived[(session.id, session.seq)] = session
+        put(self, session)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(State, "put", put_and_remember)
+        history = History(seed)
+        history.live(60)
+    return history, lived
+
+
+def keep(history: History, lived: dict[tuple[str, int], Session], folder: Path, rng: random.Random) -> EventLog:
+    """The history in a real log, with snapshots at random places."""
+    log = open_log(folder)
+    for entry in history.world.log:
+        log.append_blocking([Append(entry.session, entry.seq - 1, (Draft(entry.kind, entry.payload, entry.author),))], entry.at)
+        if rng.random() < 0.05:
+            log.save_snapshot_blocking(entry.session, entry.seq, msgspec.json.encode(lived[(entry.session, entry.seq)]))
+    return log
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_state_at_every_record_is_what_was_held_then(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Through crashes, snapshots anywhere and clocks that were set back, for every record of every session."""
+    history, lived = live(seed, monkeypatch)
+    log = keep(history, lived, tmp_path, random.Random(seed))
+    try:
+        heads = history.world.fold_log()
+        for entry in history.world.log:
+            assert fold_until(log, heads[entry.session], entry.seq) == lived[(entry.session, entry.seq)]
+    finally:
+        log.close()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_time_means_the_newest_record_that_was_there(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the clock was set back between two records."""
+    history, lived = live(seed, monkeypatch)
+    log = keep(history, lived, tmp_path, random.Random(seed))
+    try:
+        for session in history.world.fold_log().values():
+            own = [entry for entry in history.world.log if entry.session == session.id]
+            for entry in own:
+                ago = f"{(NOW - entry.at) / 1e6:.6f}s"
+                newest = max(one.seq for one in own if one.at <= read_moment(ago, NOW))
+                assert find_seq(log, session, ago, NOW) == newest
+    finally:
+        log.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [
+        ("2026-01-31T06:00:00Z", 1_769_839_200_000_000),
+        ("2026-01-31T14:00:00+08:00", 1_769_839_200_000_000),
+        ("2h", NOW - 7_200_000_000),
+        ("500ms", NOW - 500_000),
+        ("1.5d", NOW - 129_600_000_000),
+        ("0", NOW),
+        ("999999999d", 0),
+    ],
+)
+def test_a_time_is_rfc_3339_or_how_long_ago(text: str, moment: int) -> None:
+    """One number and its unit, as in specs, or a moment with its zone."""
+    assert read_moment(text, NOW) == moment
+
+
+@pytest.mark.parametrize("text", ["", "yesterday", "2h30m", "-2h", "2 h", "2026-01-31", "2026-01-31T06:00:00", "12x", "²h", "1e9s", "NaN"])
+def test_what_is_no_time_is_refused_in_words(text: str) -> None:
+    """A wrong time is never taken for now."""
+    with pytest.raises(CallerError, match="RFC 3339|time zone"):
+        read_moment(text, NOW)
