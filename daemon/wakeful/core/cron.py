@@ -90,24 +90,6 @@ def next_slot_after(binding: ClockBinding, slot_or_us: str | int, jitter_key: st
     return SlotDue(_format_slot(binding, found_us), found_us + jitter)
 
 
-def slots_between(
-    binding: ClockBinding, after_slot: str | None, until_us: int, limit: int, jitter_key: str
-) -> list[str]:
-    """The slots after one that fell due until this moment, oldest first, none older than `catch_up_window`."""
-    opens_us = until_us - round(binding.catch_up_window_seconds * SECOND_US)
-    after: str | int = opens_us
-    if after_slot is not None and slot_us(after_slot) > opens_us:
-        after = after_slot
-    slots: list[str] = []
-    while len(slots) < limit:
-        coming = next_slot_after(binding, after, jitter_key)
-        if coming is None or coming.due_us > until_us:
-            break
-        slots.append(coming.slot)
-        after = coming.slot
-    return slots
-
-
 def slot_us(slot: str) -> int:
     """The instant a slot names, in microseconds UTC."""
     return (datetime.fromisoformat(slot).replace(tzinfo=None) - _EPOCH) // timedelta(microseconds=1)

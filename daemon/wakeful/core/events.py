@@ -7,17 +7,19 @@ The envelope (seq, time, author, run, hashes) belongs to the log, not to the eve
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct
 
+from wakeful.core.knowledge import Conflict, Fact, Origin, Recollection, Stretch
 from wakeful.core.observation import ChangeWord, Output, Usage
 from wakeful.core.spec import SessionSpec
 
 Outcome = Literal["succeeded", "failed", "cancelled", "interrupted", "lost"]
 # Ordered by strength: the stronger replaces the weaker (rule 23).
 StopWord = Literal["shutdown", "replace", "suspend", "interrupt", "cancel", "terminate"]
-HoldWord = Literal["snoozed", "failed", "loop", "crashing"]
+# `apart`: a fork, or what a bundle brought, until somebody lets it go on (rule 43). `moved`: it lives elsewhere now.
+HoldWord = Literal["snoozed", "failed", "loop", "crashing", "apart", "moved"]
 
 
 class ChangedPath(Struct, frozen=True):
@@ -50,8 +52,14 @@ class Hold(Struct, frozen=True, kw_only=True):
 
 
 class SessionOpened(Struct, frozen=True, kw_only=True):
+    """A session's first record. A fork has an origin, and brings what it took over from its parent (rule 43)."""
+
     id: str
     name: str
+    origin: Origin | None = None
+    recollection: Recollection | None = None
+    seen: dict[str, str] = {}
+    is_first_taken: bool = False
 
 
 class SessionRenamed(Struct, frozen=True, kw_only=True):
@@ -60,12 +68,16 @@ class SessionRenamed(Struct, frozen=True, kw_only=True):
 
 
 class SpecDeclared(Struct, frozen=True, kw_only=True):
-    """`positions` are where new clock bindings start: the latest slot before the edit (rule 8)."""
+    """`positions` are where new clock bindings start: the latest slot before the edit (rule 8).
+
+    `is_filed` False: no file declares it, a call did; it stands in the log alone.
+    """
 
     spec: SessionSpec
     version: str
     text_digest: str
     positions: dict[str, str] = {}
+    is_filed: bool = True
 
 
 class SpecRemoved(Struct, frozen=True):
@@ -108,11 +120,21 @@ class FactSet(Struct, frozen=True, kw_only=True):
     key: str
     value: str
     rationale: str | None = None
+    confidence: float | None = None
+    # The record it was drawn from.
+    source: int | None = None
 
 
 class FactRetracted(Struct, frozen=True, kw_only=True):
     key: str
     rationale: str | None = None
+
+
+class MemorySet(Struct, frozen=True, kw_only=True):
+    """A small key of the present conversation; `value` None takes it away."""
+
+    key: str
+    value: str | None
 
 
 class WakeRequested(Struct, frozen=True, kw_only=True):
@@ -156,6 +178,8 @@ class RunStarted(Struct, frozen=True, kw_only=True):
     resumed_from: int | None = None
     # It serves only occurrences that were waiting already, so it is no sign of a loop (rule 34).
     is_backlog: bool = False
+    # The conversation begins anew with what came since the last run: facts and hand-off stay, memory goes.
+    is_fresh: bool = False
 
 
 class RunStopRequested(Struct, frozen=True, kw_only=True):
@@ -226,6 +250,132 @@ class SessionReopened(Struct, frozen=True, kw_only=True):
     reason: str | None = None
 
 
+# -- calls on history -------------------------------------------------------------------------
+
+
+class CheckpointMarked(Struct, frozen=True, kw_only=True):
+    """`position` has a name from now on: the seq to come back to."""
+
+    mark: str
+    position: int
+    note: str | None = None
+
+
+class SessionRewound(Struct, frozen=True, kw_only=True):
+    """The session goes on from what it knew at `to`; the records since stay, on a branch that can be forked (rule 44).
+
+    `versions` are the level bindings as looked at now: they count as seen, so going back starts no run.
+    """
+
+    to: int
+    recollection: Recollection
+    versions: dict[str, str] = {}
+
+
+class SessionForked(Struct, frozen=True, kw_only=True):
+    """In the parent's log: who left it, and where."""
+
+    fork: str
+    name: str
+    at: int
+
+
+class SessionMerged(Struct, frozen=True, kw_only=True):
+    """A fork came back: its facts three-way, its conversation as a summary, what both changed as open conflicts."""
+
+    fork: str
+    name: str
+    fork_seq: int
+    taken: tuple[Fact, ...] = ()
+    retracted: tuple[str, ...] = ()
+    conflicts: tuple[Conflict, ...] = ()
+    summary: str = ""
+    # Path -> what became of it: taken, merged, conflict, kept; with the reason where there is one.
+    files: dict[str, str] = {}
+
+
+class ConflictResolved(Struct, frozen=True, kw_only=True):
+    """`value` None: there is no such fact any more."""
+
+    number: int
+    key: str
+    value: str | None
+    rationale: str | None = None
+
+
+class ConversationCompressed(Struct, frozen=True, kw_only=True):
+    """Older messages give way to `summary` in the assembled context; the log keeps them. `replaced` says which."""
+
+    replaced: tuple[Stretch, ...]
+    kept: tuple[Stretch, ...]
+    summary: str
+    messages: int
+    kept_messages: int
+    kept_bytes: int
+    by: str
+
+
+class SessionMigrated(Struct, frozen=True, kw_only=True):
+    """Another agent or model works here from the next run on. None: as the spec says."""
+
+    agent: str | None = None
+    model: str | None = None
+    old_agent: str | None = None
+    old_model: str | None = None
+
+
+class SessionFrozen(Struct, frozen=True, kw_only=True):
+    """Leaving for another host: nothing is written here any more until the receipt comes (rule 45)."""
+
+    move: str
+    to: str
+
+
+class SessionThawed(Struct, frozen=True, kw_only=True):
+    """The move was given up: the bundle that was cut must not be loaded."""
+
+    move: str
+    reason: str | None = None
+
+
+class SessionDeparted(Struct, frozen=True, kw_only=True):
+    """The receipt came back: the session lives there, and this is its record."""
+
+    move: str
+    receipt: str
+
+
+class SessionArrived(Struct, frozen=True, kw_only=True):
+    """The other end of a move: from here on this is the session."""
+
+    move: str
+    origin: str
+
+
+class SessionArchived(Struct, frozen=True, kw_only=True):
+    """The payloads of all records before this one were moved to a bundle; `state` is what they fold to."""
+
+    bundle: str
+    digest: str
+    state: dict[str, Any]
+
+
+class SessionRestored(Struct, frozen=True, kw_only=True):
+    """The payloads came back from their bundle."""
+
+    bundle: str
+
+
+class PayloadErased(Struct, frozen=True, kw_only=True):
+    """The payload of record `erased` is gone for good. `stand_in` is the same payload without what was to go: a replay
+    folds it instead, so that positions and counts stay as they were."""
+
+    erased: int
+    kind: str
+    stand_in: dict[str, Any]
+    reason: str | None = None
+
+
 Event = (
     SessionOpened
     | SessionRenamed
@@ -238,6 +388,7 @@ Event = (
     | NoteAdded
     | FactSet
     | FactRetracted
+    | MemorySet
     | WakeRequested
     | WakeExtended
     | WakeWithdrawn
@@ -251,4 +402,18 @@ Event = (
     | SessionResumed
     | SessionTerminated
     | SessionReopened
+    | CheckpointMarked
+    | SessionRewound
+    | SessionForked
+    | SessionMerged
+    | ConflictResolved
+    | ConversationCompressed
+    | SessionMigrated
+    | SessionFrozen
+    | SessionThawed
+    | SessionDeparted
+    | SessionArrived
+    | SessionArchived
+    | SessionRestored
+    | PayloadErased
 )

@@ -83,6 +83,8 @@ class DaemonStopping(Struct, frozen=True):
 class Declaration(Struct, frozen=True):
     spec: SessionSpec
     text_digest: str
+    # False: no file says so, the log alone does.
+    is_filed: bool = True
 
 
 class SpecsRead(Struct, frozen=True, kw_only=True):

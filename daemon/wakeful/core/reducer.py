@@ -8,19 +8,29 @@ from __future__ import annotations
 
 from functools import singledispatch
 
+import msgspec
 from msgspec.structs import replace
 
 from wakeful.core import events as ev
-from wakeful.core.state import ACTIVATION, Fact, LastRun, OpenRun, OpenWake, Session, Stop
+from wakeful.core.knowledge import Checkpoint, Conversation, Fact, Recollection, Stretch, drop_conflict
+from wakeful.core.state import ACTIVATION, LastRun, OpenRun, OpenWake, Session, Stop
 
 STARTS_REMEMBERED = 12
 
 
 def fold(session: Session | None, event: ev.Event, *, seq: int, at: int, author: str) -> Session:
     if isinstance(event, ev.SessionOpened):
-        return Session(id=event.id, name=event.name, opened_at=at, last_active_at=at, seq=seq)
+        return _open(event, at, seq)
     assert session is not None, "the first event of a session is session_opened"
     return replace(_apply(event, session, at, author, seq), seq=seq)
+
+
+def _open(event: ev.SessionOpened, at: int, seq: int) -> Session:
+    session = Session(id=event.id, name=event.name, opened_at=at, last_active_at=at, seq=seq)
+    if event.recollection is None:
+        return session
+    session = replace(session, origin=event.origin, seen=event.seen, is_first_taken=event.is_first_taken, is_filed=False)
+    return _recall(session, event.recollection, seq)
 
 
 @singledispatch
@@ -43,8 +53,9 @@ def _(event: ev.SpecDeclared, session: Session, at: int, author: str, seq: int) 
         text_digest=event.text_digest,
         seen={**session.seen, **event.positions},
         good={**session.good, **event.positions},
-        # A new spec ends what only a new spec can mend (rules 21, 34); a snooze stays.
-        hold=None if session.hold is not None and session.hold.kind != "snoozed" else session.hold,
+        is_filed=event.is_filed,
+        # A new spec ends what only a new spec can mend (rules 21, 34); what a person must say stays to be said.
+        hold=session.hold if session.hold is not None and session.hold.kind in ("snoozed", "apart") else None,
         wake=_forgive(session.wake),
     )
 
@@ -70,17 +81,24 @@ def _(event: ev.SessionAdopted, session: Session, at: int, author: str, seq: int
 def _(event: ev.ActivationRequested, session: Session, at: int, author: str, seq: int) -> Session:
     hold = session.hold if session.hold is not None and session.hold.kind == "snoozed" else None
     return replace(
-        session, activations=event.position, note=event.note, hold=hold, wake=_forgive(session.wake), last_active_at=at
+        session,
+        activations=event.position,
+        note=event.note,
+        hold=hold,
+        wake=_forgive(session.wake),
+        is_fresh_wanted=session.is_fresh_wanted or event.fresh,
+        last_active_at=at,
     )
 
 
 @_apply.register
 def _(event: ev.MessageAdded, session: Session, at: int, author: str, seq: int) -> Session:
-    if not event.wake:
-        return replace(session, mailbox=event.position, last_active_at=at)
-    return replace(
-        session, mailbox=event.position, mailbox_waking=event.position, mailbox_chain=event.chain, last_active_at=at
+    session = replace(
+        session, mailbox=event.position, conversation=session.conversation.add(event.text), last_active_at=at
     )
+    if not event.wake:
+        return session
+    return replace(session, mailbox_waking=event.position, mailbox_chain=event.chain)
 
 
 @_apply.register
@@ -90,18 +108,34 @@ def _(event: ev.MessageSent, session: Session, at: int, author: str, seq: int) -
 
 @_apply.register
 def _(event: ev.NoteAdded, session: Session, at: int, author: str, seq: int) -> Session:
-    return replace(session, handoff=event.text, last_active_at=at)
+    return replace(session, handoff=event.text, conversation=session.conversation.add(event.text), last_active_at=at)
 
 
 @_apply.register
 def _(event: ev.FactSet, session: Session, at: int, author: str, seq: int) -> Session:
-    fact = Fact(key=event.key, value=event.value, author=author, seq=seq, rationale=event.rationale)
+    fact = Fact(
+        key=event.key,
+        value=event.value,
+        author=author,
+        seq=seq,
+        rationale=event.rationale,
+        confidence=event.confidence,
+        source=event.source,
+    )
     return replace(session, facts={**session.facts, event.key: fact}, last_active_at=at)
 
 
 @_apply.register
 def _(event: ev.FactRetracted, session: Session, at: int, author: str, seq: int) -> Session:
     return replace(session, facts={key: fact for key, fact in session.facts.items() if key != event.key})
+
+
+@_apply.register
+def _(event: ev.MemorySet, session: Session, at: int, author: str, seq: int) -> Session:
+    memory = {key: value for key, value in session.memory.items() if key != event.key}
+    if event.value is not None:
+        memory[event.key] = event.value
+    return replace(session, memory=memory, last_active_at=at)
 
 
 @_apply.register
@@ -152,13 +186,20 @@ def _(event: ev.RunStarted, session: Session, at: int, author: str, seq: int) ->
     )
     is_counted = session.wake.tried is None and not event.is_backlog
     return replace(
-        session,
+        _begin_anew(session) if event.is_fresh else session,
         run=run,
         runs=event.run,
         starts=(*session.starts, at)[-STARTS_REMEMBERED:] if is_counted else session.starts,
         last_active_at=at,
         wake=replace(session.wake, attempt=event.attempt, tried=event.versions, retry_at=None),
     )
+
+
+def _begin_anew(session: Session) -> Session:
+    """Memory goes, and the conversation begins with what came since the last run; facts and hand-off stay."""
+    first = session.last_run.seq + 1 if session.last_run is not None else 1
+    came = session.conversation if session.last_run is None else Conversation(stretches=(Stretch(session.id, first),))
+    return replace(session, memory={}, conversation=came, is_fresh_wanted=False)
 
 
 @_apply.register
@@ -267,6 +308,124 @@ def _(event: ev.SessionTerminated, session: Session, at: int, author: str, seq: 
 @_apply.register
 def _(event: ev.SessionReopened, session: Session, at: int, author: str, seq: int) -> Session:
     return replace(session, is_terminated=False)
+
+
+# -- calls on history -------------------------------------------------------------------------
+
+
+def _recall(session: Session, past: Recollection, seq: int) -> Session:
+    """Go on from what a position of the past knew; the record that says so begins the new stretch of the line."""
+    here = Stretch(session.id, seq)
+    return replace(
+        session,
+        facts=past.facts,
+        memory=past.memory,
+        handoff=past.handoff,
+        conversation=replace(past.conversation, stretches=(*past.conversation.stretches, here)),
+        # Ordered kinds never go back (rules 16, 44).
+        good={**_only(session.good, is_ordered=True), **_only(past.good, is_ordered=False)},
+        conflicts=past.conflicts,
+        merges=past.merges,
+        line=(*past.line, here),
+    )
+
+
+def _only(marks: dict[str, str], *, is_ordered: bool) -> dict[str, str]:
+    return {key: mark for key, mark in marks.items() if key.startswith(ORDERED_KEYS) == is_ordered}
+
+
+@_apply.register
+def _(event: ev.CheckpointMarked, session: Session, at: int, author: str, seq: int) -> Session:
+    checkpoint = Checkpoint(seq=event.position, at=at, author=author, note=event.note)
+    return replace(session, checkpoints={**session.checkpoints, event.mark: checkpoint})
+
+
+@_apply.register
+def _(event: ev.SessionRewound, session: Session, at: int, author: str, seq: int) -> Session:
+    seen = {**session.seen, **event.versions}
+    # Level causes count as seen; what is ordered is still owed, and asks again (rule 44).
+    return replace(_recall(session, event.recollection, seq), seen=seen, wake=None, touched=(), last_active_at=at)
+
+
+@_apply.register
+def _(event: ev.SessionForked, session: Session, at: int, author: str, seq: int) -> Session:
+    return session
+
+
+@_apply.register
+def _(event: ev.SessionMerged, session: Session, at: int, author: str, seq: int) -> Session:
+    facts = {key: fact for key, fact in session.facts.items() if key not in event.retracted}
+    # Set here by this record; who said so in the fork stays with it.
+    facts |= {fact.key: replace(fact, seq=seq) for fact in event.taken}
+    return replace(
+        session,
+        facts=facts,
+        conflicts=(*session.conflicts, *event.conflicts),
+        conflicts_opened=max((session.conflicts_opened, *(conflict.number for conflict in event.conflicts))),
+        handoff="\n\n".join(part for part in (session.handoff, event.summary) if part) or None,
+        conversation=session.conversation.add(event.summary) if event.summary else session.conversation,
+        merges={**session.merges, event.fork: event.fork_seq},
+        last_active_at=at,
+    )
+
+
+@_apply.register
+def _(event: ev.ConflictResolved, session: Session, at: int, author: str, seq: int) -> Session:
+    facts = {key: fact for key, fact in session.facts.items() if key != event.key}
+    if event.value is not None:
+        facts[event.key] = Fact(key=event.key, value=event.value, author=author, seq=seq, rationale=event.rationale)
+    return replace(session, facts=facts, conflicts=drop_conflict(session.conflicts, event.number), last_active_at=at)
+
+
+@_apply.register
+def _(event: ev.ConversationCompressed, session: Session, at: int, author: str, seq: int) -> Session:
+    conversation = Conversation(
+        stretches=event.kept, summary=event.summary, messages=event.kept_messages, size_bytes=event.kept_bytes
+    )
+    return replace(session, conversation=conversation)
+
+
+@_apply.register
+def _(event: ev.SessionMigrated, session: Session, at: int, author: str, seq: int) -> Session:
+    return replace(session, agent=event.agent, model=event.model)
+
+
+@_apply.register
+def _(event: ev.SessionFrozen, session: Session, at: int, author: str, seq: int) -> Session:
+    words = f"moving to {event.to}: frozen until its receipt comes"
+    return replace(session, move=event.move, wake=None, hold=ev.Hold(kind="moved", words=words))
+
+
+@_apply.register
+def _(event: ev.SessionThawed, session: Session, at: int, author: str, seq: int) -> Session:
+    return replace(session, move=None, hold=None)
+
+
+@_apply.register
+def _(event: ev.SessionDeparted, session: Session, at: int, author: str, seq: int) -> Session:
+    return replace(session, has_departed=True, hold=ev.Hold(kind="moved", words="moved to another host; this is its record"))
+
+
+@_apply.register
+def _(event: ev.SessionArrived, session: Session, at: int, author: str, seq: int) -> Session:
+    hold = ev.Hold(kind="apart", words=f"came from {event.origin}; activate it to let it go on")
+    return replace(session, move=None, has_departed=False, hold=hold, last_active_at=at)
+
+
+@_apply.register
+def _(event: ev.SessionArchived, session: Session, at: int, author: str, seq: int) -> Session:
+    return replace(msgspec.convert(event.state, Session), archive=event.bundle)
+
+
+@_apply.register
+def _(event: ev.SessionRestored, session: Session, at: int, author: str, seq: int) -> Session:
+    return replace(session, archive=None)
+
+
+@_apply.register
+def _(event: ev.PayloadErased, session: Session, at: int, author: str, seq: int) -> Session:
+    # Whoever replays folds the stand-in at its place; the state in memory is folded anew when the payload went.
+    return session
 
 
 def _forgive(wake: OpenWake | None) -> OpenWake | None:

@@ -243,7 +243,6 @@ class Settings(Struct, frozen=True, kw_only=True):
     """`wakeful.yaml`: the daemon's own settings, every key resolved to its default."""
 
     concurrency: int = 2
-    agent_concurrency: int = 2
     pools: dict[str, int] = {}
     loop_depth: int = 8
     stop_grace_seconds: float = 30.0

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from wakeful.core.events import Cause, Hold, Outcome, StopWord, Usage
+from wakeful.core.knowledge import Checkpoint, Conflict, Conversation, Fact, Origin, Recollection, Stretch, close_line
 from wakeful.core.spec import SessionSpec
 from wakeful.errors import UnknownSession
 
@@ -77,14 +79,6 @@ class LastRun(Struct, frozen=True, kw_only=True):
     seq: int = 0
 
 
-class Fact(Struct, frozen=True, kw_only=True):
-    key: str
-    value: str
-    author: str
-    seq: int
-    rationale: str | None = None
-
-
 class Session(Struct, frozen=True, kw_only=True):
     id: str
     name: str
@@ -117,13 +111,57 @@ class Session(Struct, frozen=True, kw_only=True):
     mailbox_chain: tuple[str, ...] = ()
     facts: dict[str, Fact] = {}
     handoff: str | None = None
+    memory: dict[str, str] = {}
+    conversation: Conversation = Conversation()
+    # An activation asked for a conversation that begins anew.
+    is_fresh_wanted: bool = False
     last_active_at: int = 0
     is_terminated: bool = False
+    # No file declares it: its spec stands in the log alone (a fork).
+    is_filed: bool = True
+    origin: Origin | None = None
+    # The stretches of records the present branch is made of, oldest first; empty: all of its own (`own_line`).
+    line: tuple[Stretch, ...] = ()
+    checkpoints: dict[str, Checkpoint] = {}
+    conflicts: tuple[Conflict, ...] = ()
+    # Numbers are never used twice, also after a rewind.
+    conflicts_opened: int = 0
+    merges: dict[str, int] = {}
+    # Who works here instead of whom the spec names.
+    agent: str | None = None
+    model: str | None = None
+    # The move under way, or the one that took it away.
+    move: str | None = None
+    has_departed: bool = False
+    archive: str | None = None
+
+    @property
+    def is_frozen(self) -> bool:
+        """On its way to another host, or there: nothing is written here."""
+        return self.move is not None
+
+    @property
+    def is_shut(self) -> bool:
+        """Does its log take nothing but what opens it again?"""
+        return self.is_terminated or self.is_frozen or self.archive is not None
+
+    def recollect(self) -> Recollection:
+        """What this position hands on to a fork, or to the session gone back to it."""
+        return Recollection(
+            line=close_line(self.line, self.id, self.seq),
+            facts=self.facts,
+            memory=self.memory,
+            handoff=self.handoff,
+            conversation=replace(self.conversation, stretches=close_line(self.conversation.stretches, self.id, self.seq)),
+            good=self.good,
+            conflicts=self.conflicts,
+            merges=self.merges,
+        )
 
     @property
     def is_live(self) -> bool:
         """Can this session ever run? A container has nothing to run; what is closed or undeclared will not."""
-        return self.is_declared and not self.is_terminated and self.spec is not None and self.spec.run is not None
+        return self.is_declared and not self.is_shut and self.spec is not None and self.spec.run is not None
 
     @property
     def is_armed(self) -> bool:

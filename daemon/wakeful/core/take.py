@@ -5,14 +5,14 @@ One function per observation. Nothing here decides whether a session runs: that 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from functools import singledispatch
 
 from wakeful.core import events as ev
 from wakeful.core.calls import Called
-from wakeful.core.clocks import first_positions, ring_clocks
+from wakeful.core.clocks import ring_clocks
 from wakeful.core.decision import Decision
+from wakeful.core.declare import declare
 from wakeful.core.finish import begin_end, finish_run
 from wakeful.core.judge import judge_call
 from wakeful.core.looked import TargetLook
@@ -29,7 +29,6 @@ from wakeful.core.observation import (
     TargetLooked,
     TargetsHinted,
 )
-from wakeful.core.spec import digest_noticed
 from wakeful.core.state import Session
 
 
@@ -71,7 +70,7 @@ def _(observation: SpecsRead, core: Core, decision: Decision) -> None:
     for name in (*observation.removed, *(d.spec.name for d in observation.declared)):
         core.looked.refused.pop(name, None)
     core.looked.refused.update(observation.refused)
-    declared = [d for d in observation.declared if not _is_terminated(core, d.spec.name)]
+    declared = [d for d in observation.declared if not _is_shut(core, d.spec.name)]
     removed = set(observation.removed)
     if core.is_first_reading:
         core.is_first_reading = False
@@ -92,24 +91,25 @@ def _(observation: SpecsRead, core: Core, decision: Decision) -> None:
     for declaration in declared:
         name = declaration.spec.name
         if name not in refused:
-            _declare(core, decision, declaration)
+            declare(core, decision, declaration)
         elif (kept := _standing(core, name)) is not None:
-            _declare(core, decision, kept)
+            declare(core, decision, kept)
         _touch_named(core, decision, (*before[name], *sorted(core.graph.readers.get(name, ())), *core.graph.upstreams.get(name, ())))
 
 
 def _last_good(core: Core, declared: list[Declaration], refused: dict[str, str]) -> list[Declaration]:
     """At start the specs that stand in the log are the last good ones: they stand first (rule 26), and a file
-    that cannot be read keeps its own. Returns the declarations of the latter."""
+    that cannot be read keeps its own, as does a fork that has no file. Returns the declarations of these."""
     specs = {d.spec.name: d.spec for d in declared}
     kept = []
     for session in core.state:
-        if not session.is_declared or session.is_terminated or session.spec is None:
+        if not session.is_declared or session.is_shut or session.spec is None:
             continue
-        if session.name in specs or session.name in refused:
+        is_unfiled = not session.is_filed and session.name not in specs
+        if session.name in specs or session.name in refused or is_unfiled:
             core.graph.place(session.spec)
-        if session.name in refused and session.name not in specs:
-            kept.append(Declaration(session.spec, session.text_digest))
+        if (session.name in refused and session.name not in specs) or is_unfiled:
+            kept.append(Declaration(session.spec, session.text_digest, session.is_filed))
     return kept
 
 
@@ -118,12 +118,12 @@ def _standing(core: Core, name: str) -> Declaration | None:
     session = core.state.by_name(name) if name in core.state.ids else None
     if session is None or not session.is_declared or session.spec is None:
         return None
-    return Declaration(session.spec, session.text_digest)
+    return Declaration(session.spec, session.text_digest, session.is_filed)
 
 
-def _is_terminated(core: Core, name: str) -> bool:
+def _is_shut(core: Core, name: str) -> bool:
     session_id = core.state.ids.get(name)
-    return session_id is not None and core.state.get(session_id).is_terminated
+    return session_id is not None and core.state.get(session_id).is_shut
 
 
 def _is_running(core: Core, name: str) -> bool:
@@ -139,39 +139,13 @@ def _touch_named(core: Core, decision: Decision, names: Iterable[str]) -> None:
 
 def _remove(core: Core, decision: Decision, name: str, *, is_leaving: bool) -> None:
     session_id = core.state.ids.get(name)
-    if session_id is None or not core.state.get(session_id).is_declared:
+    session = core.state.get(session_id) if session_id is not None else None
+    # What lives elsewhere or in an archive takes no records here.
+    if session is None or not session.is_declared or session.is_frozen or session.archive is not None:
         return
-    session = core.emit(decision, session_id, ev.SpecRemoved())
+    session = core.emit(decision, session.id, ev.SpecRemoved())
     if not is_leaving:
         core.detach(decision, session)
-
-
-def _declare(core: Core, decision: Decision, declaration: Declaration) -> None:
-    spec, wall = declaration.spec, decision.moment.wall
-    session_id = core.state.ids.get(spec.name)
-    session = core.state.get(session_id) if session_id is not None else None
-    if session is None:
-        session_id = _new_id(core, spec.name, wall)
-        session = core.emit(decision, session_id, ev.SessionOpened(id=session_id, name=spec.name))
-    assert session_id is not None
-    if not session.is_declared or session.spec != spec:
-        positions = first_positions(spec, session, session_id, wall)
-        event = ev.SpecDeclared(spec=spec, version=digest_noticed(spec), text_digest=declaration.text_digest, positions=positions)
-        session = core.emit(decision, session_id, event)
-    assert session.spec is not None
-    # The state's own value, not its equal twin: 10,000 specs are kept once.
-    follow, forget = core.looked.bind(session_id, session.spec, decision.moment.mono)
-    decision.follow += follow
-    decision.forget += forget
-    for target in follow:
-        core.want_look(decision, core.looked.targets[target.key])
-    ring_clocks(core, decision, session_id)
-    decision.touch(session_id)
-
-
-def _new_id(core: Core, name: str, wall: int) -> str:
-    """Unique without randomness: the incarnation was drawn outside."""
-    return hashlib.blake2b(f"{core.incarnation}\0{name}\0{wall}".encode(), digest_size=6).hexdigest()
 
 
 # -- looking ----------------------------------------------------------------------------------

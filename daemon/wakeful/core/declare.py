@@ -1,0 +1,49 @@
+"""A spec becomes a session's: opened at first sight, its new spec recorded, its targets followed.
+
+Called for every declaration of a reading of `sessions.d/`, and by the calls that declare without a file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from wakeful.core import events as ev
+from wakeful.core.clocks import first_positions, ring_clocks
+from wakeful.core.decision import DAEMON, Decision
+from wakeful.core.machine import Core
+from wakeful.core.observation import Declaration
+from wakeful.core.spec import digest_noticed
+from wakeful.core.state import Session
+
+
+def declare(core: Core, decision: Decision, declaration: Declaration, *, author: str = DAEMON) -> Session:
+    spec, wall = declaration.spec, decision.moment.wall
+    session_id = core.state.ids.get(spec.name)
+    session = core.state.get(session_id) if session_id is not None else None
+    if session is None:
+        session_id = new_id(core, spec.name, wall)
+        session = core.emit(decision, session_id, ev.SessionOpened(id=session_id, name=spec.name))
+    if not session.is_declared or session.spec != spec or session.is_filed != declaration.is_filed:
+        event = ev.SpecDeclared(
+            spec=spec,
+            version=digest_noticed(spec),
+            text_digest=declaration.text_digest,
+            positions=first_positions(spec, session, session.id, wall),
+            is_filed=declaration.is_filed,
+        )
+        session = core.emit(decision, session.id, event, author=author)
+    assert session.spec is not None
+    # The state's own value, not its equal twin: 10,000 specs are kept once.
+    follow, forget = core.looked.bind(session.id, session.spec, decision.moment.mono)
+    decision.follow += follow
+    decision.forget += forget
+    for target in follow:
+        core.want_look(decision, core.looked.targets[target.key])
+    ring_clocks(core, decision, session.id)
+    decision.touch(session.id)
+    return session
+
+
+def new_id(core: Core, name: str, wall: int) -> str:
+    """Unique without randomness: the incarnation was drawn outside."""
+    return hashlib.blake2b(f"{core.incarnation}\0{name}\0{wall}".encode(), digest_size=6).hexdigest()
