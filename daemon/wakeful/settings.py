@@ -160,7 +160,6 @@ def _parse_settings(data: bytes, file: str) -> tuple[Settings, Defaults]:
     return (
         Settings(
             concurrency=(concurrency and concurrency.commands) or _count_cores(),
-            agent_concurrency=concurrency.agents if concurrency else unset.agent_concurrency,
             pools=dict(keys.pools),
             loop_depth=keys.loop_depth,
             stop_grace_seconds=keys.stop_grace,

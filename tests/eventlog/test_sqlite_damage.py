@@ -14,8 +14,9 @@ from pathlib import Path
 import apsw
 import pytest
 from eventlog.engines import append, draft, texts
+from wakeful.eventlog.backup import restore
 from wakeful.eventlog.contract import Append, Report, StoreBehindAnchor, StoreDamaged, StoreReadOnly
-from wakeful.eventlog.sqlite import SqliteLog, accept_store, open_log, open_reader
+from wakeful.eventlog.sqlite import SqliteLog, open_log, open_reader
 from wakeful.eventlog.store import StoreFiles
 from wakeful.eventlog.verify import verify_store
 
@@ -166,6 +167,7 @@ def test_the_database_of_another_store_is_noticed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [None, b"", b"\x00" * 8192, b"junk" * 100])
 def test_a_store_without_its_anchor_is_read_only_until_a_person_accepts_it(tmp_path: Path, content: bytes | None) -> None:
+    """To accept what is left is to restore a backup of it: nothing is lost by that either, the old folder is kept aside."""
     files = make_store(tmp_path / "state", "a")
     if content is None:
         files.anchor.unlink()
@@ -173,9 +175,9 @@ def test_a_store_without_its_anchor_is_read_only_until_a_person_accepts_it(tmp_p
         files.anchor.write_bytes(content)
     log = open_log(files.state_dir)
     assert "missing or unreadable" in (log.read_only or "")
+    log.backup(tmp_path / "what-is-left")
     log.close()
-    assert "missing or unreadable" in (accept_store(files.state_dir) or "")
-    assert accept_store(files.state_dir) is None
+    assert restore(tmp_path / "what-is-left", files.state_dir, even_if_newer=True) is not None
     log = open_log(files.state_dir)
     append(log, "a", "more")
     assert log.verify().is_sound

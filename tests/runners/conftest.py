@@ -36,6 +36,7 @@ class Bench:
             report=self.reports.append, blobs=self.blobs, state=str(self.state), children=self.children
         )
         self._runs = 0
+        self._started: set[str] = set()
 
     def order(self, *argv: str, **changes: object) -> RunOrder:
         self._runs += 1
@@ -55,7 +56,11 @@ class Bench:
 
     def start(self, order: RunOrder) -> str:
         self.runner.start(order)
+        self._started.add(order.run_id)
         return order.run_id
+
+    def under_way(self) -> set[str]:
+        return self._started - {report.run_id for report in self.reports}
 
     async def run(self, order: RunOrder) -> ProcessEnded:
         return await self.end_of(self.start(order))
@@ -98,6 +103,6 @@ def subreaper() -> Iterator[None]:
 async def bench(tmp_path: Path, subreaper: None) -> AsyncIterator[Bench]:
     bench = Bench(tmp_path)
     yield bench
-    for run_id in bench.runner.attached():
+    for run_id in bench.under_way():
         bench.runner.stop(run_id, "kill", 0)
     await bench.runner.close(0)

@@ -42,14 +42,14 @@ async def test_a_script_stops_at_the_first_failure_and_at_an_unset_variable(benc
     assert b"reached" not in bench.output(ended)
 
 
-async def test_every_run_is_reported_once_and_is_attached_until_then(bench):
+async def test_every_run_is_reported_once_and_is_under_way_until_then(bench):
     order = bench.shell("exit 0")
     bench.start(order)
     bench.start(order)
-    assert bench.runner.attached() == {order.run_id}
+    assert bench.runner.usage(order.run_id) is not None
     assert bench.reports == []
     await bench.end_of(order.run_id)
-    assert bench.runner.attached() == frozenset()
+    assert bench.runner.usage(order.run_id) is None
     await bench.run(bench.shell("exit 0"))
     assert [report.run_id for report in bench.reports].count(order.run_id) == 1
 
@@ -187,7 +187,7 @@ async def test_running_out_of_descriptors_fails_the_run_and_leaves_nothing_runni
                 break
         for _ in range(12):
             order = bench.shell("exit 0")
-            bench.runner.start(order)
+            bench.start(order)
             await asyncio.sleep(0)
             problems += [report.problem for report in bench.reports if report.run_id == order.run_id]
             os.close(held.pop())
@@ -196,7 +196,7 @@ async def test_running_out_of_descriptors_fails_the_run_and_leaves_nothing_runni
         for fd in held:
             os.close(fd)
     assert any(problem and "run out of file descriptors (limit" in problem for problem in problems)
-    await eventually_async(lambda: not bench.runner.attached())
+    await eventually_async(lambda: not bench.under_way())
     assert bench.reports[-1].exit_code == 0
 
 

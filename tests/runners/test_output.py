@@ -41,7 +41,7 @@ async def test_a_flood_neither_grows_the_daemon_nor_starves_its_loop(bench):
     before = process.memory_info().rss
     run_id = bench.start(bench.shell(f"yes | head -c {size}", timeout_seconds=300))
     turns, grown = 0, 0
-    while run_id in bench.runner.attached():
+    while run_id in bench.under_way():
         await asyncio.sleep(0)
         turns += 1
         grown = max(grown, process.memory_info().rss - before)

@@ -99,7 +99,7 @@ async def test_an_orphan_that_ends_by_itself_during_a_run_is_reaped_before_the_r
     await eventually_async(lambda: not bench.is_alive(pid))
     bench.runner.tidy()
     assert proc.read_stat(pid) is None
-    assert run_id in bench.runner.attached()
+    assert run_id in bench.under_way()
 
 
 async def test_two_hundred_runs_leave_no_zombie_and_no_descriptor(bench):

@@ -22,7 +22,7 @@ def settings_of(folder: Path, text: str | None) -> tuple[Settings, list[str]]:
 def test_every_setting_is_taken(tmp_path: Path) -> None:
     """Each key of wakeful.yaml that this version has reaches the core typed."""
     text = """
-concurrency: {commands: 7, agents: 3}
+concurrency: {commands: 7}
 pools: {gpu: 1, net: 4}
 limits: {output: 4MiB, message: 64KB}
 loop_depth: 5
@@ -31,7 +31,7 @@ hints: poll
 """
     assert settings_of(tmp_path, text) == (
         Settings(
-            concurrency=7, agent_concurrency=3, pools={"gpu": 1, "net": 4}, loop_depth=5, stop_grace_seconds=60.0, hints="poll",
+            concurrency=7, pools={"gpu": 1, "net": 4}, loop_depth=5, stop_grace_seconds=60.0, hints="poll",
             output_limit_bytes=4 * 2**20, message_limit_bytes=64_000,
         ),
         [],
@@ -62,6 +62,7 @@ BAD = [
     ("limits: {output: 4}", "1:18: output: '4' is not a size; write one number and its unit, such as 64KB, 10MB or 1GB"),
     ("hints: inotfy", "1:8: hints is 'inotfy'; expected auto, inotify, watchfiles or poll; did you mean 'inotify'?"),
     ("http: off", "1:1: not yet: 'http' in wakeful.yaml is known, but this version cannot do it; remove it for now"),
+    ("concurrency: {agents: 3}", "1:15: not yet: 'agents' in concurrency is known, but this version cannot do it; remove it for now"),
     ("loop_depth: 8\ndefaults:\n  priority: hgh", "3:13: priority: 'hgh' is not a whole number"),
     ("defaults: {isolation: none}", "1:12: not yet: 'isolation' in this session is known, but this version cannot do it; remove it for now"),
     ("a: [", "2:1: the file ends inside a [ or {; close it"),

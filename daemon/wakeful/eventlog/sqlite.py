@@ -109,29 +109,6 @@ def judge_state(state_dir: Path) -> str | None:
         return str(refusal)
 
 
-def accept_store(state_dir: Path) -> str | None:
-    """Make what the store holds the acknowledged history: a person's decision, after which appends are taken again.
-
-    Returns what was wrong with it, None when nothing was."""
-    files = StoreFiles(state_dir)
-    lock = lock_state(state_dir)
-    try:
-        connection = connect_reader(files.database)
-        wrong = _judge(files, connection)
-        if wrong is not None:
-            mark = read_mark(connection)
-            files.anchor.unlink(missing_ok=True)
-            AnchorFile(files.anchor, mark).close()
-        connection.close()
-        return wrong
-    except apsw.Error as error:
-        raise StoreDamaged(
-            f"{files.database} cannot be read, so there is nothing to accept: {error}; use: wakeful restore BACKUP"
-        ) from error
-    finally:
-        lock.release()
-
-
 def _open_locked(files: StoreFiles, on_fatal: Callable[[StoreFailed], None], lock: StateLock | None) -> SqliteLog:
     backup.finish_restore(files)
     if not files.database.exists():

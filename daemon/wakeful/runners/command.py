@@ -82,9 +82,6 @@ class CommandRunner:
         # In a thread of its own kind: two slow recoveries must not keep the runs' pool from saving output.
         await asyncio.to_thread(end_orphans, marks, around.state, around.cgroups, report_gone, self._closing)
 
-    def attached(self) -> frozenset[str]:
-        return frozenset(self._runs)
-
     def usage(self, run_id: str) -> Usage | None:
         run = self._runs.get(run_id)
         return None if run is None else run.usage()

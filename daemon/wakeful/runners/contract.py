@@ -69,14 +69,11 @@ class Runner(Protocol):
     async def recover(self, lost: Mapping[str, str]) -> None:
         """End whatever an earlier daemon left of these runs (run id -> session id), then report each once."""
 
-    def attached(self) -> frozenset[str]:
-        """The runs that were started here and are not reported yet."""
-
     def usage(self, run_id: str) -> Usage | None:
-        """What the run's process tree has used until now; None when it is not attached."""
+        """What the run's process tree has used until now; None when it is not under way here."""
 
     def follow(self, run_id: str) -> AsyncIterator[bytes]:
-        """The output kept so far, then what comes, until the run ends; nothing when it is not attached."""
+        """The output kept so far, then what comes, until the run ends; nothing when it is not under way here."""
 
     async def close(self, grace_seconds: float) -> None:
         """Interrupt every run, and return when each of them was reported."""

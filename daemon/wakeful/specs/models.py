@@ -228,7 +228,6 @@ class AgentKeys(Keys):
 
 class ConcurrencyKeys(Keys):
     commands: WholeNumber | None = _describe(None, "Runs of commands at a time. Default: number of cores.", ge=1, le=10_000)
-    agents: WholeNumber = _describe(2, "Runs of agents at a time. Default: 2.", ge=1, le=10_000)
 
 
 class LimitKeys(Keys):
@@ -240,7 +239,7 @@ class DaemonKeys(Keys):
     """wakeful.yaml: the daemon's own settings."""
 
     concurrency: _short_for("commands", ConcurrencyKeys, {"type": "integer", "minimum": 1}) | None = _describe(
-        None, "Runs at a time: a number, or {commands: 4, agents: 2}."
+        None, "Runs at a time: a number, or {commands: 4}."
     )
     defaults: dict[str, Any] = _describe({}, "Merged under every spec.")
     pools: dict[str, Annotated[WholeNumber, Field(ge=1, le=10_000)]] = _describe({}, "Name -> runs at a time.")

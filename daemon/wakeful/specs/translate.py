@@ -29,6 +29,8 @@ NOT_YET_RUN = ("prompt", "workspace")
 NOT_YET_KINDS = ("webhook",)
 NOT_YET_OPTIONS = ("trust", "secret")
 NOT_YET_DAEMON = ("allow_unisolated", "store", "http", "retention", "notify", "prices")
+# By the file's kind and the key whose mapping they belong in.
+NOT_YET_WITHIN: dict[tuple[FileKind, Any], tuple[str, ...]] = {("daemon", "concurrency"): ("agents",)}
 
 # A file with hundreds of mistakes is one mistake: the wrong file.
 MOST_PROBLEMS = 20
@@ -154,7 +156,7 @@ def _keys_at(where: Path, data: dict[str, Any], kind: FileKind) -> tuple[str, li
         return "in run", list(RunKeys.model_fields), NOT_YET_RUN
     field = MODELS[kind].model_fields.get(str(where[0]))
     inner = _models_within(field.annotation) if field is not None else []
-    return f"in {where[-1]}", [key for model in inner for key in model.model_fields], ()
+    return f"in {where[-1]}", [key for model in inner for key in model.model_fields], NOT_YET_WITHIN.get((kind, where[0]), ())
 
 
 def _models_within(annotation: Any) -> list[type[Keys]]:
