@@ -11,14 +11,12 @@ import asyncio
 import hashlib
 import os
 import signal
-from collections.abc import Iterable
 
-from wakeful.core.observation import LookResult, TargetLooked, TargetsHinted
 from wakeful.core.target import ProbeTarget
 from wakeful.errors import OperatorError
+from wakeful.sources.checked import Checked, CheckedSource
 from wakeful.sources.contract import SourceReport
 from wakeful.sources.processes import end_process, signal_group, start_process
-from wakeful.sources.rounds import Rounds
 
 PROBES_AT_ONCE = 4
 OUTPUT_LIMIT_BYTES = 1024 * 1024
@@ -39,70 +37,17 @@ def allowed_environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name in _PASSED_ON or name.startswith("LC_")}
 
 
-class ProbeSource:
-    """Runs probes, a few at once. Every method is called on the loop."""
+class ProbeSource(CheckedSource[ProbeTarget]):
+    """Runs probes, a few at once."""
 
     def __init__(self, report: SourceReport, loop: asyncio.AbstractEventLoop, *, at_once: int = PROBES_AT_ONCE) -> None:
-        self._report = report
-        self._loop = loop
-        self._targets: dict[str, ProbeTarget] = {}
-        self._rounds = Rounds(loop, self._hint)
-        self._slots = asyncio.Semaphore(at_once)
-        self._looking: dict[str, asyncio.Task[None]] = {}
+        super().__init__(report, loop, at_once)
 
-    def follow(self, targets: Iterable[ProbeTarget]) -> None:
-        for target in targets:
-            if target.key not in self._targets:
-                self._targets[target.key] = target
-                self._rounds.add(target.key, target.check_every_seconds)
-
-    def forget(self, keys: Iterable[str]) -> None:
-        for key in keys:
-            self._targets.pop(key, None)
-            self._rounds.remove(key)
-            if (looking := self._looking.pop(key, None)) is not None:
-                looking.cancel()
-
-    def look(self, key: str, generation: int, base: str | None = None) -> None:
-        """Run it now, or when a slot is free. A newer look of the same target takes the place of an older one."""
-        target = self._targets.get(key)
-        if target is None:
-            return
-        if (older := self._looking.pop(key, None)) is not None:
-            older.cancel()
-        task = self._loop.create_task(self._look(target, generation), name=f"wakeful: probe {target.argv[0]}")
-        self._looking[key] = task
-        task.add_done_callback(self._finish)
-
-    async def close(self) -> None:
-        self._rounds.close()
-        self._targets.clear()
-        looking = tuple(self._looking.values())
-        for task in looking:
-            task.cancel()
-        await asyncio.gather(*looking, return_exceptions=True)
-
-    async def _look(self, target: ProbeTarget, generation: int) -> None:
-        version, problem = None, None
-        async with self._slots:
-            try:
-                version = await run_probe(target)
-            except ProbeFailure as failure:
-                problem = str(failure)
-        if target.key in self._targets:
-            result = LookResult(
-                target=target.key, generation=generation, version=version, problem=problem, stamp=version or ""
-            )
-            self._report(TargetLooked(result))
-
-    def _finish(self, task: asyncio.Task[None]) -> None:
-        for key in [key for key, looking in self._looking.items() if looking is task]:
-            del self._looking[key]
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._loop.call_exception_handler({"message": "probes: a defect of wakeful", "exception": error, "task": task})
-
-    def _hint(self, keys: tuple[str, ...]) -> None:
-        self._report(TargetsHinted(keys))
+    async def check(self, target: ProbeTarget) -> Checked:
+        try:
+            return Checked(await run_probe(target))
+        except ProbeFailure as failure:
+            return Checked(None, str(failure))
 
 
 async def run_probe(target: ProbeTarget) -> str:

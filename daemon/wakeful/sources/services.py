@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable
 from urllib.parse import SplitResult, quote, urlsplit
 
-from wakeful.core.observation import LookResult, TargetLooked, TargetsHinted
 from wakeful.core.target import ServiceTarget
 from wakeful.errors import OperatorError
+from wakeful.sources.checked import Checked, CheckedSource
 from wakeful.sources.contract import SourceReport
-from wakeful.sources.rounds import Rounds
 
 UP = "up"
 DOWN = "down"
@@ -29,62 +28,18 @@ class ServiceDown(OperatorError):
     """The service did not answer as one that is up: what happened, in words."""
 
 
-class ServiceSource:
-    """Checks services, some at once. Every method is called on the loop."""
+class ServiceSource(CheckedSource[ServiceTarget]):
+    """Checks services, some at once."""
 
     def __init__(self, report: SourceReport, loop: asyncio.AbstractEventLoop, *, at_once: int = SERVICES_AT_ONCE) -> None:
-        self._report = report
-        self._loop = loop
-        self._targets: dict[str, ServiceTarget] = {}
-        self._rounds = Rounds(loop, self._hint)
-        self._slots = asyncio.Semaphore(at_once)
-        self._looking: set[asyncio.Task[None]] = set()
+        super().__init__(report, loop, at_once)
 
-    def follow(self, targets: Iterable[ServiceTarget]) -> None:
-        for target in targets:
-            if target.key not in self._targets:
-                self._targets[target.key] = target
-                self._rounds.add(target.key, target.check_every_seconds)
-
-    def forget(self, keys: Iterable[str]) -> None:
-        for key in keys:
-            self._targets.pop(key, None)
-            self._rounds.remove(key)
-
-    def look(self, key: str, generation: int, base: str | None = None) -> None:
-        target = self._targets.get(key)
-        if target is None:
-            return
-        task = self._loop.create_task(self._look(target, generation), name=f"wakeful: service {target.url}")
-        self._looking.add(task)
-        task.add_done_callback(self._finish)
-
-    async def close(self) -> None:
-        self._rounds.close()
-        self._targets.clear()
-        looking = tuple(self._looking)
-        for task in looking:
-            task.cancel()
-        await asyncio.gather(*looking, return_exceptions=True)
-
-    async def _look(self, target: ServiceTarget, generation: int) -> None:
-        version, problem = UP, None
-        async with self._slots:
-            try:
-                await check_service(target.url, target.timeout_seconds)
-            except ServiceDown as down:
-                version, problem = DOWN, str(down)
-        if target.key in self._targets:
-            result = LookResult(target=target.key, generation=generation, version=version, problem=problem, stamp=version)
-            self._report(TargetLooked(result))
-
-    def _finish(self, task: asyncio.Task[None]) -> None:
-        self._looking.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._loop.call_exception_handler({"message": "services: a defect of wakeful", "exception": error, "task": task})
-
-    def _hint(self, keys: tuple[str, ...]) -> None:
-        self._report(TargetsHinted(keys))
+    async def check(self, target: ServiceTarget) -> Checked:
+        try:
+            await check_service(target.url, target.timeout_seconds)
+        except ServiceDown as down:
+            return Checked(DOWN, str(down))
+        return Checked(UP)
 
 
 async def check_service(url: str, timeout_seconds: float) -> None:
