@@ -3,12 +3,16 @@
 import random
 from pathlib import Path
 
+import apsw
 import msgspec
 import pytest
 from core.histories import History
 
+from wakeful.core.events import FactSet, NoteAdded, PayloadErased, SessionOpened
+from wakeful.core.knowledge import Checkpoint
 from wakeful.core.state import Session, State
 from wakeful.errors import CallerError
+from wakeful.eventlog.codec import encode
 from wakeful.eventlog.contract import Append, Draft, EventLog
 from wakeful.eventlog.sqlite import open_log
 from wakeful.past import find_seq, fold_until, read_moment
@@ -94,3 +98,40 @@ def test_what_is_no_time_is_refused_in_words(text: str) -> None:
     """A wrong time is never taken for now."""
     with pytest.raises(CallerError, match="RFC 3339|time zone"):
         read_moment(text, NOW)
+
+
+def test_a_checkpoint_is_a_position(tmp_path: Path) -> None:
+    """By its name; a name nobody gave is refused with those there are."""
+    session = Session(id="x", name="payroll", opened_at=1, seq=40, checkpoints={"march": Checkpoint(seq=12, at=1, author="a")})
+    log = open_log(tmp_path)
+    try:
+        assert find_seq(log, session, "march", NOW) == 12
+        with pytest.raises(CallerError, match="payroll has no checkpoint 'april' .its checkpoints are march."):
+            find_seq(log, session, "april", NOW)
+    finally:
+        log.close()
+
+
+def test_what_was_erased_is_folded_by_its_stand_in(tmp_path: Path) -> None:
+    """Positions and counts stay as they were; the secret is not told."""
+    opened, secret = SessionOpened(id="x", name="payroll"), FactSet(key="password", value="hunter2")
+    erased = PayloadErased(erased=2, kind="fact_set", stand_in={"key": "password", "value": "(erased)"})
+    drafts = tuple(Draft(*encode(event), "person:ada") for event in (opened, secret, NoteAdded(text="next"), erased, NoteAdded(text="last")))
+    log = open_log(tmp_path)
+    try:
+        log.append_blocking([Append("x", 0, drafts)], 1)
+        erase(tmp_path, seq=2)
+        head = Session(id="x", name="payroll", opened_at=1, seq=5)
+        past = fold_until(log, head, 3)
+        assert past.facts["password"].value == "(erased)" and past.handoff == "next" and past.seq == 3
+        erase(tmp_path, seq=3)
+        with pytest.raises(CallerError, match="record 3 of payroll was erased without a stand-in"):
+            fold_until(log, head, 4)
+    finally:
+        log.close()
+
+
+def erase(folder: Path, seq: int) -> None:
+    """As the engine does it: the body goes, its row and hashes stay."""
+    with apsw.Connection(str(folder / "log" / "events.db")) as connection:
+        connection.execute("UPDATE payload SET body = NULL WHERE event = ?", (seq,))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
+from wakeful.core.events import PayloadErased
 from wakeful.core.reducer import fold
 from wakeful.core.state import Session
 from wakeful.errors import CallerError
@@ -35,6 +36,12 @@ def find_seq(log: EventLog, session: Session, position: str, now: int) -> int:
     """The record a position means; of a TIME, the newest one that was there then."""
     if position.isascii() and position.isdigit():
         return _check_seq(session, position)
+    mark = session.checkpoints.get(position)
+    if mark is not None:
+        return mark.seq
+    if not position[:1].isdigit():
+        named = f"its checkpoints are {', '.join(session.checkpoints)}" if session.checkpoints else "it has none"
+        raise CallerError(f"{session.name} has no checkpoint {position!r} ({named}); expected a seq, a time (RFC 3339, or 2h for two hours ago), or a checkpoint")
     moment = read_moment(position, now)
     newest = next(log.read(session.id, until=moment, limit=1, newest_first=True), None)
     if newest is None:
@@ -56,9 +63,30 @@ def fold_until(log: EventLog, session: Session, seq: int) -> Session:
         return session
     snapshot = log.snapshot(session.id, at_or_before=seq)
     past = _DECODER.decode(snapshot.state) if snapshot is not None else None
+    stand_ins: dict[int, bytes] | None = None
     for record in log.read(session.id, from_seq=1 if snapshot is None else snapshot.seq + 1, to_seq=seq):
-        if record.payload is None:
-            raise CallerError(f"record {record.seq} of {session.name} was erased: its state at {seq} cannot be told any more")
-        past = fold(past, decode(record.kind, record.payload), seq=record.seq, at=record.at, author=record.author)
+        payload = record.payload
+        if payload is None:
+            stand_ins = _read_stand_ins(log, session) if stand_ins is None else stand_ins
+            payload = stand_ins.get(record.seq)
+        if payload is None:
+            raise CallerError(_say_gone(session, record.seq, seq))
+        past = fold(past, decode(record.kind, payload), seq=record.seq, at=record.at, author=record.author)
     assert past is not None
     return past
+
+
+def _read_stand_ins(log: EventLog, session: Session) -> dict[int, bytes]:
+    """What is folded in the place of erased payloads. They are told by records anywhere behind, so all are read, once."""
+    stand_ins: dict[int, bytes] = {}
+    for record in log.read(session.id, kinds=("payload_erased",)):
+        erased = decode(record.kind, record.payload) if record.payload is not None else None
+        if isinstance(erased, PayloadErased):
+            stand_ins[erased.erased] = msgspec.json.encode(erased.stand_in)
+    return stand_ins
+
+
+def _say_gone(session: Session, missing: int, seq: int) -> str:
+    if session.archive is not None:
+        return f"the records of {session.name} are archived in {session.archive}; `wakeful load` brings them back, and then its state at {seq}"
+    return f"record {missing} of {session.name} was erased without a stand-in: its state at {seq} cannot be told any more"

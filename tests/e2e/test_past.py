@@ -58,3 +58,15 @@ def test_a_session_is_shown_as_it_was_at_every_record(counted: Box) -> None:
     counted.start()
     assert [counted.json("show", "words", "--at", str(record["seq"])) for record in every[::5]] == shown[::5]
     assert "seq 9" in counted.words("show", "words", "--at", every[8]["at"])
+
+
+def test_two_positions_are_compared_from_outside(counted: Box) -> None:
+    """What a fact was and is, and which runs wrote what between; the past beside now."""
+    (first, second) = counted.log("words", "--kind", "fact_set")
+    text = counted.ask("diff", f"words@{first['seq']}", "words")
+    assert all(len(line) <= 80 for line in text.splitlines())
+    assert "- language = english" in text and "+ language = german" in text and "by 2 runs, 2 to 3" in text
+    found = counted.json("diff", f"words@{first['seq']}", f"words@{second['seq']}")
+    assert [(fact["a"]["value"], fact["b"]["value"]) for fact in found["facts"]] == [("english", "german")]
+    assert found["files"][0]["runs"] == [2] and found["handoff"] is None
+    assert counted.ask("diff", "words", "words").endswith("no difference\n")

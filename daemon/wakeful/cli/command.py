@@ -21,12 +21,13 @@ from wakeful.cli.text import escape
 # Verb -> the module that has it, and what it does in a few words.
 VERBS: dict[str, tuple[str, str]] = {
     "list": ("listing", "all sessions, one a line"),
-    "show": ("showing", "everything about a session, now or at an earlier seq"),
+    "show": ("showing", "everything about a session, now or as it was"),
     "log": ("records", "a session's records"),
     "follow": ("records", "what happens, as it happens"),
     "output": ("output", "what a run wrote to its terminal"),
     "why": ("reasons", "why a session ran or did not, which run wrote a file, who reads it"),
     "plan": ("reasons", "what would wake if these paths changed; what is owed now"),
+    "diff": ("comparing", "what differs between two positions of a session, or two sessions"),
     "activate": ("calls", "run now, whatever is owed"),
     "resume": ("calls", "lift a hold; runs only if something is owed"),
     "suspend": ("calls", "start nothing more of this run; its causes are parked"),

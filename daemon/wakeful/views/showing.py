@@ -117,10 +117,10 @@ def view_hold(hold: Hold | None) -> dict[str, Any] | None:
 
 
 def view_facts(session: Session) -> list[dict[str, Any]]:
-    return [_view_fact(session.facts[key]) for key in sorted(session.facts)]
+    return [view_fact(session.facts[key]) for key in sorted(session.facts)]
 
 
-def _view_fact(fact: Fact) -> dict[str, Any]:
+def view_fact(fact: Fact) -> dict[str, Any]:
     return {"key": fact.key, "value": fact.value, "author": fact.author, "seq": fact.seq, "rationale": fact.rationale}
 
 

@@ -28,7 +28,7 @@ PLAIN_KINDS = ("file", "program", "message")
 
 @verb("show")
 @click.argument("name")
-@click.option("--at", metavar="SEQ|TIME", help="As its log knew it then: at a seq, at a time (RFC 3339), or some time ago (2h).")
+@click.option("--at", metavar="POSITION", help="As its log knew it then: at a seq, a time (RFC 3339, or 2h ago as 2h), or a checkpoint.")
 def show_verb(options: Options, name: str, at: str | None) -> None:
     """State, hold, bindings with their versions, neighbours in the graph, last runs, facts and hand-off."""
     found = options.client().get(f"/sessions/{quote_name(name)}", at=at)

@@ -1,0 +1,105 @@
+"""`wakeful diff`: two positions of a session, or two sessions, side by side; only what differs is printed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from wakeful.cli.command import verb
+from wakeful.cli.options import Options
+from wakeful.cli.text import count, escape, escape_lines, format_exact, paint, wrap
+from wakeful.views.versions import shorten
+
+
+@verb("diff")
+@click.argument("a", metavar="NAME[@POSITION]")
+@click.argument("b", metavar="NAME[@POSITION]")
+def diff_verb(options: Options, a: str, b: str) -> None:
+    """What differs between two positions of a session, or between two sessions.
+
+    A position is a seq, a time (RFC 3339, or 2h for two hours ago) or a checkpoint; without one it is now:
+    `wakeful diff payroll@12 payroll`.
+    """
+    found = options.client().get("/diff", a=a, b=b)
+    if options.is_json:
+        print(json.dumps(found))
+        return
+    print(f"{_say_side(found['a'], 'bad', '-')}\n{_say_side(found['b'], 'good', '+')}")
+    lines = list(_format(found))
+    print("\n".join(lines) if lines else "no difference")
+
+
+def _say_side(side: dict[str, Any], colour: str, mark: str) -> str:
+    return paint(f"{mark} {escape(side['name'])}, seq {side['seq']}", colour) + paint(f"  {format_exact(side['at'])}", "dim")
+
+
+def _format(found: dict[str, Any]) -> Iterator[str]:
+    yield from _block("SESSION", [_format_keys(found["session"])])
+    yield from _block("FACTS", [_format_facts(found["facts"])])
+    yield from _block("MEMORY", [_format_keys(found["memory"])])
+    handoff = found["handoff"]
+    yield from _block("HAND-OFF", [_format_sides(handoff["a"], handoff["b"])] if handoff else [])
+    yield from _block("SPEC", [_format_keys(found["spec"])])
+    yield from _block("BINDINGS", [map(_format_binding, found["bindings"])])
+    yield from _block("FILES", [map(_format_file, found["files"])])
+
+
+def _block(title: str, parts: list[Any]) -> Iterator[str]:
+    lines = [line for part in parts for line in part]
+    if lines:
+        yield from ("", paint(title, "dim"), *lines)
+
+
+def _format_keys(entries: list[dict[str, Any]]) -> Iterator[str]:
+    for entry in entries:
+        sides = (None if entry[side] is None else f"{entry['key']}: {_show(entry[side])}" for side in ("a", "b"))
+        yield from _format_sides(*sides)
+
+
+def _show(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _format_facts(entries: list[dict[str, Any]]) -> Iterator[str]:
+    for entry in entries:
+        yield from _format_sides(*(_say_fact(entry[side]) for side in ("a", "b")))
+
+
+def _say_fact(fact: dict[str, Any] | None) -> str | None:
+    if fact is None:
+        return None
+    because = f": {fact['rationale']}" if fact["rationale"] else ""
+    return f"{fact['key']} = {fact['value']}  ({fact['author']}, seq {fact['seq']}{because})"
+
+
+def _format_sides(a: str | None, b: str | None) -> Iterator[str]:
+    """Text of a person, its own lines kept: what went, then what came."""
+    for text, mark, colour in ((a, "-", "bad"), (b, "+", "good")):
+        for line in escape_lines(text).strip("\n").split("\n") if text is not None else ():
+            first, *rest = wrap(line, "    ")
+            yield from (paint(part, colour) for part in (f"  {mark} {first[4:]}", *rest))
+
+
+def _format_binding(entry: dict[str, Any]) -> str:
+    head = f"  {escape(entry['name'])}"
+    if entry["change"] != "moved":
+        mark, colour = ("+", "good") if entry["change"] == "added" else ("-", "bad")
+        return paint(f"  {mark} {escape(entry['name'])}  {escape(entry['what'])}".rstrip(), colour)
+    marks = {mark: _say_step(entry[mark]) for mark in ("seen", "good") if entry[mark]["a"] != entry[mark]["b"]}
+    if len(marks) == 2 and marks["seen"] == marks["good"]:
+        return f"{head}  {marks['seen']}"
+    return head + "".join(f"  {mark} {step}" for mark, step in marks.items())
+
+
+def _format_file(entry: dict[str, Any]) -> str:
+    runs = entry["runs"]
+    by = f"  by run {runs[0]}" if len(runs) == 1 else f"  by {count(len(runs), 'run')}, {runs[0]} to {runs[-1]}" if runs else ""
+    step = _say_step(entry) if entry["a"] != entry["b"] else f"{escape(shorten(entry['b']))} again"
+    return f"  {escape(entry['binding'])}  {step}{by}"
+
+
+def _say_step(sides: dict[str, Any]) -> str:
+    return escape(f"{shorten(sides['a'])} -> {shorten(sides['b'])}")
