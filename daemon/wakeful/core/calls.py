@@ -6,7 +6,12 @@ session in the log, and a call that would change nothing says so instead of fail
 
 from __future__ import annotations
 
+from typing import Any, Literal
+
 from msgspec import Struct
+
+from wakeful.core.knowledge import Fact, Recollection, Stretch
+from wakeful.core.state import Session
 
 
 class Activate(Struct, frozen=True, kw_only=True):
@@ -68,20 +73,172 @@ class Note(Struct, frozen=True, kw_only=True):
 
 
 class Remember(Struct, frozen=True, kw_only=True):
+    """A fact; with `for_now` a key of the present conversation's memory, which a fresh start clears."""
+
     name: str
     key: str
     value: str
     rationale: str | None = None
+    confidence: float | None = None
+    source: int | None = None
+    for_now: bool = False
 
 
 class Forget(Struct, frozen=True, kw_only=True):
     name: str
     key: str
     rationale: str | None = None
+    for_now: bool = False
+
+
+# -- calls on history. What they bring from the past was read from the log, which never changes: no race can make it stale.
+
+
+class Save(Struct, frozen=True, kw_only=True):
+    """Mark a checkpoint: `position` None is where the session stands."""
+
+    name: str
+    mark: str
+    position: int | None = None
+    note: str | None = None
+
+
+class Rewind(Struct, frozen=True, kw_only=True):
+    name: str
+    to: int
+    past: Recollection
+
+
+class Fork(Struct, frozen=True, kw_only=True):
+    """`past` is the session at `at`. `fresh` takes facts and hand-off only. `root`: its own workspace, where it may write."""
+
+    name: str
+    new: str
+    past: Session
+    origin_hash: str = ""
+    fresh: bool = False
+    root: str | None = None
+
+
+class Merge(Struct, frozen=True, kw_only=True):
+    """Bring `fork` back into `name`. `base` are the fork's facts where it was born or last merged."""
+
+    name: str
+    fork: str
+    base: dict[str, Fact]
+    base_seq: int
+    fork_seq: int
+    summary: str = ""
+    files: dict[str, str] = {}
+
+
+class Resolve(Struct, frozen=True, kw_only=True):
+    """Settle an open conflict: `ours`, `theirs`, or a value of its own."""
+
+    name: str
+    number: int
+    choice: Literal["ours", "theirs", "value"]
+    value: str | None = None
+    rationale: str | None = None
+
+
+class Compress(Struct, frozen=True, kw_only=True):
+    """`at` is the seq the summary was made at: a conversation that went on since is not compressed by it."""
+
+    name: str
+    at: int
+    replaced: tuple[Stretch, ...]
+    kept: tuple[Stretch, ...]
+    summary: str
+    messages: int
+    kept_messages: int
+    kept_bytes: int
+    by: str
+
+
+class Migrate(Struct, frozen=True, kw_only=True):
+    """Let another agent or model work here; both None: as the spec says again."""
+
+    name: str
+    agent: str | None = None
+    model: str | None = None
+
+
+class Freeze(Struct, frozen=True, kw_only=True):
+    name: str
+    move: str
+    to: str
+
+
+class Thaw(Struct, frozen=True, kw_only=True):
+    name: str
+    reason: str | None = None
+
+
+class Depart(Struct, frozen=True, kw_only=True):
+    name: str
+    move: str
+    receipt: str
+
+
+class Arrive(Struct, frozen=True, kw_only=True):
+    """A session that was imported from the bundle of a move. `past` is what its records fold to."""
+
+    name: str
+    past: Session
+    move: str
+    origin: str
+
+
+class Archive(Struct, frozen=True, kw_only=True):
+    """`at` is the seq the bundle was cut at."""
+
+    name: str
+    at: int
+    bundle: str
+    digest: str
+
+
+class Restore(Struct, frozen=True, kw_only=True):
+    name: str
+
+
+class Erase(Struct, frozen=True, kw_only=True):
+    name: str
+    seq: int
+    kind: str
+    stand_in: dict[str, Any]
+    reason: str | None = None
 
 
 Call = (
-    Activate | Resume | Suspend | Sleep | Interrupt | Cancel | Terminate | Open | Rename | Send | Note | Remember | Forget
+    Activate
+    | Resume
+    | Suspend
+    | Sleep
+    | Interrupt
+    | Cancel
+    | Terminate
+    | Open
+    | Rename
+    | Send
+    | Note
+    | Remember
+    | Forget
+    | Save
+    | Rewind
+    | Fork
+    | Merge
+    | Resolve
+    | Compress
+    | Migrate
+    | Freeze
+    | Thaw
+    | Depart
+    | Arrive
+    | Archive
+    | Restore
+    | Erase
 )
 
 

@@ -44,6 +44,14 @@ def declare(core: Core, decision: Decision, declaration: Declaration, *, author:
     return session
 
 
+def declare_again(core: Core, decision: Decision, session: Session) -> None:
+    """What was detached while its log was closed is followed again, if no file has to say so."""
+    if session.is_filed or not session.is_declared or session.is_shut or session.spec is None:
+        return
+    if session.name not in core.graph.admit([session.spec], set()):
+        declare(core, decision, Declaration(session.spec, session.text_digest, False))
+
+
 def new_id(core: Core, name: str, wall: int) -> str:
     """Unique without randomness: the incarnation was drawn outside."""
     return hashlib.blake2b(f"{core.incarnation}\0{name}\0{wall}".encode(), digest_size=6).hexdigest()

@@ -296,19 +296,22 @@ def _start(core: Core, decision: Decision, session: Session, is_mixed: bool) -> 
     wake = session.wake
     assert wake is not None
     versions = start_versions(core.state, core.looked, session)
+    attempt = wake.attempt if wake.tried == versions else 0
+    resumed_from = _resumed_from(session)
     event = ev.RunStarted(
         run=session.runs + 1,
         run_id=f"{session.id}.{session.runs + 1}",
         wake=wake.wake,
         # Attempts belong to the start versions; changed versions begin anew (rule 21).
-        attempt=wake.attempt if wake.tried == versions else 0,
+        attempt=attempt,
         incarnation=core.incarnation,
         versions=versions,
         causes=wake.causes,
         chain=wake.chain,
         mixed=is_mixed,
-        resumed_from=_resumed_from(session),
+        resumed_from=resumed_from,
         is_backlog=_is_backlog(core, session, wake.causes),
+        is_fresh=_begins_anew(session, attempt, resumed_from),
     )
     _remember_inputs(core, session)
     core.emit(decision, session.id, event)
@@ -342,11 +345,19 @@ def _resumed_from(session: Session) -> int | None:
     return last.run if last is not None and last.outcome in ("interrupted", "lost") else None
 
 
+def _begins_anew(session: Session, attempt: int, resumed_from: int | None) -> bool:
+    """Asked for, or the rule of its spec; a retry, and what goes on from a run that was cut short, goes on."""
+    if session.is_fresh_wanted:
+        return True
+    assert session.spec is not None
+    return session.spec.conversation == "fresh" and attempt == 0 and resumed_from is None
+
+
 def settle_finished(core: Core, decision: Decision) -> None:
     """A run that ended and was followed by nothing leaves its session at rest, and the log says so."""
     for session_id in decision.finished:
         session = core.state.get(session_id)
-        is_open = session.run is not None or session.wake is not None or session.is_terminated or not session.is_declared
+        is_open = session.run is not None or session.wake is not None or session.is_shut or not session.is_declared
         if is_open or find_hold_words(core, session, decision.moment) is not None:
             continue
         assert session.last_run is not None

@@ -60,6 +60,8 @@ class SessionOpened(Struct, frozen=True, kw_only=True):
     recollection: Recollection | None = None
     seen: dict[str, str] = {}
     is_first_taken: bool = False
+    # The write bindings it must not use: they are its parent's.
+    detached: tuple[str, ...] = ()
 
 
 class SessionRenamed(Struct, frozen=True, kw_only=True):

@@ -99,7 +99,7 @@ def finish_run(core: Core, decision: Decision, session: Session, ended: Ended | 
         # After the run's end, in the same transaction (rule 24).
         terminated = ev.SessionTerminated(reason=f"terminated by {stop.by} while it ran")
         session = core.emit(decision, session.id, terminated, author=stop.by, run=run.run)
-    if session.is_terminated or not session.is_declared:
+    if session.is_shut or not session.is_declared:
         core.detach(decision, session)
         return
     _sleep_if_needed(core, decision, session, event, run)

@@ -33,6 +33,8 @@ def find_sleep_words(core: Core, session: Session, moment: Moment) -> str | None
         return "undeclared: its file is gone from sessions.d"
     if session.spec is not None and not session.spec.enabled:
         return "disabled in its spec"
+    if session.detached:
+        return f"a fork without a place of its own: {', '.join(session.detached)} would overwrite what its parent writes"
     hold = session.hold
     if hold is not None:
         if hold.until is None or not core.has_run_out(session.id, "hold", hold.until, hold.length_seconds, moment):

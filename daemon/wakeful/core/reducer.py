@@ -29,7 +29,14 @@ def _open(event: ev.SessionOpened, at: int, seq: int) -> Session:
     session = Session(id=event.id, name=event.name, opened_at=at, last_active_at=at, seq=seq)
     if event.recollection is None:
         return session
-    session = replace(session, origin=event.origin, seen=event.seen, is_first_taken=event.is_first_taken, is_filed=False)
+    session = replace(
+        session,
+        origin=event.origin,
+        seen=event.seen,
+        is_first_taken=event.is_first_taken,
+        detached=event.detached,
+        is_filed=False,
+    )
     return _recall(session, event.recollection, seq)
 
 
@@ -54,6 +61,7 @@ def _(event: ev.SpecDeclared, session: Session, at: int, author: str, seq: int) 
         seen={**session.seen, **event.positions},
         good={**session.good, **event.positions},
         is_filed=event.is_filed,
+        detached=() if event.is_filed else session.detached,
         # A new spec ends what only a new spec can mend (rules 21, 34); what a person must say stays to be said.
         hold=session.hold if session.hold is not None and session.hold.kind in ("snoozed", "apart") else None,
         wake=_forgive(session.wake),

@@ -120,6 +120,8 @@ class Session(Struct, frozen=True, kw_only=True):
     # No file declares it: its spec stands in the log alone (a fork).
     is_filed: bool = True
     origin: Origin | None = None
+    # Write bindings of its parent that this fork may not use: it runs when it was given a place or a spec of its own.
+    detached: tuple[str, ...] = ()
     # The stretches of records the present branch is made of, oldest first; empty: all of its own (`own_line`).
     line: tuple[Stretch, ...] = ()
     checkpoints: dict[str, Checkpoint] = {}
@@ -166,7 +168,7 @@ class Session(Struct, frozen=True, kw_only=True):
     @property
     def is_armed(self) -> bool:
         """May wakes be requested? A disabled session is owed, as any that sleeps, but not woken."""
-        return self.is_live and self.spec is not None and self.spec.enabled
+        return self.is_live and self.spec is not None and self.spec.enabled and not self.detached
 
     @property
     def pool(self) -> str | None:

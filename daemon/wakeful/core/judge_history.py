@@ -1,0 +1,315 @@
+"""The calls on history judged: checkpoints, rewind, fork, merge, compress, moves, archive, erase (rules 43-45).
+
+As in judge.py: each returns the words the caller sees, or raises CallerError and records nothing. Whatever of the past a
+call needs comes with it, read from the log before: the past does not change, and where the present may have moved on
+meanwhile the call says which seq it was made for.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+from msgspec.structs import replace
+
+from wakeful.core import calls
+from wakeful.core import events as ev
+from wakeful.core.decision import Decision
+from wakeful.core.declare import declare, declare_again, new_id
+from wakeful.core.judge import check_size, emit_call, find_living, find_resting, judge_call
+from wakeful.core.knowledge import Conflict, Conversation, Origin, Recollection, merge_facts
+from wakeful.core.machine import Core
+from wakeful.core.observation import Declaration
+from wakeful.core.owed import start_versions
+from wakeful.core.reducer import ORDERED_KEYS
+from wakeful.core.spec import FileBinding, SessionSpec
+from wakeful.core.state import ACTIVATION, Session
+from wakeful.errors import CallerError
+
+# Every call is registered once this module is read.
+__all__ = ["judge_call"]
+
+# Not to be taken for a seq or a time.
+_MARK = re.compile(r"[A-Za-z][\w.-]{0,79}")
+# Positions that are a fork's own: its mailbox is empty, its clocks start now, nobody asked it for anything (rule 43).
+_OWN_POSITIONS = ("cron ", "every ", "message", ACTIVATION)
+
+
+@judge_call.register
+def _(call: calls.Save, core: Core, decision: Decision, called: calls.Called) -> str:
+    session = find_living(core, call.name)
+    if not _MARK.fullmatch(call.mark):
+        raise CallerError(f"{call.mark!r} cannot name a checkpoint; a name begins with a letter and has letters, digits, '.', '_' or '-'")
+    position = session.seq if call.position is None else call.position
+    _refuse_outside(session, position)
+    known = session.checkpoints.get(call.mark)
+    if known is not None and known.seq == position:
+        return f"{call.mark} is seq {position} already"
+    if known is not None:
+        raise CallerError(f"{call.name} has a checkpoint {call.mark} at seq {known.seq}; choose another name")
+    emit_call(core, decision, session, ev.CheckpointMarked(mark=call.mark, position=position, note=call.note), called)
+    return f"{call.mark} is seq {position} of {call.name}"
+
+
+def _refuse_outside(session: Session, seq: int) -> None:
+    if not 1 <= seq <= session.seq:
+        raise CallerError(f"{session.name} has records 1 to {session.seq}, none numbered {seq}; `wakeful log {session.name}` shows them")
+
+
+@judge_call.register
+def _(call: calls.Rewind, core: Core, decision: Decision, called: calls.Called) -> str:
+    session = find_resting(core, call.name, "rewind")
+    _refuse_outside(session, call.to)
+    if call.to == session.seq:
+        return f"{call.name} stands at seq {call.to} already"
+    versions = {key: version for key, version in _versions_now(core, session).items() if not key.startswith(ORDERED_KEYS)}
+    emit_call(core, decision, session, ev.SessionRewound(to=call.to, recollection=call.past, versions=versions), called)
+    return f"{call.name} goes on from seq {call.to}; what came after it stays in the log"
+
+
+def _versions_now(core: Core, session: Session) -> dict[str, str]:
+    return start_versions(core.state, core.looked, session) if session.id in core.looked.bounds else {}
+
+
+# -- fork and merge -----------------------------------------------------------------------------
+
+
+@judge_call.register
+def _(call: calls.Fork, core: Core, decision: Decision, called: calls.Called) -> str:
+    past = call.past
+    known = core.state.sessions.get(core.state.ids.get(call.new, ""))
+    if known is not None and known.origin is not None and (known.origin.session, known.origin.seq) == (past.id, past.seq):
+        return f"{call.new} is that fork already"
+    if known is not None or call.new in core.looked.refused:
+        raise CallerError(f"{call.new} is the name of another session; choose one that is free with --as")
+    spec, detached = _spec_of_fork(call, past)
+    if spec is not None and (refused := core.graph.admit([spec], set())):
+        raise CallerError(f"a fork of {call.name} cannot be declared: {refused[spec.name]}")
+    parent = core.state.sessions.get(past.id)
+    fork_id = new_id(core, call.new, decision.moment.wall)
+    origin = Origin(session=past.id, name=past.name, seq=past.seq, hash=call.origin_hash)
+    opened = ev.SessionOpened(
+        id=fork_id,
+        name=call.new,
+        origin=origin,
+        recollection=_hand_on(past, is_fresh=call.fresh),
+        seen={key: version for key, version in past.seen.items() if not key.startswith(_OWN_POSITIONS)},
+        is_first_taken=past.is_first_taken,
+        detached=detached,
+    )
+    core.emit(decision, fork_id, opened, author=called.author)
+    if spec is not None:
+        declare(core, decision, Declaration(spec, past.text_digest, False), author=called.author)
+    words = f"forked from {past.name} at seq {past.seq}; activate it to let it go on"
+    core.emit(decision, fork_id, ev.SessionSlept(hold=ev.Hold(kind="apart", words=words)), author=called.author)
+    # A closed log takes no records; that it was forked is known from the fork.
+    if parent is not None and not parent.is_shut:
+        forked = ev.SessionForked(fork=fork_id, name=call.new, at=past.seq)
+        emit_call(core, decision, parent, forked, called)
+    return f"{call.new} is a fork of {call.name} at seq {past.seq}; it sleeps until it is activated"
+
+
+def _hand_on(past: Session, *, is_fresh: bool) -> Recollection:
+    handed = past.recollect()
+    # Conflicts and merges are the parent's own business.
+    handed = replace(handed, conflicts=(), merges={}, good={k: v for k, v in handed.good.items() if not k.startswith(_OWN_POSITIONS)})
+    return replace(handed, memory={}, conversation=Conversation()) if is_fresh else handed
+
+
+def _spec_of_fork(call: calls.Fork, past: Session) -> tuple[SessionSpec | None, tuple[str, ...]]:
+    """The parent's spec of that moment. Without a place of its own it may write nothing: these bindings are detached."""
+    if past.spec is None:
+        return None, ()
+    spec = replace(past.spec, name=call.new)
+    if call.root is not None:
+        return replace(spec, root=call.root), ()
+    kept = tuple(binding for binding in spec.bindings if not _writes(binding))
+    return replace(spec, bindings=kept), tuple(binding.name for binding in spec.bindings if _writes(binding))
+
+
+def _writes(binding: object) -> bool:
+    return isinstance(binding, FileBinding) and binding.access != "read"
+
+
+@judge_call.register
+def _(call: calls.Merge, core: Core, decision: Decision, called: calls.Called) -> str:
+    session, fork = find_resting(core, call.name, "merge into"), core.state.by_name(call.fork)
+    if fork.origin is None or fork.origin.session != session.id:
+        parent = f"is a fork of {fork.origin.name}" if fork.origin is not None else "is no fork"
+        raise CallerError(f"{call.fork} {parent}, so it cannot be merged into {call.name}; `wakeful show {call.name}` shows its forks")
+    if fork.run is not None:
+        raise CallerError(f"{call.fork} is running; merge it when it rests (`wakeful interrupt {call.fork}` stops it)")
+    if session.merges.get(fork.id, 1) != call.base_seq or fork.seq != call.fork_seq:
+        raise CallerError(f"{call.fork} or {call.name} went on while the merge was prepared; ask for it again")
+    if fork.seq == session.merges.get(fork.id):
+        return f"{call.fork} has nothing new since it was merged at its seq {fork.seq}"
+    merged = merge_facts(call.base, session.facts, fork.facts, fork=call.fork, numbers_from=session.conflicts_opened + 1)
+    event = ev.SessionMerged(
+        fork=fork.id,
+        name=call.fork,
+        fork_seq=fork.seq,
+        taken=merged.taken,
+        retracted=merged.retracted,
+        conflicts=merged.conflicts,
+        summary=call.summary,
+        files=call.files,
+    )
+    emit_call(core, decision, session, event, called)
+    left = f"; {len(merged.conflicts)} to resolve: `wakeful show {call.name}`" if merged.conflicts else ""
+    return f"{call.fork} is merged: {_count(len(merged.taken) + len(merged.retracted), 'fact')} taken{left}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" + ("" if number == 1 else "s")
+
+
+@judge_call.register
+def _(call: calls.Resolve, core: Core, decision: Decision, called: calls.Called) -> str:
+    session = find_living(core, call.name)
+    conflict = next((one for one in session.conflicts if one.number == call.number), None)
+    if conflict is None:
+        known = ", ".join(str(one.number) for one in session.conflicts) or "none"
+        raise CallerError(f"{call.name} has no open conflict {call.number}; open are: {known}")
+    if not call.rationale:
+        raise CallerError("say why: a conflict is resolved with a reason")
+    value = _choose(call, session, conflict)
+    check_size(core, "fact", value or "")
+    event = ev.ConflictResolved(number=call.number, key=conflict.key, value=value, rationale=call.rationale)
+    emit_call(core, decision, session, event, called)
+    return f"{conflict.key} = {value}" if value is not None else f"{conflict.key} is retracted"
+
+
+def _choose(call: calls.Resolve, session: Session, conflict: Conflict) -> str | None:
+    match call.choice:
+        case "ours":
+            # As it stands now: it may have been set anew since the merge.
+            fact = session.facts.get(conflict.key)
+            return fact.value if fact is not None else None
+        case "theirs":
+            return conflict.theirs
+        case "value":
+            if call.value is None:
+                raise CallerError("a value of its own is needed: --value TEXT")
+            return call.value
+
+
+@judge_call.register
+def _(call: calls.Compress, core: Core, decision: Decision, called: calls.Called) -> str:
+    session = find_living(core, call.name)
+    if session.seq != call.at:
+        raise CallerError(f"{call.name} went on while the summary was made; ask for it again")
+    before, after = session.conversation.size_bytes, call.kept_bytes + len(call.summary.encode())
+    # A summary no shorter than what it replaces would be summarised again, and again.
+    if call.messages == 0 or after >= before + len((session.conversation.summary or "").encode()):
+        raise CallerError(f"the conversation of {call.name} is as short as it gets: {_count(session.conversation.messages, 'message')}")
+    event = ev.ConversationCompressed(
+        replaced=call.replaced,
+        kept=call.kept,
+        summary=call.summary,
+        messages=call.messages,
+        kept_messages=call.kept_messages,
+        kept_bytes=call.kept_bytes,
+        by=call.by,
+    )
+    emit_call(core, decision, session, event, called)
+    return f"{_count(call.messages, 'message')} summarised; the log keeps them"
+
+
+# -- moves --------------------------------------------------------------------------------------
+
+
+@judge_call.register
+def _(call: calls.Migrate, core: Core, decision: Decision, called: calls.Called) -> str:
+    session = find_resting(core, call.name, "migrate")
+    if (call.agent, call.model) == (session.agent, session.model):
+        return "that is who works here already"
+    event = ev.SessionMigrated(agent=call.agent, model=call.model, old_agent=session.agent, old_model=session.model)
+    emit_call(core, decision, session, event, called)
+    who = " ".join(part for part in (call.agent, call.model) if part) or "whom its spec names"
+    return f"{call.name} is worked by {who} from its next run on"
+
+
+@judge_call.register
+def _(call: calls.Freeze, core: Core, decision: Decision, called: calls.Called) -> str:
+    session = find_resting(core, call.name, "move")
+    emit_call(core, decision, session, ev.SessionFrozen(move=call.move, to=call.to), called)
+    core.detach(decision, session)
+    return f"{call.name} is frozen until its receipt comes"
+
+
+@judge_call.register
+def _(call: calls.Thaw, core: Core, decision: Decision, called: calls.Called) -> str:
+    session = core.state.by_name(call.name)
+    if session.move is None:
+        return "not frozen: nothing to give up"
+    if session.has_departed:
+        raise CallerError(f"{call.name} was moved: its receipt came; fork it to go on from its record here")
+    session = emit_call(core, decision, session, ev.SessionThawed(move=session.move, reason=call.reason), called)
+    declare_again(core, decision, session)
+    return f"{call.name} stays here; the bundle that was cut must not be loaded"
+
+
+@judge_call.register
+def _(call: calls.Depart, core: Core, decision: Decision, called: calls.Called) -> str:
+    session = core.state.by_name(call.name)
+    if session.has_departed and session.move == call.move:
+        return "its receipt came already"
+    if session.move is None:
+        raise CallerError(f"{call.name} is not moving; there is no receipt to take")
+    if session.move != call.move:
+        raise CallerError(f"this receipt is for another move of {call.name}; it moves with {session.move[:8]}")
+    emit_call(core, decision, session, ev.SessionDeparted(move=call.move, receipt=call.receipt), called)
+    return f"{call.name} lives elsewhere now; this is its record"
+
+
+@judge_call.register
+def _(call: calls.Arrive, core: Core, decision: Decision, called: calls.Called) -> str:
+    past = call.past
+    if past.id in core.state.sessions and core.state.get(past.id).move is None:
+        return "it arrived already"
+    if core.state.ids.get(past.name, past.id) != past.id:
+        raise CallerError(f"{past.name} is the name of another session here; rename that one first")
+    if past.move != call.move:
+        raise CallerError(f"{past.name} was not frozen for this move; load it without --move to make a fork")
+    core.state.put(past)
+    session = core.emit(decision, past.id, ev.SessionArrived(move=call.move, origin=call.origin), author=called.author, key=called.key)
+    declare_again(core, decision, session)
+    return f"{past.name} lives here now; it sleeps until it is activated"
+
+
+@judge_call.register
+def _(call: calls.Archive, core: Core, decision: Decision, called: calls.Called) -> str:
+    session = core.state.by_name(call.name)
+    if session.archive is not None:
+        return "archived already"
+    if session.is_frozen and not session.has_departed:
+        raise CallerError(f"{call.name} is frozen for a move; archive it when its receipt came")
+    if session.run is not None or session.wake is not None or session.conflicts:
+        raise CallerError(f"{call.name} is not at rest: it runs, is owed a run or has open conflicts")
+    if session.seq != call.at:
+        raise CallerError(f"{call.name} went on while its bundle was cut; ask for it again")
+    event = ev.SessionArchived(bundle=call.bundle, digest=call.digest, state=msgspec.to_builtins(session))
+    emit_call(core, decision, session, event, called)
+    core.detach(decision, session)
+    return f"{call.name} is archived; `wakeful load {call.name}` brings it back"
+
+
+@judge_call.register
+def _(call: calls.Restore, core: Core, decision: Decision, called: calls.Called) -> str:
+    session = core.state.by_name(call.name)
+    if session.archive is None:
+        return "not archived: nothing to bring back"
+    session = emit_call(core, decision, session, ev.SessionRestored(bundle=session.archive), called)
+    declare_again(core, decision, session)
+    return f"{call.name} is back"
+
+
+@judge_call.register
+def _(call: calls.Erase, core: Core, decision: Decision, called: calls.Called) -> str:
+    session = core.state.by_name(call.name)
+    if not session.is_terminated:
+        session = find_resting(core, call.name, "erase from")
+    _refuse_outside(session, call.seq)
+    event = ev.PayloadErased(erased=call.seq, kind=call.kind, stand_in=call.stand_in, reason=call.reason)
+    emit_call(core, decision, session, event, called)
+    return f"the payload of record {call.seq} of {call.name} is gone; its hash stays in the chain"

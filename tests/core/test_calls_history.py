@@ -1,0 +1,617 @@
+"""The calls on history: what each leaves in the log and in the state, and what it refuses (rules 43-45)."""
+
+from __future__ import annotations
+
+import pytest
+from core.specs import after, cron, every, read, session, write
+from core.world import World
+
+from wakeful.core import calls
+from wakeful.core.knowledge import Fact, Stretch, merge_facts
+from wakeful.core.reducer import fold
+from wakeful.core.state import Session
+from wakeful.errors import CallerError
+
+
+def rest(world: World) -> World:
+    """Let everything that is owed run to its end."""
+    world.rest()
+    return world
+
+
+def state(world: World, name: str) -> Session:
+    return world.core.state.by_name(name)
+
+
+def past(world: World, name: str, seq: int) -> Session:
+    """The session folded from its log alone, up to a seq."""
+    found = None
+    for entry in world.log:
+        if entry.session == state(world, name).id and entry.seq <= seq:
+            found = fold(found, entry.event, seq=entry.seq, at=entry.at, author=entry.author)
+    assert found is not None
+    return found
+
+
+def remember(world: World, name: str, key: str, value: str) -> None:
+    world.call(calls.Remember(name=name, key=key, value=value))
+
+
+def rewind(world: World, name: str, to: int) -> str | None:
+    return world.call(calls.Rewind(name=name, to=to, past=past(world, name, to).recollect()))
+
+
+def fork(world: World, name: str, at: int, new: str, **how: object) -> str | None:
+    return world.call(calls.Fork(name=name, new=new, past=past(world, name, at), **how))
+
+
+def merge(world: World, name: str, other: str) -> str | None:
+    base_seq = state(world, name).merges.get(state(world, other).id, 1)
+    base = past(world, other, base_seq).facts
+    return world.call(calls.Merge(name=name, fork=other, base=base, base_seq=base_seq, fork_seq=state(world, other).seq))
+
+
+def payroll(**keys: object) -> World:
+    spec = session("payroll", read("rates.csv"), write("out.csv"), **keys)
+    return rest(World(spec, files={"rates.csv": "1"}))
+
+
+def kinds(world: World, since: int) -> list[str]:
+    return [entry.kind for entry in world.log[since:]]
+
+
+# -- memory and conversation -------------------------------------------------------------------
+
+
+def test_memory_belongs_to_the_conversation_and_facts_to_the_session() -> None:
+    """A fresh start clears memory and begins the conversation with what came since the last run; facts and hand-off stay."""
+    world = payroll()
+    world.call(calls.Note(name="payroll", text="half done"))
+    remember(world, "payroll", "month", "March")
+    world.call(calls.Remember(name="payroll", key="row", value="17", for_now=True))
+    assert state(world, "payroll").memory == {"row": "17"}
+    assert state(world, "payroll").conversation.messages == 1
+    world.call(calls.Activate(name="payroll", fresh=True))
+    session_now = state(world, "payroll")
+    assert session_now.run is not None and session_now.memory == {}
+    assert session_now.facts["month"].value == "March" and session_now.handoff == "half done"
+    assert session_now.conversation.stretches == (Stretch(session_now.id, session_now.last_run.seq + 1),)
+
+
+def test_a_session_that_continues_keeps_its_conversation() -> None:
+    """`conversation: continue` goes on; only a person's --fresh ends it."""
+    world = payroll(conversation="continue")
+    world.call(calls.Remember(name="payroll", key="row", value="17", for_now=True))
+    world.write("rates.csv", "2")
+    world.look()
+    assert state(world, "payroll").run is not None and state(world, "payroll").memory == {"row": "17"}
+
+
+def test_a_key_of_memory_is_taken_away_once() -> None:
+    world = payroll()
+    world.call(calls.Remember(name="payroll", key="row", value="17", for_now=True))
+    world.call(calls.Forget(name="payroll", key="row", for_now=True))
+    assert state(world, "payroll").memory == {}
+    with pytest.raises(CallerError, match="keeps no 'row'"):
+        world.call(calls.Forget(name="payroll", key="row", for_now=True))
+
+
+def test_a_fact_tells_how_sure_it_is_and_where_it_was_drawn_from() -> None:
+    world = payroll()
+    world.call(calls.Remember(name="payroll", key="rate", value="8 %", confidence=0.5, source=2))
+    fact = state(world, "payroll").facts["rate"]
+    assert (fact.confidence, fact.source, fact.author) == (0.5, 2, "alice")
+    with pytest.raises(CallerError, match="between 0 and 1"):
+        world.call(calls.Remember(name="payroll", key="rate", value="8 %", confidence=2.0))
+    with pytest.raises(CallerError, match="cannot be drawn from record 9999"):
+        world.call(calls.Remember(name="payroll", key="rate", value="8 %", source=9999))
+
+
+# -- checkpoints and rewind ----------------------------------------------------------------------
+
+
+def test_a_checkpoint_names_a_seq_and_keeps_it() -> None:
+    world = payroll()
+    seq = state(world, "payroll").seq
+    assert world.call(calls.Save(name="payroll", mark="march")) == f"march is seq {seq} of payroll"
+    assert "already" in (world.call(calls.Save(name="payroll", mark="march", position=seq)) or "")
+    with pytest.raises(CallerError, match="choose another name"):
+        world.call(calls.Save(name="payroll", mark="march"))
+    for wrong in ("12", "", "-x", "2026-01-01", "a/b"):
+        with pytest.raises(CallerError, match="cannot name a checkpoint"):
+            world.call(calls.Save(name="payroll", mark=wrong))
+    with pytest.raises(CallerError, match="none numbered 9999"):
+        world.call(calls.Save(name="payroll", mark="far", position=9999))
+
+
+def test_a_rewind_appends_and_brings_back_what_was_known() -> None:
+    """Rule 44: facts, memory, hand-off and conversation go back, nothing is deleted, nothing runs."""
+    world = payroll()
+    remember(world, "payroll", "month", "March")
+    there = state(world, "payroll")
+    remember(world, "payroll", "month", "April")
+    world.call(calls.Note(name="payroll", text="wrong turn"))
+    length = len(world.log)
+    rewind(world, "payroll", there.seq)
+    assert kinds(world, length) == ["session_rewound"]
+    now = state(world, "payroll")
+    assert (now.facts, now.handoff, now.conversation.messages) == (there.facts, there.handoff, 0)
+    assert now.line == (Stretch(now.id, 1, there.seq), Stretch(now.id, now.seq))
+    assert not world.processes
+
+
+def test_a_rewind_never_starts_a_run_and_the_next_change_does() -> None:
+    """Rule 44: seen becomes looked; a file that changed since the position is no news."""
+    world = payroll()
+    there = state(world, "payroll").seq
+    world.write("rates.csv", "2")
+    rest(world)
+    rewind(world, "payroll", there)
+    rest(world)
+    runs = state(world, "payroll").runs
+    assert runs == 2
+    world.write("rates.csv", "3")
+    rest(world)
+    assert state(world, "payroll").runs == 3
+
+
+def test_good_goes_back_and_ordered_positions_stay() -> None:
+    """Rule 44: the next run is told everything since the good of that position; slots are not run again."""
+    world = rest(World(session("payroll", read("rates.csv"), every(3600.0)), files={"rates.csv": "1"}))
+    there = state(world, "payroll")
+    world.write("rates.csv", "2")
+    rest(world)
+    world.advance(3600.0)
+    rest(world)
+    before = state(world, "payroll")
+    rewind(world, "payroll", there.seq)
+    now = state(world, "payroll")
+    assert now.good["file rates.csv content"] == there.good["file rates.csv content"]
+    assert now.good["every 3600s"] == before.good["every 3600s"] != there.good["every 3600s"]
+    assert now.seen["every 3600s"] == before.seen["every 3600s"]
+
+
+def test_a_rewind_can_be_undone_by_a_rewind_also_onto_the_abandoned_branch() -> None:
+    world = payroll()
+    there = state(world, "payroll").seq
+    remember(world, "payroll", "month", "April")
+    later = state(world, "payroll")
+    rewind(world, "payroll", there)
+    assert state(world, "payroll").facts == {}
+    rewind(world, "payroll", later.seq)
+    now = state(world, "payroll")
+    assert now.facts == later.facts
+    assert now.line == (Stretch(now.id, 1, later.seq), Stretch(now.id, now.seq))
+
+
+def test_a_running_session_is_not_rewound() -> None:
+    world = payroll()
+    world.call(calls.Activate(name="payroll"))
+    with pytest.raises(CallerError, match="is running; rewind it when it rests"):
+        rewind(world, "payroll", 2)
+
+
+# -- fork ------------------------------------------------------------------------------------------
+
+
+def test_a_fork_has_an_identity_of_its_own_and_sleeps_until_activated() -> None:
+    """Rule 43: seen and good of its seq, an empty mailbox, cron at now, no write bindings, no open wake."""
+    world = rest(World(session("payroll", read("rates.csv"), cron("0 * * * *")), files={"rates.csv": "1"}))
+    remember(world, "payroll", "month", "March")
+    world.call(calls.Send(name="payroll", text="hello", wake=False))
+    parent = state(world, "payroll")
+    fork(world, "payroll", parent.seq, "april")
+    child = state(world, "april")
+    assert child.id != parent.id and child.origin is not None
+    assert (child.origin.session, child.origin.seq) == (parent.id, parent.seq)
+    assert child.facts == parent.facts and child.mailbox == 0 and child.wake is None
+    assert child.seen["file rates.csv content"] == parent.seen["file rates.csv content"]
+    assert child.hold is not None and "forked from payroll" in child.hold.words
+    rest(world)
+    assert state(world, "april").runs == 0
+    world.call(calls.Activate(name="april"))
+    rest(world)
+    assert state(world, "april").runs == 1 and state(world, "payroll").runs == 1
+
+
+def test_a_fork_wakes_by_itself_once_it_was_let_go() -> None:
+    world = rest(World(session("payroll", read("rates.csv")), files={"rates.csv": "1"}))
+    fork(world, "payroll", state(world, "payroll").seq, "april")
+    world.write("rates.csv", "2")
+    rest(world)
+    assert (state(world, "payroll").runs, state(world, "april").runs) == (2, 0)
+    world.call(calls.Resume(name="april"))
+    rest(world)
+    assert state(world, "april").runs == 1
+
+
+def test_a_fork_without_a_place_of_its_own_never_writes_over_its_parent() -> None:
+    """Its write bindings are detached, so it does not run; with a workspace or a spec of its own it does."""
+    world = payroll()
+    fork(world, "payroll", state(world, "payroll").seq, "april")
+    assert state(world, "april").detached == ("out_csv",)
+    assert all(binding.name != "out_csv" for binding in state(world, "april").spec.bindings)
+    with pytest.raises(CallerError, match="--workspace"):
+        world.call(calls.Activate(name="april"))
+    world.call(calls.Resume(name="april"))
+    world.write("rates.csv", "2")
+    rest(world)
+    assert state(world, "april").runs == 0
+    world.declare(session("april", read("rates.csv"), write("april.csv")))
+    rest(world)
+    assert state(world, "april").runs == 1 and state(world, "april").detached == ()
+
+
+def test_a_fork_with_a_workspace_reads_and_writes_there() -> None:
+    world = payroll()
+    fork(world, "payroll", state(world, "payroll").seq, "april", root="/april")
+    child = state(world, "april")
+    assert child.detached == () and child.spec is not None and child.spec.root == "/april"
+    assert [binding.name for binding in child.spec.files] == ["rates_csv", "out_csv"]
+
+
+def test_forks_and_their_specs_outlive_the_daemon() -> None:
+    """No file declares a fork: the log does, after a crash too."""
+    world = rest(World(session("payroll", read("rates.csv")), files={"rates.csv": "1"}))
+    fork(world, "payroll", state(world, "payroll").seq, "april")
+    world.call(calls.Resume(name="april"))
+    world.crash()
+    rest(world)
+    assert state(world, "april").is_declared
+    world.write("rates.csv", "2")
+    rest(world)
+    assert state(world, "april").runs == 1
+
+
+def test_a_fork_from_an_earlier_seq_knows_what_was_known_there() -> None:
+    world = payroll()
+    remember(world, "payroll", "month", "March")
+    there = state(world, "payroll").seq
+    remember(world, "payroll", "month", "April")
+    fork(world, "payroll", there, "march")
+    assert state(world, "march").facts["month"].value == "March"
+    assert state(world, "march").line == (Stretch(state(world, "payroll").id, 1, there), Stretch(state(world, "march").id, 1))
+
+
+def test_a_fresh_fork_takes_facts_and_hand_off_only() -> None:
+    world = payroll()
+    remember(world, "payroll", "month", "March")
+    world.call(calls.Note(name="payroll", text="go on with row 17"))
+    world.call(calls.Remember(name="payroll", key="row", value="17", for_now=True))
+    fork(world, "payroll", state(world, "payroll").seq, "april", fresh=True)
+    child = state(world, "april")
+    assert child.facts and child.handoff == "go on with row 17"
+    assert child.memory == {} and child.conversation.messages == 0
+
+
+def test_a_fork_is_safe_to_repeat_and_its_name_must_be_free() -> None:
+    world = payroll()
+    at = state(world, "payroll").seq
+    fork(world, "payroll", at, "april")
+    length = len(world.log)
+    assert fork(world, "payroll", at, "april") == "april is that fork already"
+    assert len(world.log) == length
+    with pytest.raises(CallerError, match="name of another session"):
+        fork(world, "payroll", at - 1, "april")
+
+
+def test_a_reader_of_the_parent_is_not_held_by_a_fork() -> None:
+    """The fork writes nothing, so nobody depends on it."""
+    world = rest(World(session("payroll", read("rates.csv"), write("out.csv")), session("filing", read("out.csv")), files={"rates.csv": "1"}))
+    fork(world, "payroll", state(world, "payroll").seq, "april")
+    world.write("rates.csv", "2")
+    rest(world)
+    assert state(world, "filing").runs == 2
+
+
+def test_a_terminated_session_can_be_forked_and_its_log_takes_nothing() -> None:
+    world = payroll()
+    world.call(calls.Terminate(name="payroll"))
+    seq = state(world, "payroll").seq
+    fork(world, "payroll", seq, "april")
+    assert state(world, "payroll").seq == seq and state(world, "april").origin is not None
+
+
+# -- merge -----------------------------------------------------------------------------------------
+
+
+def fact(value: str) -> Fact:
+    return Fact(key="k", value=value, author="alice", seq=1)
+
+
+@pytest.mark.parametrize(
+    ("base", "ours", "theirs", "expected"),
+    [
+        (None, None, None, "nothing"),
+        ("a", "a", "a", "nothing"),
+        ("a", "b", "a", "nothing"),
+        ("a", "b", "b", "nothing"),
+        ("a", "a", "b", "taken"),
+        (None, None, "b", "taken"),
+        ("a", "a", None, "retracted"),
+        ("a", None, None, "nothing"),
+        (None, "b", "b", "nothing"),
+        ("a", "b", "c", "conflict"),
+        (None, "b", "c", "conflict"),
+        ("a", None, "c", "conflict"),
+        ("a", "b", None, "conflict"),
+        ("a", None, "a", "nothing"),
+    ],
+)
+def test_facts_merge_three_ways(base: str | None, ours: str | None, theirs: str | None, expected: str) -> None:
+    """Who did not change a fact gives way; the same change is one; two different ones are a question."""
+    sides = [{"k": fact(value)} if value is not None else {} for value in (base, ours, theirs)]
+    merged = merge_facts(*sides, fork="f", numbers_from=1)
+    found = {"taken": bool(merged.taken), "retracted": bool(merged.retracted), "conflict": bool(merged.conflicts)}
+    assert [word for word, is_so in found.items() if is_so] == ([] if expected == "nothing" else [expected])
+
+
+def test_a_merge_takes_what_the_fork_learnt_and_opens_what_both_changed() -> None:
+    world = payroll()
+    remember(world, "payroll", "month", "March")
+    remember(world, "payroll", "rate", "8")
+    fork(world, "payroll", state(world, "payroll").seq, "april")
+    remember(world, "april", "rate", "9")
+    remember(world, "april", "holiday", "yes")
+    remember(world, "payroll", "rate", "10")
+    assert "1 fact taken; 1 to resolve" in (merge(world, "payroll", "april") or "")
+    now = state(world, "payroll")
+    assert now.facts["holiday"].value == "yes" and now.facts["rate"].value == "10"
+    (conflict,) = now.conflicts
+    assert (conflict.key, conflict.base, conflict.ours, conflict.theirs) == ("rate", "8", "10", "9")
+    with pytest.raises(CallerError, match="with a reason"):
+        world.call(calls.Resolve(name="payroll", number=conflict.number, choice="theirs"))
+    world.call(calls.Resolve(name="payroll", number=conflict.number, choice="theirs", rationale="the fork read the law"))
+    now = state(world, "payroll")
+    assert now.conflicts == () and now.facts["rate"].value == "9" and now.facts["rate"].rationale == "the fork read the law"
+    with pytest.raises(CallerError, match="no open conflict 1; open are: none"):
+        world.call(calls.Resolve(name="payroll", number=1, choice="ours", rationale="x"))
+
+
+def test_a_second_merge_starts_where_the_first_ended() -> None:
+    """What was settled is not asked again, what came since is."""
+    world = payroll()
+    fork(world, "payroll", state(world, "payroll").seq, "april")
+    remember(world, "april", "rate", "9")
+    remember(world, "payroll", "rate", "10")
+    merge(world, "payroll", "april")
+    world.call(calls.Resolve(name="payroll", number=1, choice="ours", rationale="ours is newer"))
+    remember(world, "april", "holiday", "yes")
+    merge(world, "payroll", "april")
+    now = state(world, "payroll")
+    assert now.conflicts == () and now.facts["rate"].value == "10" and now.facts["holiday"].value == "yes"
+    assert "nothing new" in (merge(world, "payroll", "april") or "")
+
+
+def test_a_merge_is_undone_by_a_rewind() -> None:
+    """Facts, conflicts, and where the next merge starts."""
+    world = payroll()
+    fork(world, "payroll", state(world, "payroll").seq, "april")
+    remember(world, "april", "rate", "9")
+    before = state(world, "payroll")
+    merge(world, "payroll", "april")
+    rewind(world, "payroll", before.seq)
+    now = state(world, "payroll")
+    assert (now.facts, now.conflicts, now.merges) == ({}, (), {})
+    merge(world, "payroll", "april")
+    assert state(world, "payroll").facts["rate"].value == "9"
+
+
+def test_only_a_fork_is_merged_and_only_into_its_parent() -> None:
+    world = rest(World(session("a"), session("b")))
+    with pytest.raises(CallerError, match="b is no fork"):
+        merge(world, "a", "b")
+    fork(world, "a", state(world, "a").seq, "c")
+    with pytest.raises(CallerError, match="c is a fork of a, so it cannot be merged into b"):
+        merge(world, "b", "c")
+
+
+def test_a_merge_prepared_on_old_news_is_refused() -> None:
+    world = payroll()
+    fork(world, "payroll", state(world, "payroll").seq, "april")
+    remember(world, "april", "rate", "9")
+    late = calls.Merge(name="payroll", fork="april", base={}, base_seq=1, fork_seq=state(world, "april").seq)
+    remember(world, "april", "rate", "11")
+    with pytest.raises(CallerError, match="went on while"):
+        world.call(late)
+
+
+# -- compress ----------------------------------------------------------------------------------------
+
+
+def compress(world: World, name: str, summary: str, messages: int, kept_messages: int, kept_bytes: int) -> str | None:
+    now = state(world, name)
+    cut = now.seq - 1
+    return world.call(
+        calls.Compress(
+            name=name,
+            at=now.seq,
+            replaced=(Stretch(now.id, 1, cut),),
+            kept=(Stretch(now.id, cut + 1),),
+            summary=summary,
+            messages=messages,
+            kept_messages=kept_messages,
+            kept_bytes=kept_bytes,
+            by="digest",
+        )
+    )
+
+
+def test_compress_replaces_messages_and_touches_no_fact() -> None:
+    world = payroll()
+    remember(world, "payroll", "month", "March")
+    for number in range(3):
+        world.call(calls.Send(name="payroll", text=f"message {number} " * 10, wake=False))
+    before = state(world, "payroll")
+    compress(world, "payroll", "three messages", 2, 1, 110)
+    now = state(world, "payroll")
+    assert now.facts == before.facts
+    assert (now.conversation.summary, now.conversation.messages, now.conversation.size_bytes) == ("three messages", 1, 110)
+    rewind(world, "payroll", before.seq)
+    assert state(world, "payroll").conversation.summary is None
+    assert state(world, "payroll").conversation.messages == 3
+
+
+def test_compress_never_loops_and_never_summarises_old_news() -> None:
+    world = payroll()
+    world.call(calls.Send(name="payroll", text="short", wake=False))
+    with pytest.raises(CallerError, match="as short as it gets"):
+        compress(world, "payroll", "a summary that is longer than what it replaces", 1, 0, 0)
+    late = calls.Compress(
+        name="payroll", at=state(world, "payroll").seq, replaced=(), kept=(), summary="", messages=1, kept_messages=0, kept_bytes=0, by="digest"
+    )
+    world.call(calls.Send(name="payroll", text="one more", wake=False))
+    with pytest.raises(CallerError, match="went on while"):
+        world.call(late)
+
+
+# -- moves, archive, erase -----------------------------------------------------------------------------
+
+
+def test_another_agent_works_from_the_next_run_on_and_back() -> None:
+    world = payroll()
+    world.call(calls.Migrate(name="payroll", agent="auditor", model="local:small"))
+    assert (state(world, "payroll").agent, state(world, "payroll").model) == ("auditor", "local:small")
+    world.call(calls.Migrate(name="payroll"))
+    assert (state(world, "payroll").agent, state(world, "payroll").model) == (None, None)
+    assert "already" in (world.call(calls.Migrate(name="payroll")) or "")
+
+
+def test_a_frozen_session_writes_nothing_until_its_receipt_or_its_release() -> None:
+    """Rule 45, fencing: no call, no change and no spec adds a record."""
+    world = payroll()
+    world.call(calls.Freeze(name="payroll", move="m1", to="laptop"))
+    seq = state(world, "payroll").seq
+    for call in (
+        calls.Activate(name="payroll"),
+        calls.Resume(name="payroll"),
+        calls.Send(name="payroll", text="x"),
+        calls.Remember(name="payroll", key="k", value="v"),
+        calls.Terminate(name="payroll"),
+        calls.Save(name="payroll", mark="m"),
+    ):
+        with pytest.raises(CallerError, match="is frozen"):
+            world.call(call)
+    world.write("rates.csv", "2")
+    rest(world)
+    world.declare(session("payroll", read("rates.csv"), read("more.csv")))
+    world.crash()
+    rest(world)
+    world.remove("payroll")
+    assert state(world, "payroll").seq == seq
+    with pytest.raises(CallerError, match="another move"):
+        world.call(calls.Depart(name="payroll", move="m2", receipt="r"))
+    world.call(calls.Depart(name="payroll", move="m1", receipt="r"))
+    with pytest.raises(CallerError, match="moved to another host"):
+        world.call(calls.Activate(name="payroll"))
+    with pytest.raises(CallerError, match="its receipt came"):
+        world.call(calls.Thaw(name="payroll"))
+
+
+def test_a_move_that_was_given_up_leaves_the_session_as_it_was() -> None:
+    world = payroll()
+    world.call(calls.Freeze(name="payroll", move="m1", to="laptop"))
+    world.write("rates.csv", "2")
+    world.call(calls.Thaw(name="payroll"))
+    # Its file says so again.
+    world.declare(session("payroll", read("rates.csv"), write("out.csv")))
+    rest(world)
+    assert state(world, "payroll").runs == 2
+
+
+def test_a_session_that_arrived_goes_on_with_its_seen() -> None:
+    """Rule 45: what is the same at the target is no news; it sleeps until activated (rule 43)."""
+    world = payroll()
+    world.call(calls.Freeze(name="payroll", move="m1", to="laptop"))
+    frozen = state(world, "payroll")
+    there = World(files={"rates.csv": "1", "out.csv": world.files["/project/out.csv"]})
+    # Its records came first, as they were.
+    for entry in world.log:
+        there.log.append(entry)
+        there.oracle.take(entry)
+    there.call(calls.Arrive(name="payroll", past=frozen, move="m1", origin="desk"))
+    there.declare(session("payroll", read("rates.csv"), write("out.csv")))
+    rest(there)
+    assert state(there, "payroll").runs == 1 and not state(there, "payroll").is_frozen
+    there.call(calls.Resume(name="payroll"))
+    rest(there)
+    assert state(there, "payroll").runs == 1
+    there.write("rates.csv", "2")
+    rest(there)
+    assert state(there, "payroll").runs == 2
+    assert there.call(calls.Arrive(name="payroll", past=frozen, move="m1", origin="desk")) == "it arrived already"
+
+
+def test_an_archived_session_is_inert_and_comes_back_as_it_was() -> None:
+    world = payroll()
+    remember(world, "payroll", "month", "March")
+    before = state(world, "payroll")
+    world.call(calls.Archive(name="payroll", at=before.seq, bundle="payroll.bundle", digest="d"))
+    with pytest.raises(CallerError, match="is archived; `wakeful load payroll`"):
+        world.call(calls.Activate(name="payroll"))
+    world.write("rates.csv", "2")
+    rest(world)
+    assert state(world, "payroll").runs == 1
+    world.call(calls.Restore(name="payroll"))
+    world.declare(session("payroll", read("rates.csv"), write("out.csv")))
+    rest(world)
+    assert state(world, "payroll").facts == before.facts and state(world, "payroll").runs == 2
+
+
+def test_the_record_of_an_archive_folds_without_those_before_it() -> None:
+    """Their payloads are in the bundle."""
+    world = payroll()
+    remember(world, "payroll", "month", "March")
+    now = state(world, "payroll")
+    world.call(calls.Archive(name="payroll", at=now.seq, bundle="b", digest="d"))
+    entry = world.log[-1]
+    empty = Session(id=now.id, name="?", opened_at=0)
+    assert fold(empty, entry.event, seq=entry.seq, at=entry.at, author=entry.author) == state(world, "payroll")
+
+
+def test_what_is_not_at_rest_is_not_archived() -> None:
+    world = payroll()
+    with pytest.raises(CallerError, match="went on"):
+        world.call(calls.Archive(name="payroll", at=1, bundle="b", digest="d"))
+    world.call(calls.Activate(name="payroll"))
+    with pytest.raises(CallerError, match="not at rest"):
+        world.call(calls.Archive(name="payroll", at=state(world, "payroll").seq, bundle="b", digest="d"))
+
+
+def test_an_erasure_is_recorded_with_what_stands_in() -> None:
+    world = payroll()
+    world.call(calls.Note(name="payroll", text="the password is swordfish"))
+    seq = state(world, "payroll").seq
+    world.call(calls.Erase(name="payroll", seq=seq, kind="note_added", stand_in={"text": "[erased]"}))
+    assert world.log[-1].kind == "payload_erased" and b"swordfish" not in world.log[-1].payload
+    with pytest.raises(CallerError, match="none numbered 9999"):
+        world.call(calls.Erase(name="payroll", seq=9999, kind="note_added", stand_in={}))
+
+
+def test_a_snapshot_anywhere_is_harmless_to_all_of_this() -> None:
+    """Whatever a call on history leaves, folding through a snapshot gives the same state."""
+    world = payroll()
+    remember(world, "payroll", "rate", "8")
+    there = state(world, "payroll").seq
+    fork(world, "payroll", there, "april", root="/april")
+    remember(world, "april", "rate", "9")
+    remember(world, "payroll", "rate", "10")
+    merge(world, "payroll", "april")
+    rewind(world, "payroll", there)
+    world.call(calls.Save(name="payroll", mark="here"))
+    fork(world, "payroll", there + 2, "again")
+    world.call(calls.Archive(name="again", at=state(world, "again").seq, bundle="b", digest="d"))
+    for cut in range(len(world.log)):
+        assert world.fold_log(snapshot_at=cut) == {one.id: one for one in world.core.state}
+
+
+def test_a_session_binding_of_a_fork_keeps_its_position() -> None:
+    """The upstream's success that the parent dealt with is no news to the fork."""
+    world = rest(World(session("up", read("in.csv")), session("down", after("up")), files={"in.csv": "1"}))
+    fork(world, "down", state(world, "down").seq, "other")
+    world.call(calls.Resume(name="other"))
+    rest(world)
+    assert state(world, "other").runs == 0
+    world.write("in.csv", "2")
+    rest(world)
+    assert state(world, "other").runs == 1
