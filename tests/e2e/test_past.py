@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from e2e.box import Box
 
@@ -70,3 +72,16 @@ def test_two_positions_are_compared_from_outside(counted: Box) -> None:
     assert [(fact["a"]["value"], fact["b"]["value"]) for fact in found["facts"]] == [("english", "german")]
     assert found["files"][0]["runs"] == [2] and found["handoff"] is None
     assert counted.ask("diff", "words", "words").endswith("no difference\n")
+
+
+def test_the_log_is_exported_to_a_file_whole_or_not_at_all(counted: Box) -> None:
+    """The file holds what standard output would; it is never overwritten, and no part of one is left behind."""
+    assert counted.ask("export", "-o", "all.jsonl") == f"all.jsonl: {len(counted.lines('all.jsonl'))} records\n"
+    assert counted.read("all.jsonl") == counted.ask("export", "words")
+    lines = [json.loads(line) for line in counted.lines("all.jsonl")]
+    assert [(line["seq"], line["hash"]) for line in lines] == [(line["seq"], line["hash"]) for line in counted.log("words")]
+    assert {line["id"] for line in lines} == {counted.row("words")["id"]} and lines[3]["parent"] == f"{lines[3]['id']}:3"
+    for words, code in ((("-o", "all.jsonl"), 1), (("-o", "no/such/folder"), 1), (("--format", "xml"), 2), (("nobody", "-o", "none.jsonl"), 1)):
+        refused = counted.run("export", *words)
+        assert refused.returncode == code and refused.stderr.startswith("wakeful: "), words
+    assert not list(counted.folder.glob("*.part")) and not (counted.folder / "none.jsonl").exists()

@@ -48,6 +48,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "new": ("specs", "write a commented spec that checks"),
     "verify": ("keep", "recompute every hash of the log"),
     "doctor": ("doctor", "is everything as it should be, and if not, what mends it"),
+    "export": ("exporting", "the log for other tools, one JSON object a line"),
     "backup": ("keep", "a verified copy of the log, beside a running daemon"),
     "restore": ("keep", "put a backup in the place of the log"),
     "completion": ("completion", "completion of verbs and options for your shell"),

@@ -35,6 +35,19 @@ class Recorded(Protocol):
     def hash(self) -> bytes: ...
 
 
+class Exported(Recorded, Protocol):
+    """The same with the rest of its envelope."""
+
+    @property
+    def session(self) -> str: ...
+    @property
+    def parent(self) -> str | None: ...
+    @property
+    def rationale(self) -> str | None: ...
+    @property
+    def payload_hash(self) -> bytes: ...
+
+
 def view_record(record: Recorded) -> dict[str, Any]:
     return {
         "seq": record.seq,
@@ -88,6 +101,19 @@ def encode_line(record: Recorded, session: str | None = None) -> bytes:
     if session is not None:
         view = {"session": session, **view}
     return _ENCODER.encode(view) + b"\n"
+
+
+def encode_export(record: Exported, name: str | None) -> bytes:
+    """One line of `export`: the whole envelope, with the session's name as it is now and its id, which stays."""
+    line = {
+        "session": name,
+        "id": record.session,
+        **view_record(record),
+        "parent": record.parent,
+        "rationale": record.rationale,
+        "payload_hash": record.payload_hash.hex(),
+    }
+    return _ENCODER.encode(line) + b"\n"
 
 
 def view_runs(records_newest_first: Iterable[Recorded], most: int) -> list[dict[str, Any]]:

@@ -1,0 +1,59 @@
+"""`export` over the wire: every record of every session in the order of recording, with its whole envelope."""
+
+import pytest
+from api.conftest import Speaker
+from api.small_daemon import RunningDaemon, SmallDaemon, declare, reads
+
+from wakeful.core.calls import Note
+
+FIELDS = ["session", "id", "seq", "at", "kind", "author", "run", "payload", "hash", "parent", "rationale", "payload_hash"]
+
+
+@pytest.fixture
+def noted(daemon: RunningDaemon) -> RunningDaemon:
+    """Two sessions whose records alternate."""
+
+    async def live(small: SmallDaemon) -> None:
+        await small.declare(*(declare(name, reads("in", f"{name}.csv")) for name in ("a", "b")))
+        for number in range(1200):
+            await small.call(Note(name="ab"[number % 2], text=f"note {number}"), author="person:ada", key=None, run=None)
+
+    daemon.do(live)
+    return daemon
+
+
+def test_all_sessions_are_exported_in_the_order_of_recording(noted: RunningDaemon, speaker: Speaker) -> None:
+    """Nothing is left out, twice there or out of order, over many pages."""
+    lines = speaker.get("/export").lines
+    assert all(list(line) == FIELDS for line in lines)
+    notes = [line["payload"]["text"] for line in lines if line["kind"] == "note_added"]
+    assert notes == [f"note {number}" for number in range(1200)]
+    for name in "ab":
+        own = [line for line in lines if line["session"] == name]
+        assert [line["seq"] for line in own] == list(range(1, len(own) + 1))
+        assert [line["hash"] for line in own] == [line["hash"] for line in speaker.get(f"/sessions/{name}/log").lines]
+
+
+def test_sessions_kinds_and_times_are_chosen(noted: RunningDaemon, speaker: Speaker) -> None:
+    """One session by its own index, several by a scan: the same lines."""
+    both = speaker.get("/export").lines
+    assert speaker.get("/export?name=a").lines == [line for line in both if line["session"] == "a"]
+    assert speaker.get("/export?name=a&name=b").lines == both
+    middle = both[700]["at"]
+    since = speaker.get(f"/export?since={middle}").lines
+    assert since == [line for line in both if line["at"] >= middle]
+    assert speaker.get(f"/export?until={middle}&name=b").lines == [line for line in both if line["at"] <= middle and line["session"] == "b"]
+    assert {line["kind"] for line in speaker.get("/export?kind=run_started").lines} == {"run_started"}
+    assert speaker.get("/export?until=1h").lines == []
+
+
+@pytest.mark.parametrize(("query", "words"), [("format=xml", "expected jsonl"), ("name=c", "no session"), ("kind=x", "no kind"), ("since=x", "RFC 3339")])
+def test_what_cannot_be_exported_is_refused_before_the_first_line(noted: RunningDaemon, speaker: Speaker, query: str, words: str) -> None:
+    """A wrong bound is an answer of its own, never an empty file."""
+    reply = speaker.get(f"/export?{query}")
+    assert reply.status in (400, 404) and words in reply.error
+
+
+def test_a_run_may_not_export(noted: RunningDaemon, speaker: Speaker) -> None:
+    """Its token opens its own session alone."""
+    assert speaker.get("/export", token=noted.small.give_token("a")).status == 403
