@@ -230,6 +230,16 @@ def test_a_file_that_cannot_name_a_session_is_refused(file: str, words: str, tmp
     assert [str(problem) for problem in read(tmp_path).problems[f"sessions.d/{file}"]] == [words]
 
 
+@pytest.mark.parametrize("name", [b"a\nb", b"a\x1b[31mb", b"a\xff\nb", "a\u2028b".encode()])
+def test_a_name_that_would_break_a_line_is_told_on_one(name: bytes, tmp_path: Path) -> None:
+    """Problems are shown one a line, and a file's name cannot make two of one, nor colour a terminal."""
+    write(tmp_path, "good.yaml", PLAIN)
+    (Path(os.fsdecode(os.fsencode(tmp_path) + b"/sessions.d/" + name + b".yaml"))).write_text(PLAIN)
+    (words,) = read(tmp_path).refused.values()
+    assert words.isprintable()
+    assert words.startswith("sessions.d/a\\")
+
+
 def test_a_name_of_bytes_that_are_no_text_is_refused_printably(tmp_path: Path) -> None:
     """A file name that is not UTF-8 does not break the message about it."""
     write(tmp_path, "good.yaml", PLAIN)

@@ -326,5 +326,6 @@ def _locate(path: str, key: tuple[str, ...]) -> tuple[int, int]:
 
 
 def _display(name: str) -> str:
-    """A file name that can be printed, whatever bytes it is made of."""
-    return os.fsencode(name).decode("utf-8", "replace")
+    """A file name as one printable line, whatever bytes it is made of: problems are told one a line."""
+    text = os.fsencode(name).decode("utf-8", "backslashreplace")
+    return text if text.isprintable() else "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
