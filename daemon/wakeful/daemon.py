@@ -98,8 +98,11 @@ class Daemon:
         self._edges.clock.start()
         self.reactor.observe(DaemonStarted(incarnation=secrets.token_hex(8), settings=self._settings))
         self._specs.read()
-        async with ControlSocket(self, self.places.socket), asyncio.TaskGroup() as keepers:
-            keeping = [keepers.create_task(self._keep_narrating(), name="keep narrating")]
+        async with ControlSocket(self, self.places.socket) as control, asyncio.TaskGroup() as keepers:
+            keeping = [
+                keepers.create_task(self._keep_narrating(), name="keep narrating"),
+                keepers.create_task(control.keep(self._voice.say), name="keep the control socket"),
+            ]
             await self._first_look()
             _spare_collections()
             if not self._stopping.is_set():

@@ -12,6 +12,7 @@ import errno
 import os
 import socket
 import stat
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
@@ -30,6 +31,8 @@ MOST_CONNECTIONS = 512
 LONGEST_REQUEST_BYTES = 1_000_000
 # How long answers under way may take to finish when the daemon stops; a `follow` would otherwise hold it for ever.
 PARTING_SECONDS = 0.5
+# How long a daemon may stay out of reach after its socket's file was removed, by a cleaner of /tmp or /run or by hand.
+LOOK_SECONDS = 5.0
 
 
 class SocketRefused(OperatorError):
@@ -55,11 +58,35 @@ class ControlSocket:
 
     async def __aenter__(self) -> ControlSocket:
         self._config.load()
+        self._server = await self._listen()
+        return self
+
+    async def _listen(self) -> asyncio.Server:
         listener = bind_socket(self._path)
         found = os.stat(self._path)
         self._inode = (found.st_dev, found.st_ino)
-        self._server = await asyncio.get_running_loop().create_unix_server(self._greet, sock=listener, backlog=MOST_CONNECTIONS)
-        return self
+        return await asyncio.get_running_loop().create_unix_server(self._greet, sock=listener, backlog=MOST_CONNECTIONS)
+
+    async def keep(self, tell: Callable[[str], None]) -> None:
+        """Listen anew, until cancelled, whenever the socket's file is gone: nobody could find us any more."""
+        refused = ""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            if os.path.lexists(self._path):
+                continue
+            # Connections under way belong to themselves, and go on.
+            assert self._server is not None
+            self._server.close()
+            try:
+                self._server = await self._listen()
+            except SocketRefused as error:
+                # Tried again for as long as we live, told once.
+                if str(error) != refused:
+                    refused = str(error)
+                    tell(refused)
+                continue
+            refused = ""
+            tell(f"the file of the control socket was removed; listening anew on {self._path}")
 
     def _greet(self) -> PeerProtocol:
         return PeerProtocol(config=self._config, server_state=self._state, app_state={})

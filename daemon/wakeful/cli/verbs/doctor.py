@@ -24,7 +24,7 @@ from wakeful.cli.failure import FAILED, Failure, NoDaemon
 from wakeful.cli.options import Options
 from wakeful.cli.places import find_state
 from wakeful.cli.text import count, escape, paint, wrap
-from wakeful.keeping import find_file_system, is_affected, judge_state
+from wakeful.keeping import find_file_system, find_holder, is_affected, judge_state
 
 FEW_BYTES = 1_000_000_000
 FEWEST_BYTES = 100_000_000
@@ -45,7 +45,7 @@ class Check(NamedTuple):
 @click.option("--state", metavar="DIR", help="The state folder; unless told, that of the daemon that answers, else ./.wakeful, else your own.")
 def doctor_verb(options: Options, state: str | None) -> None:
     """Check the daemon, SQLite, watches, git, the state folder, disk space, specs and bindings."""
-    health, answer = _ask_daemon(options.client())
+    health, answer = _ask_daemon(options.client(), find_state(state))
     folder = Path(health["state"] if health is not None and state is None else find_state(state))
     checks = [answer, _check_sqlite(), *_check_watches(health), _check_git(), *_check_folder(folder)]
     # A daemon that runs judged its log when it started; of one that is stopped, or would not start, the folder tells.
@@ -70,16 +70,28 @@ def _print(checks: list[Check]) -> None:
             print(f"      {paint(escape(check.mend), 'bold')}")
 
 
-def _ask_daemon(client: Client) -> tuple[dict[str, Any] | None, Check]:
+def _ask_daemon(client: Client, state: str) -> tuple[dict[str, Any] | None, Check]:
     try:
         health = client.get("/doctor")
     except NoDaemon as error:
-        return None, Check("daemon", "bad", str(error), "wakeful daemon")
+        return None, _explain_silence(client.path, Path(state), str(error))
     if health["version"] != __version__:
         words = f"version {health['version']}, this command is {__version__}"
         return health, Check("daemon", "warn", words, "systemctl --user restart wakeful")
     words = f"version {health['version']}, pid {health['pid']}, {count(health['sessions'], 'session')}, {health['running']} running"
     return health, Check("daemon", "good", words)
+
+
+def _explain_silence(socket: str, state: Path, words: str) -> Check:
+    """Nobody answers. A second daemon beside a living one would only be refused: that one is to be found, or ended."""
+    holder = find_holder(state)
+    if holder is None:
+        return Check("daemon", "bad", words, "wakeful daemon")
+    lives = f"but process {holder} is a daemon that has {state}"
+    if os.path.lexists(socket):
+        return Check("daemon", "bad", f"nobody answers at {socket}, {lives}: it is stopped, or listens elsewhere", f"ps -o stat,args -p {holder}")
+    words = f"there is no socket at {socket}, {lives}: the file was removed, and it listens anew within seconds; or it listens elsewhere"
+    return Check("daemon", "bad", words, f"wakeful doctor --socket PATH, or: kill {holder}, then wakeful daemon")
 
 
 def _check_sqlite() -> Check:
