@@ -57,3 +57,11 @@ def test_the_past_is_found_by_seq_and_by_time(noted: RunningDaemon, speaker: Spe
     assert by_seq["seq"] == note["seq"] and by_seq["handoff"] == "by person:ada"
     assert speaker.get(f"/sessions/payroll?at={note['at']}").json == by_seq
     assert speaker.get("/sessions/payroll?at=0s").json["seq"] == lines[-1]["seq"]
+
+
+def test_the_newest_are_answered_up_to_a_limit_that_the_refusal_names(noted: RunningDaemon, speaker: Speaker) -> None:
+    """One answer has to fit in memory; more comes by a range, which streams."""
+    assert len(speaker.get("/sessions/payroll/log?last=10000").lines) == len(speaker.get("/sessions/payroll/log").lines)
+    refused = speaker.get("/sessions/payroll/log?last=10001")
+    assert refused.status == 400
+    assert "at most 10000" in refused.json["error"] and "from, to" in refused.json["error"]

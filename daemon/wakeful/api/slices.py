@@ -17,6 +17,7 @@ from starlette.responses import Response
 from wakeful.api.answers import LINES, answer_lines, service_of
 from wakeful.api.queries import find_session, read_bound, read_kinds, read_number
 from wakeful.api.service import Service
+from wakeful.errors import CallerError
 from wakeful.eventlog.codec import decode
 from wakeful.eventlog.contract import Record
 from wakeful.narration import narrate
@@ -24,6 +25,8 @@ from wakeful.views.records import encode_line, view_record
 from wakeful.views.telling import tell
 
 PAGE = 500
+# `last` is answered in one piece, which has to fit in memory; whoever wants more asks for a range, which streams.
+MOST_LAST = 10_000
 
 
 async def read_log(request: Request) -> Response:
@@ -39,6 +42,8 @@ async def read_log(request: Request) -> Response:
     }
     first, last = read_number(request, "from") or 1, read_number(request, "last")
     with_words = request.query_params.get("words") == "true"
+    if last is not None and last > MOST_LAST:
+        raise CallerError(f"last={last}: at most {MOST_LAST} at once; ask for more by seq (from, to) or by time (since, until)")
     if last is None:
         return answer_lines(_stream_log(service, session.id, first, bounds, with_words))
     return Response(await asyncio.to_thread(_read_newest, service, session.id, first, last, bounds, with_words), media_type=LINES)

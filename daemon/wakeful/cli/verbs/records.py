@@ -40,7 +40,7 @@ _KIND_COLOURS = {
 @click.option("--kind", multiple=True, help="Only this kind, such as run_finished; may be repeated.")
 @click.option("--run", type=click.IntRange(1), metavar="N", help="Only records of this run.")
 @click.option("--author", help="Only records by this author, such as person:root.")
-@click.option("--last", type=click.IntRange(1), metavar="N", help="Only the newest N.")
+@click.option("--last", type=click.IntRange(1), metavar="N", help="Only the newest N, at most 10000.")
 @click.option("--follow", "is_following", is_flag=True, help="Go on with what will be recorded.")
 def log_verb(options: Options, name: str, first: int | None, is_following: bool, **bounds: Any) -> None:
     """A session's records, oldest first."""
@@ -71,7 +71,7 @@ def _read_on(client: Client, name: str, first: int, words: str | None) -> Iterat
 
 @verb("history")
 @click.argument("name", required=False)
-@click.option("--last", type=click.IntRange(1), default=HISTORY, metavar="N", help=f"How many, {HISTORY} unless told.")
+@click.option("--last", type=click.IntRange(1), default=HISTORY, metavar="N", help=f"How many, {HISTORY} unless told, at most 10000.")
 def history_verb(options: Options, name: str | None, last: int) -> None:
     """A session's latest records. Inside a run NAME is its own session and may be left out."""
     own = os.environ.get("WAKEFUL_SESSION")
