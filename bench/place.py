@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -43,6 +45,8 @@ class Place:
         self.socket = folder / "s"
         self.said = folder / "said"
         self.specs.mkdir(parents=True, exist_ok=True)
+        # The folders of runs, in memory as without us, under a name of our own: a killed daemon leaves them.
+        self.runtime = Path(tempfile.mkdtemp(prefix="wakeful-bench-", dir="/dev/shm" if os.path.isdir("/dev/shm") else folder))
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> float:
@@ -54,6 +58,7 @@ class Place:
                 stdout=said,
                 stderr=subprocess.STDOUT,
                 cwd=self.folder,
+                env=os.environ | {"RUNTIME_DIRECTORY": str(self.runtime)},
             )
         wait_until(self._is_ready_or_over, READY_SECONDS, "the daemon to be ready", every=0.002)
         if self.process.poll() is not None:
@@ -120,3 +125,4 @@ def daemon(folder: Path) -> Iterator[Place]:
         yield place
     finally:
         place.stop()
+        shutil.rmtree(place.runtime, ignore_errors=True)

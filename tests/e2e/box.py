@@ -32,7 +32,9 @@ class Box:
         self.state = folder / "state"
         self.socket = folder / "w.sock"
         self.output = folder / "daemon.out"
+        self.runtime = folder / "runtime"
         self.specs.mkdir(parents=True, exist_ok=True)
+        self.runtime.mkdir(exist_ok=True)
         self.daemon: subprocess.Popen[bytes] | None = None
 
     # -- files --------------------------------------------------------------------------------
@@ -118,7 +120,8 @@ class Box:
     def environment(self) -> dict[str, str]:
         kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
         kept["PATH"] = f"{Path(sys.executable).parent}:{kept.get('PATH', '')}"
-        return kept | {"WAKEFUL_SOCKET": str(self.socket)}
+        # The folders of runs: a daemon that is killed for good leaves them, and here they go with the test.
+        return kept | {"WAKEFUL_SOCKET": str(self.socket), "RUNTIME_DIRECTORY": str(self.runtime)}
 
     # -- asking -------------------------------------------------------------------------------
 
