@@ -22,3 +22,12 @@ def append(log: EventLog, session: str, *texts: str, at: int = 1, key: str | Non
 
 def texts(log: EventLog, session: str) -> list[str]:
     return [record.payload.decode().strip('"') for record in log.read(session) if record.payload is not None]
+
+
+def carry(source: EventLog, target: EventLog, session: str, *, extend: bool = False, batch: int = 3) -> None:
+    """Bring a session from one log into another, as a load does."""
+    records, head = list(source.read(session)), source.head(session)
+    missing = target.begin_import(session, head.seq, head.hash, extend=extend)
+    for start in range(missing - 1, len(records), batch):
+        target.import_records(session, records[start : start + batch])
+    target.finish_import(session)

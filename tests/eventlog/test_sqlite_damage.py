@@ -215,7 +215,7 @@ def change(files: StoreFiles, sql: str) -> Report:
         ("UPDATE event SET hash = randomblob(32) WHERE id = 25", "session b, seq 5", "its hash does not follow"),
         ("UPDATE event SET seq = 77 WHERE id = 40", "session b, seq 77", "57 records between them are missing"),
         ("DELETE FROM event WHERE id = 40", "flush 2", "record 40 of all sessions is missing"),
-        ("UPDATE session SET id = 'z' WHERE id = 'b'", "session z, seq 1", "its hash does not follow"),
+        ("UPDATE session SET id = 'z' WHERE id = 'b'", "session z, seq 1 to 20", "each of the 20: its hash does not follow"),
         ("UPDATE flush SET roll = randomblob(32) WHERE number = 1", "flush 1", "are not those it noted"),
         ("DELETE FROM flush WHERE number = 2", "flushes", "records after the last flush"),
         ("INSERT INTO idempotency VALUES (1, 'k', 19, 21)", "session a, key 'k'", "which the session does not have"),

@@ -8,21 +8,33 @@ sessions it names, and acknowledged only when it is on disk. This module holds v
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import msgspec
 
 from wakeful.errors import CallerError, InternalError, OperatorError
 
 
+# Told now and then how much of how much is done; called on the caller's thread.
+Progress: TypeAlias = Callable[[int, int], None]
+
+
 class Conflict(InternalError):
-    """The session's head was not where the append expected it; nothing was written."""
+    """The session's head was not where the append expected it, or another record stands there; nothing was written."""
 
 
 class BadAppend(CallerError):
     """An append no engine can record: no drafts, a number out of range, text that is not Unicode; nothing was written."""
+
+
+class BadImport(CallerError):
+    """Records that are not what their hashes say, that leave a gap, or that nobody announced; nothing of them was written."""
+
+
+class BadSearch(CallerError):
+    """A search that asks for nothing."""
 
 
 class StoreBehindAnchor(OperatorError):
@@ -99,7 +111,7 @@ class Appended(msgspec.Struct, frozen=True, gc=False):
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
-    """One event as recorded. `at` is microseconds UTC; `payload` is None when it was erased, its hash stays."""
+    """One event as recorded. `at` is microseconds UTC; `payload` is None when it was erased or archived, its hash stays."""
 
     session: str
     seq: int
@@ -129,6 +141,22 @@ class Snapshot(msgspec.Struct, frozen=True, gc=False):
     state_hash: bytes
 
 
+class Import(msgspec.Struct, frozen=True, gc=False):
+    """An import that was begun and not finished: it ends at `last_seq` with the hash `head`, and has come to `seq`."""
+
+    session: str
+    last_seq: int
+    head: bytes
+    seq: int
+
+
+class Span(msgspec.Struct, frozen=True, gc=False):
+    """Records of one session from `first` to `last`, both included."""
+
+    first: int
+    last: int
+
+
 class Finding(msgspec.Struct, frozen=True):
     """One damage: where ("session payroll, seq 12", "anchor", "store") and what was found there."""
 
@@ -144,6 +172,8 @@ class Report(msgspec.Struct, frozen=True):
     erased: int
     snapshots: int
     findings: tuple[Finding, ...]
+    archived: int = 0
+    unfinished: int = 0
 
     @property
     def is_sound(self) -> bool:
@@ -151,7 +181,10 @@ class Report(msgspec.Struct, frozen=True):
 
 
 class EventLog(Protocol):
-    """The log as the reactor knows it. Appends are called on the event loop and never block it; reads are short and do."""
+    """The log as the reactor knows it. Appends are called on the event loop and never block it; reads are short and do.
+
+    What moves whole histories (importing, erasing, archiving, searching, verifying, backing up) takes as long as they are
+    large and blocks its caller: off the loop. Appends go on meanwhile."""
 
     @property
     def read_only(self) -> str | None:
@@ -186,7 +219,8 @@ class EventLog(Protocol):
 
     def head(self, session: str) -> Head: ...
 
-    def heads(self) -> dict[str, Head]: ...
+    def heads(self) -> dict[str, Head]:
+        """Of every session but those whose import is not finished."""
 
     def find_key(self, session: str, key: str) -> Appended | None:
         """Where the append with this key landed."""
@@ -195,7 +229,9 @@ class EventLog(Protocol):
         """The newest undamaged snapshot (at or before a seq)."""
 
     def tails(self) -> Iterator[tuple[str, Snapshot | None, list[Record]]]:
-        """Every session with its newest snapshot and the records after it: all a start needs, in one pass."""
+        """Every session with its newest snapshot and the records after it: all a start needs, in one pass.
+
+        A session whose import is not finished is left out: half a history has no state."""
 
     def position(self) -> int:
         """The newest record's place in the order of all sessions; 0 when there is none."""
@@ -203,8 +239,59 @@ class EventLog(Protocol):
     def read_after(self, position: int, limit: int) -> tuple[int, list[Record]]:
         """The next records of all sessions in the order they were recorded, and the position after them."""
 
-    def verify(self, session: str | None = None) -> Report:
-        """Recompute everything that can be; takes seconds on a large store, so call it off the loop."""
+    def begin_import(self, session: str, last_seq: int, head: bytes, *, extend: bool = False) -> int:
+        """Announce that a session's records up to `last_seq`, whose hash is `head`, will be brought from elsewhere.
+
+        Returns the seq of the first one that is missing; `last_seq` + 1 says that all are here, and nothing was begun.
+        A session that is here and shorter is taken up only with `extend`; one with another history is a Conflict.
+        Until the import is finished the session takes no appends. Begun again, it goes on where it was left."""
+
+    def import_records(self, session: str, records: Sequence[Record]) -> Head:
+        """Record them as they are: seq, time, author, hashes. Each is checked against the chain while it is written.
+
+        Records that are here already and equal are passed over; a different one is a Conflict, one that does not verify
+        a BadImport, and then nothing of this call is written. A payload of None comes in as erased."""
+
+    def finish_import(self, session: str) -> Head:
+        """The session now counts. A BadImport when it has not come to the head that was announced."""
+
+    def imports(self) -> tuple[Import, ...]:
+        """Those begun and not finished: hidden from heads and tails, and resumed by importing the same again."""
+
+    def erase(self, session: str, seqs: Iterable[int]) -> int:
+        """Forget these payloads for good; returns how many were still there. The records and their hashes stay.
+
+        When this returns, the bytes are on no disk under the log's care: not in a snapshot of the session that could
+        hold them, not in the search, not in a copy the log made of itself. Backups made by a person are that person's."""
+
+    def archive(self, session: str, through_seq: int) -> int:
+        """Take the payloads up to a seq out of the log, which keep their hashes; returns how many. For payloads kept elsewhere."""
+
+    def restore_payloads(self, session: str, records: Sequence[Record]) -> int:
+        """Put archived payloads back, in the order of seqs, each checked against its hash; returns how many.
+
+        Begins where the archived span begins (earlier records are passed over). What was erased meanwhile stays erased."""
+
+    def archived(self, session: str) -> Span | None:
+        """Which payloads of a session are archived: those in this span that were not erased."""
+
+    def search(
+        self,
+        text: str,
+        session: str | None = None,
+        since: int | None = None,
+        until: int | None = None,
+        kinds: Sequence[str] | None = None,
+        author: str | None = None,
+        limit: int = 100,
+    ) -> list[Record]:
+        """Records whose payload or rationale holds all the words of `text`, the newest recorded first.
+
+        A word ending in * stands for its beginnings, "several words" in quotes stand together. Erased and archived payloads
+        and unfinished imports are not found."""
+
+    def verify(self, session: str | None = None, progress: Progress | None = None) -> Report:
+        """Recompute everything that can be, and name every record or span that does not hold."""
 
     def backup(self, path: Path) -> Report:
         """Write a verified copy to `path` while appends go on; takes as long as the store is large."""

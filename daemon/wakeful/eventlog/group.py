@@ -7,13 +7,13 @@ is asked through `Known`. A refused call leaves the group as it was.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import msgspec
 
-from wakeful.eventlog import chain
-from wakeful.eventlog.contract import Append, Appended, BadAppend, Conflict
+from wakeful.eventlog import chain, imports
+from wakeful.eventlog.contract import Append, Appended, BadAppend, BadImport, Conflict, Head, Import, Record
 
 
 class Tip(msgspec.Struct, frozen=True, gc=False):
@@ -28,6 +28,12 @@ class Tip(msgspec.Struct, frozen=True, gc=False):
 class Known(Protocol):
     """What the store holds already."""
 
+    @property
+    def imports(self) -> Mapping[str, Import]:
+        """Those begun and not finished, by session."""
+
+    def read_hashes(self, session: str, first: int, last: int) -> list[bytes]: ...
+
     def tip(self, session: str) -> Tip | None: ...
 
     def find_key(self, session: str, key: str) -> Appended | None: ...
@@ -41,7 +47,7 @@ class Rows:
     def __init__(self) -> None:
         self.sessions: list[tuple[int, str]] = []
         self.events: list[tuple[object, ...]] = []
-        self.payloads: list[tuple[int, bytes]] = []
+        self.payloads: list[tuple[int, bytes | None]] = []
         self.keys: list[tuple[int, str, int, int]] = []
         self.clock_steps: list[tuple[int, int]] = []
 
@@ -94,6 +100,24 @@ class Group:
             self._undo(sizes, tips, appends)
             raise
 
+    def add_records(self, session: str, records: Sequence[Record]) -> Head:
+        """Take a batch of an import whole. Raises Conflict or BadImport and takes nothing of it.
+
+        The writer ends a group with such a batch, so what the store holds is all there is of its session."""
+        if not records:
+            raise BadImport(f"session {session}: an import of no records; give it at least one")
+        tip = self._known.tip(session)
+        head, first = (tip.seq if tip is not None else 0), records[0].seq
+        if not 1 <= first <= head + 1:
+            raise BadImport(f"session {session}: records from seq {first} on, but its log ends at {head}; bring those between first")
+        held = self._known.read_hashes(session, first - 1, first + len(records) - 1)
+        previous = chain.NOTHING if first == 1 else held.pop(0)
+        imports.check_records(session, records, self._known.imports.get(session), previous, held)
+        fresh = records[len(held) :]
+        if fresh:
+            self.tips[session] = self._add_records(session, fresh, tip)
+        return Head(max(head, records[-1].seq), self.tip(session).hash)  # type: ignore[union-attr]
+
     def tip(self, session: str) -> Tip | None:
         return self.tips.get(session) or self._known.tip(session)
 
@@ -101,6 +125,8 @@ class Group:
         session = append.session
         if not append.drafts:
             raise BadAppend(f"session {session}: an append without drafts; give it at least one")
+        if session in self._known.imports:
+            raise Conflict(f"session {session}: its import is not finished, so nothing follows its last record yet; finish it first")
         tip = self.tip(session)
         is_new = tip is None
         if tip is None:
@@ -132,6 +158,23 @@ class Group:
             events.append((position, key, seq, at, kind, author, run, parent, rationale, digest, previous))
             payloads.append((position, draft.payload))
         return Tip(key, seq, at, previous)
+
+    def _add_records(self, session: str, records: Sequence[Record], tip: Tip | None) -> Tip:
+        key, latest = (tip.key, tip.at) if tip is not None else (self.sessions + 1, records[0].at)
+        if tip is None:
+            self.rows.sessions.append((key, session))
+        position = self.position
+        for record in records:
+            position += 1
+            self.rows.events.append(
+                (position, key, record.seq, record.at, record.kind, record.author, record.run, record.parent, record.rationale,
+                 record.payload_hash, record.hash)
+            )  # fmt: skip
+            self.rows.payloads.append((position, record.payload))
+            if record.at < latest:
+                self.rows.clock_steps.append((key, record.seq))
+            latest = record.at
+        return Tip(key, records[-1].seq, latest, records[-1].hash)
 
     def _keep_key(self, text: str, session: int, landed: Appended) -> None:
         if (landed.session, text) in self._appended:

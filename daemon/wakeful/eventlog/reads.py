@@ -14,13 +14,14 @@ from operator import itemgetter
 import apsw
 import msgspec
 
-from wakeful.eventlog.contract import Record, Snapshot
+from wakeful.eventlog.contract import Head, Record, Snapshot
 
 PAGE_RECORDS = 1_000
 _NO_LIMIT = 2**63 - 1
 
 _COLUMNS = "e.seq, e.at, e.kind, e.author, e.run, e.parent, e.rationale, p.body, e.payload_hash, e.hash"
 _NEWEST = "(SELECT max(seq) FROM snapshot WHERE session = s.key)"
+_FINISHED = "s.id NOT IN (SELECT session FROM import)"
 _FROM = "FROM event e INDEXED BY event_by_seq LEFT JOIN payload p ON p.event = e.id"
 
 
@@ -91,6 +92,16 @@ def _write_query(key: int, low: int, high: int, wanted: Slice) -> tuple[str, tup
     return sql, tuple(values)
 
 
+def read_heads(connection: apsw.Connection) -> dict[str, Head]:
+    rows = connection.execute(
+        f"""
+        SELECT s.id, e.seq, e.hash FROM session s CROSS JOIN event e
+        ON e.session = s.key AND e.seq = (SELECT max(seq) FROM event WHERE session = s.key) WHERE {_FINISHED}
+        """
+    )
+    return {session: Head(seq, digest) for session, seq, digest in rows}
+
+
 def read_after(connection: apsw.Connection, position: int, limit: int) -> tuple[int, list[Record]]:
     """The next records of all sessions, in the order of recording."""
     rows = connection.execute(
@@ -101,13 +112,23 @@ def read_after(connection: apsw.Connection, position: int, limit: int) -> tuple[
     return (rows[-1][0] if rows else position), [Record(*row[1:]) for row in rows]
 
 
+def read_positions(connection: apsw.Connection, positions: Sequence[int]) -> Iterator[tuple[int, Record]]:
+    """The records at these places in the order of all sessions, unless their import is not finished; no order is promised."""
+    rows = connection.execute(
+        f"SELECT e.id, s.id, {_COLUMNS} FROM event e JOIN session s ON s.key = e.session LEFT JOIN payload p ON p.event = e.id "
+        f"WHERE e.id IN ({', '.join('?' * len(positions))}) AND {_FINISHED}",
+        tuple(positions),
+    ).fetchall()
+    return ((row[0], Record(*row[1:])) for row in rows)
+
+
 def read_tails(connection: apsw.Connection) -> Iterator[tuple[str, Snapshot | None, list[Record]]]:
     """Every session, its newest snapshot and the records after it: two ordered scans side by side, in one transaction
     of a connection that belongs to the caller of this alone."""
     connection.execute("BEGIN")
     snapshots = connection.execute(
         "SELECT s.key, n.seq, n.state, n.state_hash FROM session s "
-        f"JOIN snapshot n ON n.session = s.key AND n.seq = {_NEWEST} ORDER BY s.key"
+        f"JOIN snapshot n ON n.session = s.key AND n.seq = {_NEWEST} WHERE {_FINISHED} ORDER BY s.key"
     )
     # One seek per session, as the plan shows; joined with a grouped table of newest snapshots it took 4 s at 10,000 sessions.
     rows = connection.execute(
@@ -115,7 +136,7 @@ def read_tails(connection: apsw.Connection) -> Iterator[tuple[str, Snapshot | No
         SELECT s.key, s.id, {_COLUMNS} FROM session s
         LEFT JOIN event e INDEXED BY event_by_seq ON e.session = s.key AND e.seq > coalesce({_NEWEST}, 0)
         LEFT JOIN payload p ON p.event = e.id
-        ORDER BY s.key, e.seq
+        WHERE {_FINISHED} ORDER BY s.key, e.seq
         """
     )
     newest = next(snapshots, None)

@@ -13,21 +13,25 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import apsw
 
-from wakeful.eventlog import backup, chain, reads, verify
+from wakeful.eventlog import backup, chain, imports, payloads, reads, search, verify
 from wakeful.eventlog.anchor import AnchorFile, judge_store, read_anchor
 from wakeful.eventlog.contract import (
     Append,
     Appended,
     Head,
+    Import,
     NewerSchema,
+    Progress,
     Record,
     Report,
     Snapshot,
+    Span,
     StoreBehindAnchor,
     StoreClosed,
     StoreDamaged,
@@ -46,7 +50,9 @@ from wakeful.eventlog.store import (
     read_roll,
     refuse_affected,
 )
-from wakeful.eventlog.writer import AppendCall, Call, SnapshotCall, Writer
+from wakeful.eventlog.writer import AppendCall, Call, ImportCall, KeepCall, SnapshotCall, Writer
+
+Kept = TypeVar("Kept")
 
 _WHAT_TO_DO = "look at it with: wakeful doctor; go back to a backup with: wakeful restore BACKUP"
 
@@ -129,6 +135,7 @@ def _open_locked(files: StoreFiles, on_fatal: Callable[[StoreFailed], None], loc
     try:
         migrate(connection, migrations, files.database)
         anchor = AnchorFile(files.anchor, read_mark(connection))
+        search.forget_outdated(files, connection)  # a crash may have come between an erasure and this
         return SqliteLog(files, Writer(connection, anchor, on_fatal), None, lock)
     except BaseException:
         connection.close()
@@ -216,20 +223,10 @@ class SqliteLog:
         return reads.read_slice(self._reader(), session, wanted, since, until, limit)
 
     def head(self, session: str) -> Head:
-        row = self._reader().execute(
-            "SELECT e.seq, e.hash FROM session s JOIN event e ON e.session = s.key WHERE s.id = ? ORDER BY e.seq DESC LIMIT 1",
-            (session,),
-        ).fetchone()
-        return Head(*row) if row is not None else Head(0, chain.NOTHING)
+        return imports.read_head(self._reader(), session)
 
     def heads(self) -> dict[str, Head]:
-        rows = self._reader().execute(
-            """
-            SELECT s.id, e.seq, e.hash FROM session s CROSS JOIN event e
-            ON e.session = s.key AND e.seq = (SELECT max(seq) FROM event WHERE session = s.key)
-            """
-        )
-        return {session: Head(seq, digest) for session, seq, digest in rows}
+        return reads.read_heads(self._reader())
 
     def find_key(self, session: str, key: str) -> Appended | None:
         row = self._reader().execute(
@@ -271,8 +268,60 @@ class SqliteLog:
     def read_after(self, position: int, limit: int) -> tuple[int, list[Record]]:
         return reads.read_after(self._reader(), position, limit)
 
-    def verify(self, session: str | None = None) -> Report:
-        return verify.verify_store(self._files.database, self._files.anchor, session)
+    def begin_import(self, session: str, last_seq: int, head: bytes, *, extend: bool = False) -> int:
+        return self._keep(lambda connection: imports.begin(connection, session, last_seq, head, extend))
+
+    def import_records(self, session: str, records: Sequence[Record]) -> Head:
+        waiter: concurrent.futures.Future[Head] = concurrent.futures.Future()
+        self._put(ImportCall(session, records, waiter))
+        return waiter.result()
+
+    def finish_import(self, session: str) -> Head:
+        return self._keep(lambda connection: imports.finish(connection, session))
+
+    def imports(self) -> tuple[Import, ...]:
+        return imports.read_imports(self._reader())
+
+    def erase(self, session: str, seqs: Iterable[int]) -> int:
+        wanted = sorted(set(seqs))
+        erased = self._keep(lambda connection: payloads.erase(connection, session, wanted), is_erasing=True)
+        search.forget_outdated(self._files, self._reader())
+        payloads.erase_in_copies(self._files, session, wanted)
+        return erased
+
+    def archive(self, session: str, through_seq: int) -> int:
+        moved = 0
+        for first in range(1, through_seq + 1, payloads.BATCH):
+            last = min(first + payloads.BATCH - 1, through_seq)
+            moved += self._keep(lambda connection, first=first, last=last: payloads.archive(connection, session, first, last))
+        return moved
+
+    def restore_payloads(self, session: str, records: Sequence[Record]) -> int:
+        return self._keep(lambda connection: payloads.restore(connection, session, records))
+
+    def archived(self, session: str) -> Span | None:
+        return payloads.read_archived(self._reader(), session)
+
+    def search(
+        self,
+        text: str,
+        session: str | None = None,
+        since: int | None = None,
+        until: int | None = None,
+        kinds: Sequence[str] | None = None,
+        author: str | None = None,
+        limit: int = 100,
+    ) -> list[Record]:
+        return search.search(self._files, self._reader(), search.Wanted(text, session, since, until, kinds, author, limit))
+
+    def _keep(self, work: Callable[[apsw.Connection], Kept], *, is_erasing: bool = False) -> Kept:
+        """Have the writer do something to the store, and wait for it."""
+        waiter: concurrent.futures.Future[Kept] = concurrent.futures.Future()
+        self._put(KeepCall(work, waiter, is_erasing))
+        return waiter.result()
+
+    def verify(self, session: str | None = None, progress: Progress | None = None) -> Report:
+        return verify.verify_store(self._files.database, self._files.anchor, session, progress)
 
     def backup(self, path: Path) -> Report:
         return backup.back_up(self._files, path)

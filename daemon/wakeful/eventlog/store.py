@@ -18,6 +18,13 @@ from wakeful.eventlog.chain import NOTHING
 from wakeful.eventlog.contract import StoreDamaged, StoreUnsafe
 
 BUSY_MILLISECONDS = 10_000
+# An older store is read beside the daemon that wrote it, and from its backups: as one that has nothing of what came later.
+_AS_OF_TWO = """
+CREATE TEMP TABLE import (session, last_seq, head);
+CREATE TEMP TABLE archived (session, first_seq, last_seq);
+CREATE TEMP TABLE payload_change (count);
+INSERT INTO payload_change VALUES (0);
+"""
 _WAL_KEPT_BYTES = 64 * 1024 * 1024
 _REMOTE_FILE_SYSTEMS = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "fuse.sshfs", "glusterfs", "lustre"})
 
@@ -30,6 +37,7 @@ class StoreFiles:
         self.folder = state_dir / "log"
         self.database = self.folder / "events.db"
         self.anchor = self.folder / "anchor"
+        self.search = self.folder / "search.db"
         self.incoming = state_dir / "log.incoming"
 
 
@@ -97,7 +105,8 @@ def connect_reader(database: Path) -> apsw.Connection:
     try:
         connection = apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READONLY)
         connection.set_busy_timeout(BUSY_MILLISECONDS)
-        connection.execute("PRAGMA user_version")
+        if connection.execute("PRAGMA user_version").get == 1:
+            connection.execute(_AS_OF_TWO)
     except (apsw.NotADBError, apsw.CorruptError, apsw.CantOpenError, apsw.IOError) as error:
         raise StoreDamaged(f"{database} cannot be read: {error}; put it aside and use: wakeful restore BACKUP") from error
     return connection

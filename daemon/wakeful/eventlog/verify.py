@@ -1,13 +1,15 @@
 """Recompute everything the log claims and name every place where it does not hold.
 
-Called by `wakeful verify`, by doctor, and on every backup and restore. It reads through a connection of its own and one session at
+Called by `wakeful verify`, by doctor, and on every backup and restore. It reads through connections of its own and one session at
 a time; damage in one place does not hide the rest. SQLite's own check sees few flipped bits (6 of 200 measured), the chain
-nearly all, and neither sees a lost tail: that is the anchor's part.
+nearly all, and neither sees a lost tail: that is the anchor's part. A million records take some 5 s on one core and a half:
+SQLite checks its structure on a second thread, without Python's lock, while the hashes are computed here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import apsw
@@ -15,48 +17,96 @@ import msgspec
 
 from wakeful.eventlog import chain
 from wakeful.eventlog.anchor import Mark, judge_store, read_anchor
-from wakeful.eventlog.contract import Finding, Report
+from wakeful.eventlog.contract import Finding, Progress, Report
+from wakeful.eventlog.imports import read_imports
 from wakeful.eventlog.store import connect_reader, read_mark, read_roll
 
+PROGRESS_RECORDS = 10_000
 _UNREADABLE = (apsw.CorruptError, apsw.NotADBError, apsw.IOError, apsw.SQLError)
+_PAYLOAD_CHANGED = "its payload is not the one that was recorded"
+_PAYLOAD_GONE = "its payload is gone, and not by erasure"
+_LINK_BROKEN = "its hash does not follow from its content and the record before it"
+_STEP_WRONG = "whether the clock was set back before it is noted wrongly"
 
 
 class _Counts(msgspec.Struct):
+    """What was looked at, and whom to tell."""
+
+    total: int = 0
+    progress: Progress | None = None
     sessions: int = 0
     records: int = 0
     erased: int = 0
+    archived: int = 0
     snapshots: int = 0
 
+    def tell(self) -> None:
+        if self.progress is not None:
+            self.progress(self.records, max(self.total, self.records))
 
-def verify_store(database: Path, anchor_path: Path | None, session: str | None = None) -> Report:
+
+class _Session(msgspec.Struct, frozen=True):
+    key: int
+    name: str
+    archived_first: int
+    archived_last: int
+
+
+def verify_store(database: Path, anchor_path: Path | None, session: str | None = None, progress: Progress | None = None) -> Report:
     """Check one session, or everything: then also the anchor (a backup has none), the order of all and SQLite's own structure."""
-    counts = _Counts()
+    counts = _Counts(progress=progress)
     # The anchor before the store: a live store may only have moved on since, never back.
     anchor = read_anchor(anchor_path) if anchor_path is not None else None
     connection = connect_reader(database)
-    try:
-        connection.execute("BEGIN")  # one moment of a store that may be growing
-        findings = list(_check_sessions(connection, session, counts))
-        if session is None:
-            findings += _guarded("flushes", _check_flushes(connection))
-            findings += _guarded("anchor", _check_anchor(connection, anchor) if anchor_path is not None else iter(()))
-            findings += _guarded("store", _check_structure(connection))
-    finally:
-        connection.close()
-    return Report(counts.sessions, counts.records, counts.erased, counts.snapshots, tuple(findings))
+    with ThreadPoolExecutor(1) as beside:
+        structure = beside.submit(_check_structure_beside, database) if session is None else None
+        try:
+            connection.execute("BEGIN")  # one moment of a store that may be growing
+            findings = list(_check_sessions(connection, session, counts))
+            unfinished = _count_unfinished(connection)
+            if structure is not None:
+                findings += _guarded("flushes", _check_flushes(connection))
+                findings += _guarded("anchor", _check_anchor(connection, anchor) if anchor_path is not None else iter(()))
+                findings += structure.result()
+        finally:
+            connection.close()
+    counts.tell()
+    return Report(
+        counts.sessions, counts.records, counts.erased, counts.snapshots, tuple(findings), archived=counts.archived, unfinished=unfinished
+    )
 
 
 def _check_sessions(connection: apsw.Connection, session: str | None, counts: _Counts) -> Iterator[Finding]:
     try:
-        sessions = connection.execute("SELECT key, id FROM session WHERE id = coalesce(?, id) ORDER BY key", (session,)).fetchall()
+        rows = connection.execute(
+            "SELECT s.key, s.id, coalesce(a.first_seq, 0), coalesce(a.last_seq, -1) FROM session s LEFT JOIN archived a ON a.session = s.key "
+            "WHERE s.id = coalesce(?, s.id) ORDER BY s.key",
+            (session,),
+        ).fetchall()
+        sessions = [_Session(*row) for row in rows]
+        counts.total = _count_records(connection, sessions, session)
     except _UNREADABLE as error:
         yield Finding("store", f"the table of sessions cannot be read: {error}")
         return
-    for key, name in sessions:
+    for one in sessions:
         counts.sessions += 1
-        yield from _guarded(f"session {name}", _check_session(connection, key, name, counts))
-        yield from _guarded(f"session {name}, snapshots", _check_snapshots(connection, key, name, counts))
-        yield from _guarded(f"session {name}, keys", _check_keys(connection, key, name))
+        yield from _join_spans(one.name, _guarded_records(connection, one, counts))
+        yield from _guarded(f"session {one.name}, snapshots", _check_snapshots(connection, one.key, one.name, counts))
+        yield from _guarded(f"session {one.name}, keys", _check_keys(connection, one.key, one.name))
+
+
+def _count_records(connection: apsw.Connection, sessions: list[_Session], session: str | None) -> int:
+    """About how many there are, for the progress: a seek, not a count."""
+    if session is None:
+        return connection.execute("SELECT coalesce(max(id), 0) FROM event").get
+    return sum(connection.execute("SELECT coalesce(max(seq), 0) FROM event WHERE session = ?", (one.key,)).get for one in sessions)
+
+
+def _count_unfinished(connection: apsw.Connection) -> int:
+    try:
+        return len(read_imports(connection))
+    except _UNREADABLE:
+        return 0  # what cannot be read is told by the check of the structure
 
 
 def _guarded(where: str, findings: Iterator[Finding]) -> Iterator[Finding]:
@@ -67,34 +117,75 @@ def _guarded(where: str, findings: Iterator[Finding]) -> Iterator[Finding]:
         yield Finding(where, f"cannot be read to its end: {error}")
 
 
-def _check_session(connection: apsw.Connection, key: int, name: str, counts: _Counts) -> Iterator[Finding]:
-    """Seqs without a gap, payloads as hashed, the chain as recorded. After a break the chain goes on from the recorded
-    hash, so that one damaged record is one finding."""
-    seq, latest, previous = 0, None, chain.NOTHING
-    steps = {step for (step,) in connection.execute("SELECT seq FROM clock_step WHERE session = ?", (key,))}
+def _guarded_records(connection: apsw.Connection, session: _Session, counts: _Counts) -> Iterator[tuple[int, str]]:
+    """The same for records: what cannot be read has no seq."""
+    try:
+        yield from _check_records(connection, session, counts)
+    except _UNREADABLE as error:
+        yield 0, f"cannot be read to its end: {error}"
+
+
+def _check_records(connection: apsw.Connection, session: _Session, counts: _Counts) -> Iterator[tuple[int, str]]:
+    """Every record that does not hold, by its seq. The loop of a million: no call in it that is not needed."""
+    name, archived_first, archived_last = session.name, session.archived_first, session.archived_last
+    hash_bytes, link_record = chain.hash_bytes, chain.link_record
+    previous, seq, latest = chain.NOTHING, 0, None
+    other: bytes | None = None  # what the hash of the record before should have been, where it is not
+    steps = {seq for (seq,) in connection.execute("SELECT seq FROM clock_step WHERE session = ?", (session.key,))}
     rows = connection.execute(
         "SELECT e.seq, e.at, e.kind, e.author, e.run, e.parent, e.rationale, e.payload_hash, e.hash, p.event, p.body "
         "FROM event e INDEXED BY event_by_seq LEFT JOIN payload p ON p.event = e.id WHERE e.session = ? ORDER BY e.seq",
-        (key,),
+        (session.key,),
     )
     for found, at, kind, author, run, parent, rationale, digest, link, payload, body in rows:
         counts.records += 1
-        where = f"session {name}, seq {found}"
+        if counts.records % PROGRESS_RECORDS == 0:
+            counts.tell()
         if found != seq + 1:
-            yield Finding(where, f"follows seq {seq}: {found - seq - 1} records between them are missing")
-        if payload is None:
-            yield Finding(where, "its payload is gone, and not by erasure")
-        elif body is None:
+            yield found, f"follows seq {seq}: {found - seq - 1} records between them are missing"
+        if body is not None:
+            if hash_bytes(body) != digest:
+                yield found, _PAYLOAD_CHANGED
+        elif payload is not None:
             counts.erased += 1
-        elif chain.hash_bytes(body) != digest:
-            yield Finding(where, "its payload is not the one that was recorded")
-        if chain.link_record(previous, name, found, at, kind, author, run, parent, rationale, digest) != link:
-            yield Finding(where, "its hash does not follow from its content and the record before it")
+        elif archived_first <= found <= archived_last:
+            counts.archived += 1
+        else:
+            yield found, _PAYLOAD_GONE
+        computed = link_record(previous, name, found, at, kind, author, run, parent, rationale, digest)
+        if computed == link:
+            other = None
+        elif other is not None and link_record(other, name, found, at, kind, author, run, parent, rationale, digest) == link:
+            other = None  # the hash before it was changed, not this record
+        else:
+            yield found, _LINK_BROKEN
+            other = computed
         if (latest is not None and at < latest) != (found in steps):
-            yield Finding(where, "whether the clock was set back before it is noted wrongly")
+            yield found, _STEP_WRONG
         seq, latest, previous = found, at, link
     if seq == 0:
-        yield Finding(f"session {name}", "has no records")
+        yield 0, "has no records"
+
+
+def _join_spans(name: str, wrong: Iterable[tuple[int, str]]) -> Iterator[Finding]:
+    """One finding per damaged span: seqs that follow each other with the same words are one place, not thousands."""
+    spans: dict[str, tuple[int, int]] = {}
+    for seq, what in wrong:
+        first, last = spans.get(what, (seq, seq))
+        if seq > last + 1:
+            yield _name_span(name, first, last, what)
+            first = seq
+        spans[what] = (first, seq)
+    for what, (first, last) in sorted(spans.items(), key=lambda span: span[1]):
+        yield _name_span(name, first, last, what)
+
+
+def _name_span(name: str, first: int, last: int, what: str) -> Finding:
+    if last == 0:
+        return Finding(f"session {name}", what)
+    if first == last:
+        return Finding(f"session {name}, seq {first}", what)
+    return Finding(f"session {name}, seq {first} to {last}", f"each of the {last - first + 1}: {what}")
 
 
 def _check_snapshots(connection: apsw.Connection, key: int, name: str, counts: _Counts) -> Iterator[Finding]:
@@ -134,7 +225,8 @@ def _check_flushes(connection: apsw.Connection) -> Iterator[Finding]:
             hashes.append(row[1])
         roll = chain.roll_forward(roll, hashes)
         if roll != noted:
-            yield Finding(f"flush {found}", f"its records up to {last} of all sessions are not those it noted")
+            first = last - len(hashes) + 1
+            yield Finding(f"flush {found}", f"its records {first} to {last} of all sessions are not those it noted")
             roll = noted
     if next(records, None) is not None:
         yield Finding("flushes", f"there are records after the last flush, which ends at {position}")
@@ -144,6 +236,15 @@ def _check_anchor(connection: apsw.Connection, anchor: Mark | None) -> Iterator[
     wrong = judge_store(anchor, read_mark(connection), read_roll(connection, anchor.flush) if anchor else None)
     if wrong is not None:
         yield Finding("anchor", f"the store is not what it vouches for: {wrong}")
+
+
+def _check_structure_beside(database: Path) -> list[Finding]:
+    """SQLite's own look at its pages, on a connection of its own: it takes no part of Python's time."""
+    connection = connect_reader(database)
+    try:
+        return list(_guarded("store", _check_structure(connection)))
+    finally:
+        connection.close()
 
 
 def _check_structure(connection: apsw.Connection) -> Iterator[Finding]:

@@ -21,10 +21,23 @@ import msgspec
 
 from wakeful.eventlog import chain
 from wakeful.eventlog.anchor import AnchorFile, Mark
-from wakeful.eventlog.contract import Append, Appended, BadAppend, Conflict, StoreFailed, StoreFull
+from wakeful.eventlog.contract import (
+    Append,
+    Appended,
+    BadAppend,
+    BadImport,
+    Conflict,
+    Head,
+    Import,
+    Record,
+    StoreClosed,
+    StoreFailed,
+    StoreFull,
+)
 from wakeful.eventlog.group import Group, Tip
+from wakeful.eventlog.imports import read_imports
 from wakeful.eventlog.snapshots import choose_dropped
-from wakeful.eventlog.store import read_mark
+from wakeful.eventlog.store import BUSY_MILLISECONDS, read_mark
 
 GROUP_EVENTS = 512
 # Under load a checkpoint comes each 16 MiB of log, where it is well amortised; at rest the log is put away once it is
@@ -32,6 +45,8 @@ GROUP_EVENTS = 512
 LOAD_PAGES = 4_000
 REST_PAGES = 1_000
 REST_SECONDS = 0.5
+# How often a write-ahead log that must be emptied is tried again while a reader holds it.
+EMPTYING_SECONDS = 0.05
 
 Waiter: TypeAlias = "asyncio.Future[Any] | concurrent.futures.Future[Any]"
 
@@ -49,12 +64,30 @@ class SnapshotCall(msgspec.Struct, frozen=True):
     waiter: Waiter
 
 
+class ImportCall(msgspec.Struct, frozen=True):
+    """A batch of records from elsewhere; it is the last call of its group."""
+
+    session: str
+    records: Sequence[Record]
+    waiter: Waiter
+
+
+class KeepCall(msgspec.Struct, frozen=True):
+    """Something else to be done to the store, in a transaction of its own; it records nothing.
+
+    `is_erasing`: answered only when the write-ahead log no longer holds what was there before."""
+
+    work: Callable[[apsw.Connection], Any]
+    waiter: Waiter
+    is_erasing: bool = False
+
+
 class Stop(msgspec.Struct, frozen=True):
     """Ends the writer after everything queued before it."""
 
 
-Call: TypeAlias = "AppendCall | SnapshotCall"
-Outcome: TypeAlias = "tuple[Appended, ...] | Exception | None"
+Call: TypeAlias = "AppendCall | SnapshotCall | ImportCall | KeepCall"
+Outcome: TypeAlias = "tuple[Appended, ...] | Head | int | Exception | None"
 
 
 class Writer:
@@ -67,6 +100,11 @@ class Writer:
         self._mark = read_mark(connection)
         self._sessions: int = connection.execute("SELECT coalesce(max(key), 0) FROM session").get
         self._tips: dict[str, Tip] = {}
+        self.imports: dict[str, Import] = {}
+        self._read_imports()
+        # A crash may have left an erased payload in the write-ahead log, so every start owes its emptying, too.
+        self._is_emptying_owed = True
+        self._erased: list[tuple[KeepCall, Outcome]] = []
         self._wal_pages = 0
         self._queue: SimpleQueue[Call | Stop] = SimpleQueue()
         self.failed: StoreFailed | None = None
@@ -105,6 +143,13 @@ class Writer:
         ).fetchone()
         return Appended(session, *row) if row is not None else None
 
+    def read_hashes(self, session: str, first: int, last: int) -> list[bytes]:
+        rows = self._connection.execute(
+            "SELECT e.hash FROM session s JOIN event e ON e.session = s.key WHERE s.id = ? AND e.seq BETWEEN ? AND ? ORDER BY e.seq",
+            (session, first, last),
+        )
+        return [digest for (digest,) in rows]
+
     # The life of the thread.
 
     def _run(self) -> None:
@@ -113,9 +158,15 @@ class Writer:
             is_stopping = False
             while not is_stopping:
                 calls, is_stopping = self._take()
-                self._commit(calls)
+                match calls:
+                    case [*before, KeepCall() as last]:
+                        self._commit(before)
+                        self._keep(last)
+                    case _:
+                        self._commit(calls)
                 if self._wal_pages >= LOAD_PAGES:
                     self._checkpoint()
+            self._give_up_emptying()
             self._connection.close()
             self._anchor.close()
         except Exception as error:  # whatever stops the only writer must end the process: nobody would answer any more
@@ -129,12 +180,17 @@ class Writer:
         while not isinstance(call, Stop):
             calls.append(call)
             events += sum(len(append.drafts) for append in call.appends) if isinstance(call, AppendCall) else 1
-            if events >= GROUP_EVENTS or not self._queue.qsize():
+            if events >= GROUP_EVENTS or isinstance(call, (ImportCall, KeepCall)) or not self._queue.qsize():
                 return calls, False
             call = self._queue.get()
         return calls, True
 
     def _wait(self) -> Call | Stop:
+        while self._is_emptying_owed:
+            try:
+                return self._queue.get(timeout=EMPTYING_SECONDS)
+            except Empty:
+                self._empty_wal()
         if self._wal_pages < REST_PAGES:
             return self._queue.get()
         try:
@@ -166,6 +222,54 @@ class Writer:
         self._sessions = group.sessions
         self._tips.update(group.tips)
         _answer(calls, outcomes)
+
+    def _keep(self, call: KeepCall) -> None:
+        """Do one thing to the store, whole or not at all, and answer it."""
+        outcome: Outcome
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            outcome = call.work(self._connection)
+            self._connection.execute("COMMIT")
+        except apsw.FullError as error:
+            self._roll_back()
+            outcome = StoreFull(f"no space left for the log: {error}; nothing was changed, free some space and repeat it")
+        except (Conflict, BadImport) as error:
+            self._roll_back()
+            outcome = error
+        self._read_imports()
+        if not call.is_erasing or isinstance(outcome, Exception):
+            return _answer([call], [outcome])
+        self._erased.append((call, outcome))
+        self._is_emptying_owed = True
+        self._empty_wal()
+
+    def _empty_wal(self) -> None:
+        """Move the whole write-ahead log into the main file and cut it to nothing: erased bytes stand in both until then."""
+        self._connection.set_busy_timeout(0)  # a reader's moment is waited for between two groups, not by all appends
+        try:
+            self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        except (apsw.BusyError, apsw.FullError):
+            return
+        finally:
+            self._connection.set_busy_timeout(BUSY_MILLISECONDS)
+        self._wal_pages = 0
+        self._is_emptying_owed = False
+        self._answer_erased()
+
+    def _answer_erased(self) -> None:
+        erased, self._erased = self._erased, []
+        _answer([call for call, _ in erased], [outcome for _, outcome in erased])
+
+    def _give_up_emptying(self) -> None:
+        """The log closes: an erasure that a reader still holds back is not called done."""
+        if self._erased:
+            self._empty_wal()
+        held = StoreClosed("the payloads are erased, but a reader kept their bytes in the write-ahead log until the log was closed; the next start removes them")
+        self._erased = [(call, held) for call, _ in self._erased]
+        self._answer_erased()
+
+    def _read_imports(self) -> None:
+        self.imports = {begun.session: begun for begun in read_imports(self._connection)}
 
     def _commit_apart(self, calls: list[Call], error: Exception) -> None:
         """One call holds what the store cannot take: commit each alone, so that only that one is refused."""
@@ -238,7 +342,8 @@ class Writer:
         )
         failed.__cause__ = error
         self.failed = failed
-        _answer(calls, [failed] * len(calls))
+        waiting = [*calls, *(call for call, _ in self._erased)]
+        _answer(waiting, [failed] * len(waiting))
         self._on_fatal(failed)
         while not isinstance(call := self._queue.get(), Stop):
             _answer([call], [failed])
@@ -253,12 +358,14 @@ def _decide(group: Group, call: Call) -> Outcome:
         match call:
             case AppendCall():
                 return group.add(call.appends, call.at)
+            case ImportCall():
+                return group.add_records(call.session, call.records)
             case SnapshotCall():
                 tip = group.tip(call.session)
                 if tip is None or not 0 < call.seq <= tip.seq:
                     raise BadAppend(f"session {call.session}: a snapshot at seq {call.seq}, but its log ends at {tip.seq if tip else 0}")
                 return None
-    except (Conflict, BadAppend) as error:
+    except (Conflict, BadAppend, BadImport) as error:
         return error
     except (TypeError, ValueError, OverflowError) as error:  # a lone surrogate, a number beyond 64 bits, text for bytes
         return BadAppend(f"the append cannot be recorded: {error}")
