@@ -8,6 +8,7 @@ A binding's `identity` says what it is, not what it is called (semantics.md, rul
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
@@ -25,6 +26,20 @@ DEFAULT_SETTLE_SECONDS = 0.1
 DEFAULT_EXCLUDES = (".git", "__pycache__", "node_modules", ".venv", "*.swp", "*~", ".~lock.*#", "~$*", "*.tmp")
 # Names the core gives to causes and bindings of its own; a spec may not use them.
 RESERVED_BINDINGS = ("spec", "program", "first", "activation", "mailbox")
+# What ends the name of a template, and stands between it and the stem in the names of its sessions.
+TEMPLATE_MARK = "@"
+
+
+def find_template(name: str) -> str | None:
+    """The template a session's name belongs to (`hr/ticket@17` -> `hr/ticket@`), its own name for a template; None for others."""
+    folder, slash, last = name.rpartition("/")
+    head, mark, _ = last.partition(TEMPLATE_MARK)
+    return f"{folder}{slash}{head}{mark}" if mark else None
+
+
+def is_refused(name: str, refused: Mapping[str, str]) -> bool:
+    """Whether what declares this name cannot be read: its own file, or the template it comes from."""
+    return name in refused or (bool(refused) and find_template(name) in refused)
 
 
 class Binding(Struct, frozen=True, kw_only=True):
