@@ -33,7 +33,7 @@ from wakeful.narration import Voice, narrate, suggest_edit
 from wakeful.reactor import Outside, Reactor, read_moment
 from wakeful.runners.contract import Runner
 from wakeful.settings import Places
-from wakeful.sources.contract import Sources, SpecWatch, WallClock
+from wakeful.sources.contract import DiskWatch, Sources, SpecWatch, WallClock
 from wakeful.starting import RunStarter
 from wakeful.supervision import Supervisor
 
@@ -46,6 +46,7 @@ class Edges:
 
     sources: Sources
     specs: SpecWatch
+    room: DiskWatch
     clock: WallClock
     runner: Runner
     starter: RunStarter
@@ -97,11 +98,13 @@ class Daemon:
         self._catch_signals()
         self._edges.clock.start()
         self.reactor.observe(DaemonStarted(incarnation=secrets.token_hex(8), settings=self._settings))
+        self._edges.room.look()
         self._specs.read()
         async with ControlSocket(self, self.places.socket) as control, asyncio.TaskGroup() as keepers:
             keeping = [
                 keepers.create_task(self._keep_narrating(), name="keep narrating"),
                 keepers.create_task(control.keep(self._voice.say), name="keep the control socket"),
+                keepers.create_task(self._edges.room.keep(), name="keep room"),
             ]
             await self._first_look()
             _spare_collections()
@@ -135,8 +138,12 @@ class Daemon:
         await self.reactor.settled()
 
     async def _run_once(self) -> int:
-        """`--once`: to the end of the wave, retries included; 1 if a run failed."""
+        """`--once`: to the end of the wave, retries included; 1 if a run failed, or could not start for want of room."""
         while not self._stopping.is_set() and self._is_wave_going():
+            shortage = self.core.looked.shortage
+            if shortage is not None and not self.core.state.running:
+                self._voice.say(f"what is owed waits for {shortage}; make room and start again")
+                return 1
             await self._next_record(0.1)
         await self.reactor.settled()
         return 1 if self._failures else 0

@@ -12,13 +12,14 @@ import gc
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
 from wakeful.blobs import Blobs
 from wakeful.core.machine import Core
-from wakeful.core.observation import ProcessEnded, RunRecovered, SettingsRead, SpecsRead
+from wakeful.core.observation import ProcessEnded, RoomSeen, RunRecovered, SettingsRead, SpecsRead
 from wakeful.core.reducer import fold
 from wakeful.core.state import Session
 from wakeful.daemon import Daemon, Edges
@@ -46,6 +47,7 @@ from wakeful.sources.files import FileSource
 from wakeful.sources.hints.choice import choose_hints
 from wakeful.sources.hints.contract import MakeHints
 from wakeful.sources.probes import ProbeSource
+from wakeful.sources.room import RoomWatch
 from wakeful.sources.services import ServiceSource
 from wakeful.sources.statcache import StatCache
 from wakeful.starting import RunStarter
@@ -99,6 +101,7 @@ def build_daemon(places: Places, log: EventLog, *, is_once: bool) -> Daemon:
     edges = Edges(
         sources=sources,
         specs=_build_specs(places, reactor, make_hints, voice),
+        room=RoomWatch(str(places.state), _tell_room(reactor, voice)),
         clock=Clock(reactor.observe, asyncio.get_running_loop(), lambda: time.time_ns() // 1000, on_jump=voice.say),
         runner=runner,
         starter=_build_starter(places, reactor, sources, runner),
@@ -135,6 +138,18 @@ def _build_specs(places: Places, reactor: Reactor, make_hints: MakeHints, voice:
 
     declarations = Declarations(reader, report)
     return DeclarationsWatch(declarations, asyncio.get_running_loop(), make_hints, str(places.specs), SETTINGS_FILE, reader.keep)
+
+
+def _tell_room(reactor: Reactor, voice: Voice) -> Callable[[RoomSeen], None]:
+    def report(observation: RoomSeen) -> None:
+        was_short = reactor.core.looked.shortage is not None
+        reactor.observe(observation)
+        if observation.words is not None and not was_short:
+            voice.say(f"new runs wait for {observation.words}")
+        elif observation.words is None:
+            voice.say("there is room on disk again; runs go on")
+
+    return report
 
 
 def _build_sources(places: Places, reactor: Reactor, make_hints: MakeHints) -> Door:

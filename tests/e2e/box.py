@@ -35,6 +35,8 @@ class Box:
         self.runtime = folder / "runtime"
         self.specs.mkdir(parents=True, exist_ok=True)
         self.runtime.mkdir(exist_ok=True)
+        # What the daemon is started by, if not by us.
+        self.wrap: tuple[str, ...] = ()
         self.daemon: subprocess.Popen[bytes] | None = None
 
     # -- files --------------------------------------------------------------------------------
@@ -69,7 +71,7 @@ class Box:
 
     def arguments(self, *extra: str) -> list[str]:
         places = ["--specs", str(self.specs), "--state", str(self.state), "--socket", str(self.socket)]
-        return [WAKEFUL, "daemon", *places, *extra]
+        return [*self.wrap, WAKEFUL, "daemon", *places, *extra]
 
     def start(self, *, is_ready: bool = True, env: dict[str, str] | None = None) -> None:
         out = self.output.open("ab")

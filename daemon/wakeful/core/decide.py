@@ -13,6 +13,7 @@ from wakeful.core.observation import (
     DaemonStopping,
     Moment,
     ProcessEnded,
+    RoomSeen,
     RunRecovered,
     SettingsRead,
     SpecsRead,
@@ -28,6 +29,7 @@ Observation = (
     | SettingsRead
     | TargetsHinted
     | TargetLooked
+    | RoomSeen
     | ClockTicked
     | ProcessEnded
     | RunRecovered

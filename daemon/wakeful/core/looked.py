@@ -276,6 +276,8 @@ class Looked:
         self.owed_since: dict[str, float] = {}
         self.fairness = Fairness()
         self.refused: dict[str, str] = {}
+        # Why no run may start now, whoever asks: the disk is nearly full. The log goes on.
+        self.shortage: str | None = None
         # Above every generation of a forgotten target: its last look must not answer for a new one of the same key.
         self._generations = 0
 

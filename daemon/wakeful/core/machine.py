@@ -106,7 +106,7 @@ class Core:
 
     def has_slot(self, pool: str | None) -> bool:
         used = self.state.used
-        if used.get(GENERAL_POOL, 0) >= self.settings.concurrency:
+        if self.looked.shortage is not None or used.get(GENERAL_POOL, 0) >= self.settings.concurrency:
             return False
         return pool is None or used.get(pool, 0) < self.settings.pools.get(pool, 1)
 

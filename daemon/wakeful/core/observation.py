@@ -80,6 +80,12 @@ class DaemonStopping(Struct, frozen=True):
     is_forced: bool = False
 
 
+class RoomSeen(Struct, frozen=True):
+    """What new runs must wait for because the disk of the log is nearly full, in words; None: there is room."""
+
+    words: str | None
+
+
 class Declaration(Struct, frozen=True):
     spec: SessionSpec
     text_digest: str

@@ -23,12 +23,14 @@ from wakeful.core.observation import (
     DaemonStopping,
     Declaration,
     ProcessEnded,
+    RoomSeen,
     RunRecovered,
     SettingsRead,
     SpecsRead,
     TargetLooked,
     TargetsHinted,
 )
+from wakeful.core.spec import is_refused
 from wakeful.core.state import Session
 
 
@@ -59,6 +61,12 @@ def _(observation: DaemonStopping, core: Core, decision: Decision) -> None:
 @take.register
 def _(observation: SettingsRead, core: Core, decision: Decision) -> None:
     core.settings = observation.settings
+
+
+@take.register
+def _(observation: RoomSeen, core: Core, decision: Decision) -> None:
+    """Nobody is touched: who waits for room waits in line for a slot, and slots are offered after every observation."""
+    core.looked.shortage = observation.words
 
 
 # -- specs ------------------------------------------------------------------------------------
@@ -106,9 +114,10 @@ def _last_good(core: Core, declared: list[Declaration], refused: dict[str, str])
         if not session.is_declared or session.is_shut or session.spec is None:
             continue
         is_unfiled = not session.is_filed and session.name not in specs
-        if session.name in specs or session.name in refused or is_unfiled:
+        cannot_be_read = is_refused(session.name, refused)
+        if session.name in specs or cannot_be_read or is_unfiled:
             core.graph.place(session.spec)
-        if (session.name in refused and session.name not in specs) or is_unfiled:
+        if (cannot_be_read and session.name not in specs) or is_unfiled:
             kept.append(Declaration(session.spec, session.text_digest, session.is_filed))
     return kept
 

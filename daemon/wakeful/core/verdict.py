@@ -145,6 +145,8 @@ def _judge_turn(core: Core, session: Session) -> Verdict:
         if favoured is not None:
             return Waits(f"gives way to {favoured.name}", gives_way_to=favoured.id)
     assert session.spec is not None
+    if core.looked.shortage is not None:
+        return Waits(core.looked.shortage, for_slot=True)
     if not core.has_slot(session.spec.pool):
         pool = session.spec.pool
         return Waits(f"a slot in pool {pool}" if pool and core.has_slot(None) else "a slot", for_slot=True)

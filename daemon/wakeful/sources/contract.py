@@ -79,6 +79,18 @@ class SpecWatch(Protocol):
     def close(self) -> None: ...
 
 
+class DiskWatch(Protocol):
+    """The watch over the room on disk, as the daemon knows it."""
+
+    def look(self) -> float:
+        """Report what changed; returns the seconds until it should look again."""
+        ...
+
+    async def keep(self) -> None:
+        """Look again and again, until cancelled."""
+        ...
+
+
 class WallClock(Protocol):
     """The clock as the daemon knows it: it is woken at a wall time, and says when that time jumped."""
 

@@ -24,10 +24,10 @@ from wakeful.cli.failure import FAILED, Failure, NoDaemon
 from wakeful.cli.options import Options
 from wakeful.cli.places import find_state
 from wakeful.cli.text import count, escape, paint, wrap
+from wakeful.core.room import judge_room
 from wakeful.keeping import find_file_system, find_holder, is_affected, judge_state
 
 FEW_BYTES = 1_000_000_000
-FEWEST_BYTES = 100_000_000
 REMOTE = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "fuse.sshfs", "glusterfs", "lustre")
 INOTIFY = Path("/proc/sys/fs/inotify")
 
@@ -154,9 +154,18 @@ def _check_folder(state: Path) -> Iterator[Check]:
     system = find_file_system(state)
     if system in REMOTE:
         yield Check("disk", "bad", f"{state} lies on {system}, where a write-ahead log is not safe", "wakeful daemon --state LOCAL_FOLDER")
-    free = shutil.disk_usage(state).free
-    verdict: Literal["good", "warn", "bad"] = "bad" if free < FEWEST_BYTES else "warn" if free < FEW_BYTES else "good"
-    yield Check("disk", verdict, f"{free / 1e9:.1f} GB free on {system}", "" if verdict == "good" else f"df -h {state}")
+    yield _check_room(state, system)
+
+
+def _check_room(state: Path, system: str) -> Check:
+    found = shutil.disk_usage(state)
+    shortage = judge_room(found.free, found.total, is_short=False)
+    if shortage is not None:
+        return Check("disk", "bad", f"new runs wait for {shortage}", f"df -h {state}")
+    # A small disk that is mostly free is as it should be.
+    if found.free < min(FEW_BYTES, found.total // 2):
+        return Check("disk", "warn", f"{found.free / 1e9:.2f} GB free on {system}", f"df -h {state}")
+    return Check("disk", "good", f"{found.free / 1e9:.1f} GB free on {system}")
 
 
 def _check_log(state: Path) -> Check:

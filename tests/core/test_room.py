@@ -1,0 +1,86 @@
+"""Room on disk: runs wait for it, in line and with words; the log and everything else go on."""
+
+import pytest
+from core.specs import read, session, write
+from core.world import World
+
+from wakeful.core import calls
+from wakeful.core.observation import RoomSeen
+from wakeful.core.room import HOLD_BELOW_BYTES, find_mark, judge_room
+
+SHORT = RoomSeen("room on disk: 1.0 MB free beside the log, 100 MB wanted")
+
+
+def test_no_run_starts_without_room_and_all_go_on_with_it() -> None:
+    """A change is recorded as ever, waits with words, and runs by itself when there is room: once."""
+    world = World(session("s", read("in")), files={"in": "1"})
+    world.rest()
+    world.observe(SHORT)
+    world.write("in", "2")
+    world.rest()
+    assert (world.starts("s"), world.queued("s")) == (1, SHORT.words)
+    assert world.session("s").wake is not None
+    world.observe(RoomSeen(None))
+    world.rest()
+    assert (world.starts("s"), world.queued("s")) == (2, None)
+
+
+def test_a_run_under_way_ends_and_nothing_follows_it_before_there_is_room() -> None:
+    """What it wrote wakes its reader, which waits."""
+    world = World(session("up", read("in"), write("out")), session("down", read("out")), files={"in": "1"})
+    world.rest()
+    world.write("in", "2")
+    world.advance(1)
+    world.look()
+    assert world.is_running("up")
+    world.observe(SHORT)
+    world.rest()
+    assert world.outcomes("up")[-1] == "succeeded"
+    assert (world.starts("down"), world.queued("down")) == (1, SHORT.words)
+    world.observe(RoomSeen(None))
+    world.rest()
+    assert world.starts("down") == 2
+
+
+def test_an_activation_waits_for_room_as_for_a_slot() -> None:
+    """A person's order would fill the disk as well as any other (rule 20: slots are not skipped)."""
+    world = World(session("s", read("in")), files={"in": "1"})
+    world.rest()
+    world.observe(SHORT)
+    world.call(calls.Activate(name="s"))
+    world.rest()
+    assert (world.starts("s"), world.queued("s")) == (1, SHORT.words)
+    world.observe(RoomSeen(None))
+    world.rest()
+    assert world.starts("s") == 2
+
+
+def test_what_waited_starts_in_the_order_of_the_queue() -> None:
+    """The line is the one for slots: higher priority first, not more at a time than there are slots."""
+    world = World(session("low", read("in"), priority=10), session("high", read("in"), priority=90), files={"in": "1"})
+    world.rest()
+    world.set(world.settings.__class__(concurrency=1))
+    world.observe(SHORT)
+    world.write("in", "2")
+    world.advance(1)
+    world.look()
+    world.observe(RoomSeen(None))
+    assert (world.is_running("high"), world.is_running("low")) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("free", "total", "is_short", "waits"),
+    [
+        (HOLD_BELOW_BYTES, 10**12, False, False),
+        (HOLD_BELOW_BYTES - 1, 10**12, False, True),
+        (HOLD_BELOW_BYTES, 10**12, True, True),
+        (HOLD_BELOW_BYTES * 3 // 2, 10**12, True, False),
+        (2_000_000, 40_000_000, False, False),
+        (1_999_999, 40_000_000, False, True),
+        (0, 0, False, False),
+    ],
+)
+def test_the_mark_is_a_twentieth_and_never_more_than_100_mb(free: int, total: int, is_short: bool, waits: bool) -> None:
+    """Held below it, released well above it; a file system that does not tell its size holds nobody."""
+    assert (judge_room(free, total, is_short=is_short) is not None) == waits
+    assert find_mark(total) <= HOLD_BELOW_BYTES
