@@ -36,9 +36,11 @@ LAYERS: dict[str, set[str]] = {
     "narration": {"core"},
     # Positions of the log and the state there.
     "past": {"core", "eventlog", "specs", "views"},
+    # What was said, read along a session's line.
+    "conversation": {"core", "eventlog"},
     # The loop speaks to the edges through their contracts, which it is handed.
     "reactor": {"core", "eventlog", "sources", "runners", "supervision"},
-    "api": {"core", "views", "reactor", "specs", "settings", "eventlog", "blobs", "narration", "past"},
+    "api": {"core", "views", "reactor", "specs", "settings", "eventlog", "blobs", "narration", "past", "conversation"},
     # The running daemon, over edges it knows by their contracts: how a run starts, and its whole life.
     "starting": {"core", "views", "api", "sources", "runners"},
     "daemon": {"core", "settings", "eventlog", "sources", "runners", "narration", "reactor", "api", "blobs", "starting", "supervision"},

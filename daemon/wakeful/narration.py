@@ -58,6 +58,25 @@ def narrate(event: ev.Event) -> str | None:
             return f"note: {visible(text, 60)}"
         case ev.FactSet(key=key, value=value):
             return f"remembers {visible(key)} = {visible(value, 60)}"
+        case ev.SessionRewound(to=to):
+            return f"goes on from record {to}"
+        case ev.SessionForked(name=name, position=position):
+            return f"forked at record {position} as {visible(name)}"
+        case ev.SessionMerged(name=name, taken=taken, retracted=retracted, conflicts=conflicts):
+            left = f", {len(conflicts)} to resolve" if conflicts else ""
+            return f"took {_count_facts(len(taken) + len(retracted))} of {visible(name)}{left}"
+        case ev.SessionFrozen(to=to):
+            return f"frozen: it moves to {visible(to)}"
+        case ev.SessionThawed():
+            return "stays: its move was given up"
+        case ev.SessionDeparted():
+            return "lives on another host now"
+        case ev.SessionArrived(origin=origin):
+            return f"came from {visible(origin)}"
+        case ev.SessionArchived(bundle=bundle):
+            return f"archived in {visible(bundle)}"
+        case ev.SessionRestored():
+            return "back from its archive"
         case ev.SlotSkipped(binding=binding, slot=slot, reason=reason):
             return f"slot {slot} of {visible(binding)} skipped: {reason}"
         case _:
@@ -79,6 +98,10 @@ def _cause(cause: ev.Cause) -> str:
     elif cause.kind in ("cron", "every", "message", "session") and cause.new:
         words += f" ({cause.new})"
     return words
+
+
+def _count_facts(number: int) -> str:
+    return "1 fact" if number == 1 else f"{number} facts"
 
 
 def _finished(event: ev.RunFinished) -> str:

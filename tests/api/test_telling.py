@@ -5,6 +5,7 @@ import re
 import pytest
 
 from wakeful.core import events as ev
+from wakeful.core.knowledge import Origin, Recollection
 from wakeful.core.spec import SessionSpec
 from wakeful.eventlog.codec import KINDS
 from wakeful.narration import narrate
@@ -37,6 +38,30 @@ EVERY: list[tuple[ev.Event, str]] = [
     (ev.SessionResumed(reason="by a person"), "by a person"),
     (ev.SessionTerminated(), "terminated"),
     (ev.SessionReopened(reason="again"), "opened again: again"),
+    (
+        ev.SessionOpened(id="x", name="april", origin=Origin(session="y", name="march", seq=7), recollection=Recollection(line=())),
+        "opened as april, a fork of march at its record 7",
+    ),
+    (ev.MemorySet(key="row", value="17"), "keeps row = 17 for this conversation"),
+    (ev.MemorySet(key="row", value=None), "forgets row of this conversation"),
+    (ev.CheckpointMarked(mark="audit", position=7, note="before it"), "checkpoint audit is record 7: before it"),
+    (ev.SessionRewound(to=7, recollection=Recollection(line=())), "goes on from record 7"),
+    (ev.SessionForked(fork="x", name="april", position=7), "forked at record 7 as april"),
+    (ev.SessionMerged(fork="x", name="april", fork_seq=9, retracted=("a",)), "took 1 fact of april"),
+    (ev.ConflictResolved(number=1, key="rate", value="9", rationale="the law"), "conflict 1 resolved, rate = 9: the law"),
+    (ev.ConflictResolved(number=1, key="rate", value=None, rationale="the law"), "rate is retracted"),
+    (
+        ev.ConversationCompressed(replaced=(), kept=(), summary="s", messages=30, kept_messages=20, kept_bytes=9, by="rule"),
+        "30 messages replaced by a summary (by rule)",
+    ),
+    (ev.SessionMigrated(agent="auditor", model="local:small"), "worked from now on by auditor local:small"),
+    (ev.SessionFrozen(move="m", to="laptop"), "frozen: it moves to laptop"),
+    (ev.SessionThawed(move="m"), "given up"),
+    (ev.SessionDeparted(move="m", receipt="r"), "lives on another host"),
+    (ev.SessionArrived(move="m", origin="desk"), "came from desk"),
+    (ev.SessionArchived(bundle="b.wakeful", digest="d", state={}), "archived in b.wakeful"),
+    (ev.SessionRestored(bundle="b"), "back from its archive"),
+    (ev.PayloadErased(erased=7, kind="note_added", stand_in={}, reason="a key"), "the payload of record 7 (note_added) was erased: a key"),
 ]
 
 

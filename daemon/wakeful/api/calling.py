@@ -14,6 +14,7 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
+from wakeful.api import history
 from wakeful.api.answers import BodyTooLarge, Forbidden, answer_json, caller_of, refuse_refused, service_of
 from wakeful.api.peers import Caller
 from wakeful.api.service import Service
@@ -23,6 +24,7 @@ from wakeful.specs.scalars import find_name_problem
 
 LARGEST_BODY_BYTES = 1_000_000
 LONGEST_KEY = 200
+DONE_ALREADY = "done already"
 VERBS: dict[str, type[Struct]] = {
     "activate": calls.Activate,
     "resume": calls.Resume,
@@ -43,15 +45,27 @@ VERBS: dict[str, type[Struct]] = {
 async def call(request: Request) -> Response:
     service, caller = service_of(request), caller_of(request)
     verb = request.path_params["verb"]
-    kind = VERBS.get(verb)
+    kind, prepare = history.PREPARED.get(verb) or (VERBS.get(verb), None)
     if kind is None:
-        raise CallerError(f"there is no call {verb!r}; the calls are {', '.join(VERBS)}")
+        raise CallerError(f"there is no call {verb!r}; the calls are {', '.join((*VERBS, *history.PREPARED))}")
     body = decode_body(await read_body(request))
     key = take_key(request, kind, body)
     made = build_call(kind, speak_for(caller, kind, body))
     refuse_refused(service, made.name)
+    if prepare is not None:
+        if key is not None and is_known(service, made.name, key):
+            return answer_json({"words": DONE_ALREADY, "name": made.name})
+        made = await prepare(service, made)
+    if isinstance(made, history.Preview):
+        return answer_json({"words": made.words, "name": body["name"], "preview": made.found})
     words = await carry_out(service, made, caller, key)
-    return answer_json({"words": words, "name": made.new if isinstance(made, calls.Rename) else made.name})
+    return answer_json({"words": words, "name": made.new if isinstance(made, calls.Rename | calls.Fork) else made.name})
+
+
+def is_known(service: Service, name: str, key: str) -> bool:
+    """Was the call with this key carried out? What it needs to be prepared may be gone by its own doing."""
+    session_id = service.core.state.ids.get(name)
+    return session_id is not None and service.log.find_key(session_id, key) is not None
 
 
 def take_key(request: Request, kind: type[Struct], body: dict[str, Any]) -> str | None:

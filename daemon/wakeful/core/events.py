@@ -275,11 +275,11 @@ class SessionRewound(Struct, frozen=True, kw_only=True):
 
 
 class SessionForked(Struct, frozen=True, kw_only=True):
-    """In the parent's log: who left it, and where."""
+    """In the parent's log: who left it, and at which of its records."""
 
     fork: str
     name: str
-    at: int
+    position: int
 
 
 class SessionMerged(Struct, frozen=True, kw_only=True):

@@ -104,7 +104,7 @@ def _(call: calls.Fork, core: Core, decision: Decision, called: calls.Called) ->
     core.emit(decision, fork_id, ev.SessionSlept(hold=ev.Hold(kind="apart", words=words)), author=called.author)
     # A closed log takes no records; that it was forked is known from the fork.
     if parent is not None and not parent.is_shut:
-        forked = ev.SessionForked(fork=fork_id, name=call.new, at=past.seq)
+        forked = ev.SessionForked(fork=fork_id, name=call.new, position=past.seq)
         emit_call(core, decision, parent, forked, called)
     return f"{call.new} is a fork of {call.name} at seq {past.seq}; it sleeps until it is activated"
 

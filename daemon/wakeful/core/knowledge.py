@@ -96,6 +96,16 @@ def close_line(line: tuple[Stretch, ...], session: str, seq: int) -> tuple[Stret
     return (*before, replace(last, last=seq))
 
 
+def split_stretches(stretches: tuple[Stretch, ...], session: str, seq: int) -> tuple[tuple[Stretch, ...], tuple[Stretch, ...]]:
+    """What lies before this record, and what begins with it. Taken from behind: a line may touch one log twice."""
+    for place in range(len(stretches) - 1, -1, -1):
+        one = stretches[place]
+        if one.session == session and one.first <= seq and (one.last is None or seq <= one.last):
+            before = (*stretches[:place], replace(one, last=seq - 1)) if one.first < seq else stretches[:place]
+            return before, (replace(one, first=seq), *stretches[place + 1 :])
+    return stretches, ()
+
+
 class MergedFacts(Struct, frozen=True, kw_only=True):
     """What a merge does to the facts of the session that takes it."""
 

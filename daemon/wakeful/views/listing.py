@@ -18,10 +18,12 @@ from wakeful.core.target import ServiceTarget
 from wakeful.core.verdict import find_hold_words, find_queue_words
 from wakeful.views.causes import view_last_run
 
-StateWord = Literal["suspended", "running", "sleeping", "terminated"]
+StateWord = Literal["suspended", "running", "sleeping", "terminated", "archived"]
 
 
 def name_state(session: Session, hold_words: str | None) -> StateWord:
+    if session.archive is not None:
+        return "archived"
     if session.is_terminated:
         return "terminated"
     if session.run is not None:
@@ -34,7 +36,7 @@ def list_row(core: Core, session: Session, moment: Moment) -> dict[str, Any]:
 
 
 def _build_row(core: Core, session: Session, moment: Moment, queued: str | None) -> dict[str, Any]:
-    hold_words = None if session.is_terminated else find_hold_words(core, session, moment)
+    hold_words = None if session.is_terminated or session.archive is not None else find_hold_words(core, session, moment)
     state = name_state(session, hold_words)
     spec = session.spec
     return {
@@ -42,7 +44,7 @@ def _build_row(core: Core, session: Session, moment: Moment, queued: str | None)
         "id": session.id,
         "state": state,
         "reason": hold_words if state == "sleeping" else None,
-        "agent": spec.agent if spec is not None else None,
+        "agent": session.agent or (spec.agent if spec is not None else None),
         "priority": spec.priority if spec is not None else None,
         "queued": queued,
         "owed": _find_owed(core, session),

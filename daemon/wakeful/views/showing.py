@@ -27,6 +27,7 @@ from wakeful.core.spec import (
 )
 from wakeful.core.state import Fact, Session
 from wakeful.views.causes import view_causes, view_last_run, view_open_run
+from wakeful.views.knowing import view_forks, view_knowledge
 from wakeful.views.listing import list_row, name_state
 from wakeful.views.times import show_time, show_time_or_none
 
@@ -48,6 +49,7 @@ def show(
         "bindings": [_view_bound(core, session, bound, describe) for bound in bounds],
         "upstream": sorted(core.graph.upstreams.get(session.name, {})),
         "readers": sorted(core.graph.readers.get(session.name, ())),
+        "forks": view_forks(core.state, session),
         "last_runs": runs,
         "problem": problem,
     }
@@ -64,7 +66,7 @@ def show_past(session: Session) -> dict[str, Any]:
         "id": session.id,
         "state": state,
         "reason": words if state == "sleeping" else None,
-        "agent": spec.agent if spec is not None else None,
+        "agent": session.agent or (spec.agent if spec is not None else None),
         "priority": spec.priority if spec is not None else None,
         "runs": session.runs,
         "last_run": view_last_run(session.last_run),
@@ -109,6 +111,7 @@ def _view_recorded(session: Session) -> dict[str, Any]:
         "mailbox": session.mailbox,
         "facts": view_facts(session),
         "handoff": session.handoff,
+        **view_knowledge(session),
     }
 
 
@@ -121,7 +124,15 @@ def view_facts(session: Session) -> list[dict[str, Any]]:
 
 
 def view_fact(fact: Fact) -> dict[str, Any]:
-    return {"key": fact.key, "value": fact.value, "author": fact.author, "seq": fact.seq, "rationale": fact.rationale}
+    return {
+        "key": fact.key,
+        "value": fact.value,
+        "author": fact.author,
+        "seq": fact.seq,
+        "rationale": fact.rationale,
+        "confidence": fact.confidence,
+        "source": fact.source,
+    }
 
 
 def _view_marks(session: Session, bound: Bound) -> dict[str, Any]:

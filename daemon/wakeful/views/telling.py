@@ -13,8 +13,10 @@ from wakeful.core import events as ev
 
 def tell(event: ev.Event) -> str:
     match event:
-        case ev.SessionOpened(id=session_id, name=name):
+        case ev.SessionOpened(id=session_id, name=name, origin=None):
             return f"opened as {name}, with the id {session_id}"
+        case ev.SessionOpened(name=name, origin=origin):
+            return f"opened as {name}, a fork of {origin.name} at its record {origin.seq}"
         case ev.SessionRenamed(old=old, new=new):
             return f"renamed from {old} to {new}"
         case ev.SessionReopened(reason=reason):
@@ -27,6 +29,19 @@ def tell(event: ev.Event) -> str:
             return f"message {position} sent to {receiver}: {text}"
         case ev.FactRetracted(key=key, rationale=rationale):
             return f"forgets {key}" + (f": {rationale}" if rationale else "")
+        case ev.MemorySet(key=key, value=value):
+            return f"forgets {key} of this conversation" if value is None else f"keeps {key} = {value} for this conversation"
+        case ev.CheckpointMarked(mark=mark, position=position, note=note):
+            return f"checkpoint {mark} is record {position}" + (f": {note}" if note else "")
+        case ev.ConflictResolved(number=number, key=key, value=value, rationale=rationale):
+            settled = f"{key} = {value}" if value is not None else f"{key} is retracted"
+            return f"conflict {number} resolved, {settled}: {rationale}"
+        case ev.ConversationCompressed(messages=messages, by=by):
+            return f"{messages} messages replaced by a summary (by {by})"
+        case ev.SessionMigrated(agent=agent, model=model):
+            return "worked from now on by " + (" ".join(part for part in (agent, model) if part) or "whom its spec names")
+        case ev.PayloadErased(erased=erased, kind=kind, reason=reason):
+            return f"the payload of record {erased} ({kind}) was erased" + (f": {reason}" if reason else "")
         case ev.ClockRebased(binding=binding, old=old, new=new):
             return f"{binding} counts from {new} on, no longer from {old}"
         case _:

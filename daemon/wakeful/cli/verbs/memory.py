@@ -60,11 +60,25 @@ def send_verb(options: Options, name: str, text: str, no_wake: bool, key: str | 
 @verb("remember")
 @click.argument("words", nargs=-1, metavar="[NAME] KEY VALUE")
 @click.option("--because", metavar="TEXT", help="Why, kept with the fact.")
+@click.option("--confidence", type=click.FloatRange(0, 1), help="How sure it is, from 0 to 1.")
+@click.option("--source", type=click.IntRange(1), metavar="SEQ", help="The record it was drawn from.")
+@click.option("--for-now", is_flag=True, help="Only for the present conversation: a fresh start clears it.")
 @click.option("--key", metavar="TEXT", help="Makes it safe to repeat.")
-def remember_verb(options: Options, words: tuple[str, ...], because: str | None, key: str | None) -> None:
+def remember_verb(options: Options, words: tuple[str, ...], because: str | None, key: str | None, **how: Any) -> None:
     """Keep a fact. Inside a run: remember KEY VALUE; outside: remember NAME KEY VALUE."""
     name, (fact, value) = take_name("remember", words, "KEY VALUE")
-    say(options, options.client().call("remember", key, name=name, key=fact, value=value, rationale=because))
+    say(options, options.client().call("remember", key, name=name, key=fact, value=value, rationale=because, **how))
+
+
+@verb("forget")
+@click.argument("name")
+@click.argument("fact", metavar="KEY")
+@click.option("--because", metavar="TEXT", help="Why, kept in the log.")
+@click.option("--for-now", is_flag=True, help="A key of the present conversation's memory.")
+@click.option("--key", metavar="TEXT", help="Makes it safe to repeat.")
+def forget_verb(options: Options, name: str, fact: str, because: str | None, for_now: bool, key: str | None) -> None:
+    """Retract a fact; the log keeps that it was known."""
+    say(options, options.client().call("forget", key, name=name, key=fact, rationale=because, for_now=for_now))
 
 
 @verb("recall")

@@ -52,7 +52,8 @@ def _head(found: dict[str, Any]) -> list[str]:
         ("running", _say_running(found["run"]) if found["run"] else None),
         ("woken by", _say_causes(found["wake"]["causes"]) if found["wake"] else None),
         ("retry", format_both(found["wake"]["retry_at"]) if found["wake"] and found["wake"]["retry_at"] else None),
-        ("agent", found["agent"]),
+        ("fork of", f"{found['origin']['name']} at seq {found['origin']['seq']}" if found["origin"] else None),
+        ("agent", " ".join(part for part in (found["agent"], found["model"]) if part)),
         ("priority", str(found["priority"])),
         ("tags", ", ".join(found["tags"])),
         ("root", found["root"]),
@@ -165,11 +166,42 @@ def _runs(found: dict[str, Any]) -> list[str]:
 
 
 def _keeps(found: dict[str, Any]) -> list[str]:
+    talk = found["conversation"]
+    said = f"{talk['messages']} messages, {talk['bytes']} bytes" if talk["messages"] else ""
+    blocks = {
+        "FACTS": [f"{fact['key']} = {fact['value']}" for fact in found["facts"]],
+        "CONFLICTS, to be settled with wakeful resolve": [_say_conflict(conflict) for conflict in found["conflicts"]],
+        "HAND-OFF": [found["handoff"]] if found["handoff"] else [],
+        "MEMORY of this conversation": [f"{key} = {value}" for key, value in sorted(found["memory"].items())],
+        "CONVERSATION": [*([said] if said else []), *([f"summary: {talk['summary']}"] if talk["summary"] else [])],
+        "CHECKPOINTS": [
+            f"{mark['name']}  seq {mark['seq']}, {mark['author']}" + (f": {mark['note']}" if mark["note"] else "")
+            for mark in found["checkpoints"]
+        ],
+    }
     lines = []
-    if found["facts"]:
-        lines += ["", paint("  FACTS", "dim")]
-        lines += [line for fact in found["facts"] for line in _paragraphs(f"{fact['key']} = {fact['value']}")]
-    if found["handoff"]:
-        lines += ["", paint("  HAND-OFF", "dim")]
-        lines += _paragraphs(found["handoff"])
+    for title, texts in blocks.items():
+        if texts:
+            lines += ["", paint(f"  {title}", "dim"), *(line for text in texts for line in _paragraphs(text))]
+    return lines + _forks(found)
+
+
+def _say_conflict(conflict: dict[str, Any]) -> str:
+    sides = (("was", "base"), ("here", "ours"), (conflict["fork"], "theirs"))
+    said = "; ".join(f"{who}: {conflict[side] if conflict[side] is not None else '(none)'}" for who, side in sides)
+    return f"{conflict['number']}  {conflict['key']}  {said}"
+
+
+def _forks(found: dict[str, Any]) -> list[str]:
+    if not found.get("forks"):
+        return []
+    return ["", paint("  FORKS", "dim"), *(escape(line) for line in _branch(found["forks"], "  "))]
+
+
+def _branch(forks: list[dict[str, Any]], indent: str) -> list[str]:
+    lines = []
+    for fork in forks:
+        merged = f", merged at its seq {fork['merged']}" if fork["merged"] else ""
+        lines.append(f"{indent}{fork['name']}  from seq {fork['at']}, now at {fork['seq']}{merged}")
+        lines += _branch(fork["forks"], f"{indent}  ")
     return lines

@@ -1,0 +1,119 @@
+"""The conversation of a session, read from the log along its line; and how it is made shorter.
+
+Messages are what people and sessions sent, the hand-offs runs left, and what merged forks brought. A `Summariser` makes
+a summary of old ones: by rule where no model is at hand (`ByRule`), by the session's agent where it has
+one. Reads the log alone, and blocks while it does: the API calls it off the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from wakeful.core import events as ev
+from wakeful.core.calls import Compress
+from wakeful.core.digest import Message, digest_messages
+from wakeful.core.knowledge import Stretch, split_stretches
+from wakeful.core.state import Session
+from wakeful.errors import CallerError
+from wakeful.eventlog.codec import decode
+from wakeful.eventlog.contract import EventLog, Record
+
+MESSAGE_KINDS = ("message_added", "note_added", "session_merged")
+MESSAGES_KEPT = 20
+
+
+class SummaryRequest(Struct, frozen=True, kw_only=True):
+    """What a summary is made of. The objective must stand in it verbatim."""
+
+    objective: str | None
+    earlier: str | None
+    messages: tuple[Message, ...]
+
+
+class Summariser(Protocol):
+    """`name` is recorded with the summary: who made it."""
+
+    @property
+    def name(self) -> str: ...
+
+    def summarise(self, request: SummaryRequest) -> str: ...
+
+
+class ByRule:
+    name = "rule"
+
+    def summarise(self, request: SummaryRequest) -> str:
+        return digest_messages(request.messages, objective=request.objective, earlier=request.earlier)
+
+
+def read_conversation(log: EventLog, session: Session) -> list[Message]:
+    """The messages the assembled context would hold, oldest first."""
+    stretches = session.conversation.stretches or (Stretch(session.id, 1),)
+    return [message for stretch in stretches for message in read_messages(log, stretch)]
+
+
+def read_messages(log: EventLog, stretch: Stretch) -> Iterator[Message]:
+    for record in log.read(stretch.session, from_seq=stretch.first, to_seq=stretch.last, kinds=MESSAGE_KINDS):
+        text = _read_text(record)
+        if text:
+            yield Message(session=record.session, seq=record.seq, at=record.at, author=record.author, text=text)
+
+
+def _read_text(record: Record) -> str | None:
+    # Erased: what it said is gone, and that it said something is in the log.
+    if record.payload is None:
+        return None
+    match decode(record.kind, record.payload):
+        case ev.MessageAdded(text=text) | ev.NoteAdded(text=text) | ev.SessionMerged(summary=text):
+            return text
+        case _:
+            return None
+
+
+def make_compress(log: EventLog, session: Session, keep: int, summariser: Summariser) -> Compress:
+    """The call that replaces all but the newest messages by a summary."""
+    messages = read_conversation(log, session)
+    old, kept = (messages[:-keep], messages[-keep:]) if keep else (messages, [])
+    if not old:
+        raise CallerError(f"{session.name} has {len(messages)} messages and keeps the newest {keep}; there is nothing to compress")
+    spec = session.spec
+    request = SummaryRequest(
+        objective=spec.objective if spec is not None else None, earlier=session.conversation.summary, messages=tuple(old)
+    )
+    stretches = session.conversation.stretches or (Stretch(session.id, 1),)
+    first = (kept[0].session, kept[0].seq) if kept else (session.id, session.seq + 1)
+    replaced, left = split_stretches(stretches, *first)
+    return Compress(
+        name=session.name,
+        at=session.seq,
+        replaced=replaced,
+        kept=left,
+        summary=_ensure_objective(summariser.summarise(request), request.objective),
+        messages=len(old),
+        kept_messages=len(kept),
+        kept_bytes=sum(len(message.text.encode(errors="surrogatepass")) for message in kept),
+        by=summariser.name,
+    )
+
+
+def _ensure_objective(summary: str, objective: str | None) -> str:
+    """A model may leave it out; a session without its objective is lost."""
+    return summary if not objective or objective in summary else f"Objective: {objective}\n\n{summary}"
+
+
+def summarise_fork(log: EventLog, fork: Session, since: int) -> str:
+    """What a fork brings home of its conversation: a hand-off, never its messages one by one."""
+    own = [message for message in read_messages(log, Stretch(fork.id, since + 1, fork.seq))]
+    parts = [f"From the fork {fork.name}, its records {since + 1} to {fork.seq}:"]
+    if own:
+        parts.append(digest_messages(own, objective=None))
+    if fork.handoff and not _was_inherited(own, fork):
+        parts.append(f"Its hand-off:\n{fork.handoff}")
+    return "\n\n".join(parts) if len(parts) > 1 else ""
+
+
+def _was_inherited(own: Sequence[Message], fork: Session) -> bool:
+    return all(message.text != fork.handoff for message in own)
