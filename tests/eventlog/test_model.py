@@ -1,9 +1,11 @@
-"""Random histories of the log against a model of plain lists: appends, keys, conflicts, snapshots, restarts, slices."""
+"""Random histories of the log against a model of plain lists: appends, keys, conflicts, snapshots, restarts, slices,
+imports from a second log in pieces, payloads erased, archived and restored."""
 
 import shutil
 import tempfile
 from pathlib import Path
 
+import msgspec
 import pytest
 from eventlog.engines import ENGINES
 from hypothesis import settings
@@ -12,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from wakeful.eventlog.contract import Append, Appended, Conflict, Draft
 
 SESSIONS = st.sampled_from(["a", "b", "c"])
+ALL_SESSIONS = st.sampled_from(["a", "b", "far"])
 PAYLOADS = st.lists(st.binary(max_size=8), min_size=1, max_size=3)
 KEYS = st.none() | st.sampled_from(["k1", "k2", "k3"])
 MOMENTS = st.integers(0, 30)
@@ -23,16 +26,22 @@ class LogMachine(RuleBasedStateMachine):
     @initialize()
     def start(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="wakeful-model-"))
-        self.log = ENGINES[self.engine](self.folder)
+        self.log = ENGINES[self.engine](self.folder / "here")
         self.records: dict[str, list[tuple[int, bytes]]] = {}
         self.keys: dict[tuple[str, str], Appended] = {}
         self.order: list[tuple[str, int]] = []
         self.snapshots: dict[str, dict[int, bytes]] = {}
+        self.erased: set[tuple[str, int]] = set()
+        self.archived: dict[str, tuple[int, int]] = {}
+        # A session that grows in a log elsewhere and is brought here in pieces; hidden while a piece is missing.
+        self.elsewhere = ENGINES[self.engine](self.folder / "elsewhere")
+        self.is_importing = False
 
     def teardown(self) -> None:
         if hasattr(self, "log"):
             assert self.log.verify().findings == ()
             self.log.close()
+            self.elsewhere.close()
             shutil.rmtree(self.folder)
 
     @rule(session=SESSIONS, other=SESSIONS, payloads=PAYLOADS, key=KEYS, at=MOMENTS, off=st.sampled_from([0, 0, 0, 0, -1, 1]))
@@ -71,13 +80,76 @@ class LogMachine(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         self.log.close()
-        self.log = ENGINES[self.engine](self.folder)
+        self.log = ENGINES[self.engine](self.folder / "here")
 
-    @rule(session=SESSIONS, since=MOMENTS, until=MOMENTS, low=st.integers(0, 9), span=st.integers(0, 20), newest_first=st.booleans())
+    @rule(payloads=PAYLOADS, at=MOMENTS)
+    def grow_elsewhere(self, payloads: list[bytes], at: int) -> None:
+        if not self.is_importing:
+            drafts = tuple(Draft("kind", payload, "model") for payload in payloads)
+            self.elsewhere.append_blocking([Append("far", self.elsewhere.head("far").seq, drafts)], at)
+
+    @rule(count=st.integers(1, 4), overlap=st.integers(0, 2))
+    def bring(self, count: int, overlap: int) -> None:
+        """One piece of what is missing, beginning with some that are here already."""
+        head, brought = self.elsewhere.head("far"), self.records.setdefault("far", [])
+        if head.seq == 0:
+            return
+        first = self.log.begin_import("far", head.seq, head.hash, extend=True)
+        assert first == len(brought) + 1
+        if first > head.seq:
+            return
+        start = max(1, first - overlap)
+        piece = list(self.elsewhere.read("far", start, first + count - 1))
+        self.log.import_records("far", piece)
+        for record in piece[first - start :]:
+            assert record.payload is not None
+            brought.append((record.at, record.payload))
+            self.order.append(("far", record.seq))
+        self.is_importing = len(brought) < head.seq
+        if self.is_importing:
+            with pytest.raises(Conflict):
+                self.log.append_blocking([Append("far", len(brought), (Draft("kind", b"1", "model"),))], 1)
+        else:
+            assert self.log.finish_import("far") == head
+
+    @rule(session=ALL_SESSIONS, seqs=st.sets(st.integers(1, 20), max_size=3))
+    def erase(self, session: str, seqs: set[int]) -> None:
+        seqs = {seq for seq in seqs if seq <= len(self.records.get(session, []))}
+        gone = sum(self.payload_of(session, seq) is not None for seq in seqs)
+        assert self.log.erase(session, seqs) == gone
+        self.erased |= {(session, seq) for seq in seqs}
+        if seqs:
+            kept = self.snapshots.get(session, {})
+            self.snapshots[session] = {seq: state for seq, state in kept.items() if seq < min(seqs)}
+
+    @rule(session=ALL_SESSIONS, through=st.integers(1, 12))
+    def archive(self, session: str, through: int) -> None:
+        through = min(through, len(self.records.get(session, [])))
+        if through:
+            moved = sum(self.payload_of(session, seq) is not None for seq in range(1, through + 1))
+            assert self.log.archive(session, through) == moved
+            self.archived[session] = (1, max(through, self.archived.get(session, (1, 0))[1]))
+
+    @rule(session=ALL_SESSIONS, count=st.integers(1, 12))
+    def restore_payloads(self, session: str, count: int) -> None:
+        first, last = self.archived.get(session, (1, 0))
+        records = list(self.log.read(session, first, min(first + count - 1, last)))
+        whole = [msgspec.structs.replace(record, payload=self.records[session][record.seq - 1][1]) for record in records]
+        restored = sum((session, record.seq) not in self.erased for record in whole)
+        assert self.log.restore_payloads(session, whole) == restored
+        if whole:
+            self.archived[session] = (whole[-1].seq + 1, last)
+
+    def payload_of(self, session: str, seq: int) -> bytes | None:
+        first, last = self.archived.get(session, (1, 0))
+        is_gone = (session, seq) in self.erased or first <= seq <= last
+        return None if is_gone else self.records[session][seq - 1][1]
+
+    @rule(session=ALL_SESSIONS, since=MOMENTS, until=MOMENTS, low=st.integers(0, 9), span=st.integers(0, 20), newest_first=st.booleans())
     def slice(self, session: str, since: int, until: int, low: int, span: int, newest_first: bool) -> None:
         expected = [
-            (seq, at, payload)
-            for seq, (at, payload) in enumerate(self.records.get(session, []), 1)
+            (seq, at, self.payload_of(session, seq))
+            for seq, (at, _) in enumerate(self.records.get(session, []), 1)
             if since <= at <= until and low <= seq <= low + span
         ]
         found = self.log.read(session, low, low + span, since, until, newest_first=newest_first)
@@ -92,12 +164,17 @@ class LogMachine(RuleBasedStateMachine):
     def heads_and_tails_agree(self) -> None:
         if not hasattr(self, "log"):
             return
-        assert {name: head.seq for name, head in self.log.heads().items()} == {name: len(some) for name, some in self.records.items()}
-        for name, snapshot, tail in self.log.tails():
+        shown = {name: some for name, some in self.records.items() if some and not (name == "far" and self.is_importing)}
+        assert {name: head.seq for name, head in self.log.heads().items()} == {name: len(some) for name, some in shown.items()}
+        assert [begun.session for begun in self.log.imports()] == (["far"] if self.is_importing else [])
+        tails = {name: (snapshot, tail) for name, snapshot, tail in self.log.tails()}
+        assert tails.keys() == shown.keys()
+        for name, (snapshot, tail) in tails.items():
             start = snapshot.seq if snapshot else 0
-            assert start == max(self.snapshots.get(name, {0: b""}))
+            assert start == max(self.snapshots.get(name) or {0: b""})
             assert snapshot is None or snapshot.state == self.snapshots[name][start]
-            assert [(record.at, record.payload) for record in tail] == self.records[name][start:]
+            expected = [(at, self.payload_of(name, seq)) for seq, (at, _) in enumerate(shown[name], 1)]
+            assert [(record.at, record.payload) for record in tail] == expected[start:]
         for (name, key), landed in self.keys.items():
             assert self.log.find_key(name, key) == landed
 

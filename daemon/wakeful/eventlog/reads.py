@@ -112,12 +112,14 @@ def read_after(connection: apsw.Connection, position: int, limit: int) -> tuple[
     return (rows[-1][0] if rows else position), [Record(*row[1:]) for row in rows]
 
 
-def read_positions(connection: apsw.Connection, positions: Sequence[int]) -> Iterator[tuple[int, Record]]:
-    """The records at these places in the order of all sessions, unless their import is not finished; no order is promised."""
+def read_positions(
+    connection: apsw.Connection, positions: Sequence[int], since: int | None, until: int | None
+) -> Iterator[tuple[int, Record]]:
+    """The records at these places among all sessions, of these times, unless their import is not finished; no order is promised."""
     rows = connection.execute(
         f"SELECT e.id, s.id, {_COLUMNS} FROM event e JOIN session s ON s.key = e.session LEFT JOIN payload p ON p.event = e.id "
-        f"WHERE e.id IN ({', '.join('?' * len(positions))}) AND {_FINISHED}",
-        tuple(positions),
+        f"WHERE e.id IN ({', '.join('?' * len(positions))}) AND {_FINISHED} AND e.at BETWEEN ? AND ?",
+        (*positions, -(2**63) if since is None else since, _NO_LIMIT if until is None else until),
     ).fetchall()
     return ((row[0], Record(*row[1:])) for row in rows)
 

@@ -30,7 +30,7 @@ _WORDS = re.compile(r'"([^"]*)"|(\S+)')
 _SCHEMA = f"""
 PRAGMA user_version = {_LAYOUT};
 CREATE TABLE reached (store BLOB NOT NULL, change INTEGER NOT NULL, position INTEGER NOT NULL) STRICT;
-CREATE VIRTUAL TABLE word USING fts5 (text, content = '', tokenize = 'unicode61 remove_diacritics 2');
+CREATE VIRTUAL TABLE word USING fts5 (text, session, kind, author, content = '', tokenize = 'unicode61 remove_diacritics 2');
 """
 
 
@@ -49,16 +49,26 @@ class Wanted(msgspec.Struct, frozen=True):
         return (
             record.payload is not None
             and (self.session is None or record.session == self.session)
-            and (self.since is None or record.at >= self.since)
-            and (self.until is None or record.at <= self.until)
             and (self.kinds is None or record.kind in self.kinds)
             and (self.author is None or record.author == self.author)
         )
 
 
+    def write_query(self) -> str:
+        """All of it that words can narrow: a session among many is found by the index, not by reading the others' records."""
+        parts = [f"text : ({write_phrases(self.text)})"]
+        for column, names in (("session", [self.session]), ("kind", self.kinds or []), ("author", [self.author])):
+            quoted = [_quote(name) for name in names if name is not None and _has_word(name)]
+            if quoted and len(quoted) == len(names):
+                parts.append(f"{column} : ({' OR '.join(quoted)})")
+        return " AND ".join(parts)
+
+
 def search(files: StoreFiles, log: apsw.Connection, wanted: Wanted) -> list[Record]:
     """Catch up, then ask. A damaged index is removed and made once more."""
-    query = write_query(wanted.text)
+    query = wanted.write_query()
+    if wanted.kinds is not None and not wanted.kinds:
+        return []
     try:
         return _search(files, log, query, wanted)
     except _DAMAGED:
@@ -87,18 +97,26 @@ def remove(files: StoreFiles) -> None:
         path.unlink(missing_ok=True)
 
 
-def write_query(text: str) -> str:
+def write_phrases(text: str) -> str:
     """The person's words as the index understands them: each a quoted phrase, so that no sign of theirs is an operator."""
     phrases = []
     for quoted, word in _WORDS.findall(text):
         phrase, is_beginning = (quoted, False) if quoted else (word.rstrip("*"), word.endswith("*"))
         # Marks alone have no word to look for.
-        if any(sign.isalnum() for sign in phrase):
-            escaped = phrase.replace('"', '""')
-            phrases.append(f'"{escaped}"{"*" if is_beginning else ""}')
+        if _has_word(phrase):
+            phrases.append(_quote(phrase) + ("*" if is_beginning else ""))
     if not phrases:
         raise BadSearch(f"nothing to search for in {text!r}; give at least one word")
     return " AND ".join(phrases)
+
+
+def _has_word(text: str) -> bool:
+    return any(sign.isalnum() for sign in text)
+
+
+def _quote(phrase: str) -> str:
+    escaped = phrase.replace('"', '""')
+    return f'"{escaped}"'
 
 
 def _search(files: StoreFiles, log: apsw.Connection, query: str, wanted: Wanted) -> list[Record]:
@@ -107,7 +125,7 @@ def _search(files: StoreFiles, log: apsw.Connection, query: str, wanted: Wanted)
         _catch_up(index, log)
         found: list[Record] = []
         for positions in _ask(index, query):
-            records = dict(reads.read_positions(log, positions))
+            records = dict(reads.read_positions(log, positions, wanted.since, wanted.until))
             found += [records[position] for position in positions if position in records and wanted.holds(records[position])]
             if len(found) >= wanted.limit:
                 break
@@ -170,8 +188,12 @@ def _catch_up(index: apsw.Connection, log: apsw.Connection) -> None:
                 return
             places = range(reached - len(records) + 1, reached + 1)
             index.executemany(
-                "INSERT INTO word (rowid, text) VALUES (?, ?)",
-                ((place, read_text(record)) for place, record in zip(places, records, strict=True) if record.payload is not None),
+                "INSERT INTO word (rowid, text, session, kind, author) VALUES (?, ?, ?, ?, ?)",
+                (
+                    (place, read_text(record), record.session, record.kind, record.author)
+                    for place, record in zip(places, records, strict=True)
+                    if record.payload is not None
+                ),
             )
             index.execute("UPDATE reached SET position = ?", (reached,))
 
