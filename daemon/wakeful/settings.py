@@ -20,6 +20,7 @@ from wakeful.specs.kept import load_readings, save_readings
 from wakeful.specs.load import NO_DEFAULTS, Defaults, FileReading, FolderReading, read_folder, read_text, validate
 from wakeful.specs.models import DaemonKeys
 from wakeful.specs.problem import Problem, RefusedSpec, refuse
+from wakeful.specs.templates import Glob
 from wakeful.specs.timezones import find_local_zone
 from wakeful.specs.yaml_text import MAX_BYTES, read_mapping, read_marks
 
@@ -193,6 +194,11 @@ class ProjectReading:
     refused: dict[str, str]
     folders: tuple[str, ...]
     warnings: tuple[Problem, ...] = ()
+    globs: tuple[Glob, ...] = ()
+
+    def is_news(self, folder: str, name: str) -> bool:
+        """Whether a file or folder of this name came or went where a template looks."""
+        return any(glob.is_news(folder, name) for glob in self.globs)
 
 
 class ProjectReader:
@@ -217,7 +223,10 @@ class ProjectReader:
             # The same text read again is the same basis, and keeps every file's reading valid.
             self._defaults = self._defaults if defaults == self._defaults else defaults
         around = Surroundings(
-            str(self._specs_dir.parent), find_local_zone(self._environ), frozenset(self._settings.pools)
+            str(self._specs_dir.parent),
+            find_local_zone(self._environ),
+            frozenset(self._settings.pools),
+            str(self._kept.parent) if self._kept is not None else None,
         )
         if self._folder is None and self._kept is not None:
             self._left = load_readings(self._kept, self._defaults, around)
@@ -231,6 +240,7 @@ class ProjectReader:
             refused=refused,
             folders=self._watched_folders(folder),
             warnings=tuple(folder.warnings),
+            globs=folder.globs,
         )
 
     def keep(self) -> None:

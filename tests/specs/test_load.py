@@ -219,7 +219,7 @@ NAMES = [
      " rename the file"),
     ("a b.yaml", "sessions.d/a b.yaml:1:1: 'a b' cannot be a name; use letters, digits and - _ . @, with / between folders, no - or . first;"
      " rename the file"),
-    ("shop@.yaml", "sessions.d/shop@.yaml:1:1: not yet: a name that ends in @ is a template, which this version does not have; rename the file"),
+    ("shop@.yaml", "sessions.d/shop@.yaml:1:1: a name that ends in @ is a template; add `for_each: tickets/*.md`, or rename the file"),
 ]  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from wakeful.core.observation import Declaration, SettingsRead, SpecsRead
-from wakeful.core.spec import Settings
+from wakeful.core.spec import Settings, is_refused
 
 LEAST_POLL_SECONDS = 2.0
 # Polling is a safety net under the hints: it may take a thousandth of one core.
@@ -35,6 +35,10 @@ class Reading(Protocol):
     @property
     def folders(self) -> tuple[str, ...]: ...
 
+    def is_news(self, folder: str, name: str) -> bool:
+        """Whether what is called so came or went where a template looks for files."""
+        ...
+
 
 class Reader(Protocol):
     def read(self) -> Reading: ...
@@ -55,6 +59,7 @@ class Declarations:
         self._declared: dict[str, Declaration] | None = None
         self._refused: dict[str, str] = {}
         self._folders: tuple[str, ...] = ()
+        self._reading: Reading | None = None
         self._cost_seconds = 0.0
 
     @property
@@ -66,12 +71,17 @@ class Declarations:
         """The folders in which a change may show, as of the last reading; none of them needs to be watched below itself."""
         return self._folders
 
+    def is_news(self, folder: str, name: str) -> bool:
+        """Whether a template would find another set of files, as far as this name tells."""
+        return self._reading is None or self._reading.is_news(folder, name)
+
     def read(self) -> None:
         """Look, and report at most one SettingsRead and one SpecsRead. The first reading always reports both."""
         began = time.monotonic()
         reading = self._reader.read()
         self._cost_seconds = min(time.monotonic() - began, LONGEST_COST_SECONDS)
         self._folders = reading.folders
+        self._reading = reading
         if reading.settings != self._settings:
             self._settings = reading.settings
             self._report(SettingsRead(reading.settings))
@@ -98,12 +108,12 @@ class Declarations:
         known = {*before, *self._refused}
         return SpecsRead(
             declared=declared,
-            removed=tuple(sorted(name for name in known if name not in reading.declared and name not in reading.refused)),
+            removed=tuple(sorted(name for name in known if name not in reading.declared and not is_refused(name, reading.refused))),
             refused={name: words for name, words in reading.refused.items() if self._refused.get(name) != words},
         )
 
     def _kept(self, reading: Reading) -> dict[str, Declaration]:
-        good = {name: old for name, old in (self._declared or {}).items() if name in reading.refused}
+        good = {name: old for name, old in (self._declared or {}).items() if is_refused(name, reading.refused)}
         return {**good, **reading.declared}
 
 

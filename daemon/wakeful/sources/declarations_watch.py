@@ -79,4 +79,6 @@ class DeclarationsWatch:
         """Beside sessions.d/ runs may write as often as they like: a reading costs a stat for each of 10,000 files."""
         if not isinstance(dirt, Dirty) or dirt.names is None:
             return True
-        return f"{dirt.folder}/".startswith(f"{self._specs}/") or not self._names.isdisjoint(dirt.names)
+        if f"{dirt.folder}/".startswith(f"{self._specs}/") or not self._names.isdisjoint(dirt.names):
+            return True
+        return any(self._declarations.is_news(dirt.folder, name) for name in dirt.names)

@@ -57,11 +57,14 @@ SETTLE_MAX_FACTOR = 20
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a spec stands in: the folder that holds sessions.d/, the machine's zone, the pools of wakeful.yaml."""
+    """What a spec stands in: the folder that holds sessions.d/, the machine's zone, the pools of wakeful.yaml.
+
+    `state` is the daemon's own folder, which no template looks into."""
 
     base: str
     local_zone: str | None = "UTC"
     pools: frozenset[str] = frozenset()
+    state: str | None = None
 
 
 @dataclass(slots=True)

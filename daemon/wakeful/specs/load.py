@@ -3,6 +3,7 @@
 Called by `check`, by settings' ProjectReader for the daemon, and by tests. One bad file never disturbs the others.
 Never judges the folder as a whole: cycles and double writers are the core's (graph.py), which has the same Problem
 to say so. A file is skipped when its stat key is the one read before and was old enough then to be trusted.
+A template is read once, and gives one reading for each file its glob finds (templates.py).
 """
 
 from __future__ import annotations
@@ -19,12 +20,23 @@ from msgspec import Struct
 from msgspec.structs import replace
 from pydantic import ValidationError
 
-from wakeful.core.spec import SessionBinding, SessionSpec
-from wakeful.specs.build import Surroundings, build_spec
+from wakeful.core.spec import TEMPLATE_MARK, SessionBinding, SessionSpec, find_template
+from wakeful.specs.build import Built, Surroundings, build_spec
 from wakeful.specs.models import AgentKeys, SessionKeys
-from wakeful.specs.problem import Problem, RefusedSpec, refuse
-from wakeful.specs.scalars import find_name_problem
-from wakeful.specs.translate import FileKind, Finding, find_nearest, translate
+from wakeful.specs.problem import Problem, RefusedSpec, refuse, show_name
+from wakeful.specs.scalars import find_name_problem, parse_pattern
+from wakeful.specs.templates import (
+    FOR_EACH,
+    Glob,
+    Match,
+    Template,
+    fill,
+    find_brace_problems,
+    find_files,
+    has_placeholder,
+    judge_files,
+)
+from wakeful.specs.translate import FileKind, Finding, find_nearest, find_value, translate
 from wakeful.specs.yaml_text import MAX_BYTES, Marks, Value, read_mapping, read_marks, shorten
 
 AGENTS = "agents"
@@ -35,6 +47,8 @@ RACY_NANOSECONDS = 2_000_000_000
 
 StatKey = tuple[int, int, int, int]
 UNREAD: StatKey = (0, 0, 0, 0)
+# Between the file of a template and the path of one of its sessions: no file's name holds it.
+INSTANCE = "\0"
 
 
 class Defaults(Struct, frozen=True):
@@ -49,7 +63,7 @@ NO_DEFAULTS = Defaults()
 
 
 class FileReading(Struct, frozen=True, kw_only=True):
-    """What one file said. `spec` is there exactly when it is a session without problems."""
+    """What one file said, or a template for one file of its glob. `spec` is there exactly when it is a session without problems."""
 
     name: str
     file: str
@@ -57,6 +71,7 @@ class FileReading(Struct, frozen=True, kw_only=True):
     is_racy: bool
     digest: str = ""
     spec: SessionSpec | None = None
+    template: Template | None = None
     problems: tuple[Problem, ...] = ()
     warnings: tuple[Problem, ...] = ()
 
@@ -73,6 +88,7 @@ class FolderReading(Struct, frozen=True, kw_only=True):
     refused: dict[str, str]
     agents: frozenset[str]
     folders: tuple[str, ...]
+    globs: tuple[Glob, ...]
     files: dict[str, FileReading]
     basis: tuple[Defaults, Surroundings]
 
@@ -97,33 +113,67 @@ def read_folder(
     for path, relative in _walk(top, folders, unlisted):
         if not relative.endswith(SUFFIX):
             words = f"ignored, because its name does not end in {SUFFIX}; rename it"
-            warnings.append(Problem(_display(f"{shown}/{relative}"), 1, 1, words))
+            warnings.append(Problem(show_name(f"{shown}/{relative}"), 1, 1, words))
             continue
         reading = known.get(relative) or _name_file(relative, shown)
         if (reading := _read_file(path, reading, defaults, around, now)) is not None:
             files[relative] = reading
     for prefix, problem in unlisted:
         # Cannot be seen is not gone: what was read there before stands.
-        files |= {r: kept for r, kept in (previous.files if previous else {}).items() if r.startswith(prefix)}
+        files |= {r: kept for r, kept in (previous.files if previous else {}).items() if r.startswith(prefix) and INSTANCE not in r}
         name = prefix.rstrip("/") or shown
         files[prefix or "/"] = FileReading(name=name, file=problem.file, key=UNREAD, is_racy=True, problems=(problem,))
-    return _assemble(files, warnings, tuple(folders), (defaults, around), top)
+    globs = [_expand(relative, reading, files, known, defaults, around) for relative, reading in list(files.items()) if reading.template]
+    folders += [folder for glob in globs for folder in glob.folders]
+    return _assemble(files, warnings, tuple(dict.fromkeys(folders)), tuple(globs), (defaults, around), top)
 
 
 def read_text(
     data: bytes, name: str, file: str, surroundings: Surroundings, defaults: Defaults = NO_DEFAULTS
 ) -> tuple[SessionSpec, tuple[Problem, ...]]:
     """One session from its text, with its warnings; RefusedSpec where it cannot be taken."""
+    built = _build(read_mapping(data, file), name, surroundings, defaults)
+    if built.spec is None:
+        raise RefusedSpec(_place(built.findings, data, file, defaults))
+    return built.spec, _place(built.warnings, data, file, defaults) if built.warnings else ()
+
+
+def read_template(
+    data: bytes, name: str, file: str, surroundings: Surroundings, defaults: Defaults = NO_DEFAULTS
+) -> tuple[Template, tuple[Problem, ...]]:
+    """A template from its text, judged by a file that could be there, with its warnings; RefusedSpec where it cannot be taken."""
     value = read_mapping(data, file)
+    if FOR_EACH not in value:
+        raise refuse(file, 1, 1, f"a name that ends in {TEMPLATE_MARK} is a template; add `{FOR_EACH}: tickets/*.md`, or rename the file")
+    if findings := find_brace_problems(value):
+        raise RefusedSpec(_place(findings, data, file, defaults))
+    built = _build(fill(value, "example.md", "example"), f"{name}example", surroundings, defaults, is_template=True)
+    # What depends on the file is judged when there is one.
+    wrong = [finding for finding in built.findings if not has_placeholder(find_value(value, finding[0]))]
+    if wrong or not isinstance(value[FOR_EACH], str):
+        raise RefusedSpec(_place(wrong, data, file, defaults))
+    marks = read_marks(data, file)
+    root = os.path.normpath(os.path.join(surroundings.base, _find_root(value, defaults)))
+    own = {key: inner for key, inner in value.items() if key != FOR_EACH}
+    template = Template(pattern=parse_pattern(value[FOR_EACH]), root=root, value=own, place=marks.of_value((FOR_EACH,)))
+    return template, _place(built.warnings, data, file, defaults) if built.warnings else ()
+
+
+def _find_root(value: dict[str, Any], defaults: Defaults) -> str:
+    return os.path.expanduser(value.get("root") or defaults.value.get("root") or "")
+
+
+def _build(value: dict[str, Any], name: str, around: Surroundings, defaults: Defaults, *, is_template: bool = False) -> Built:
+    """Keys to a spec; what is wrong with them is in the findings."""
     merged = merge_defaults(defaults.value, value) if defaults.value else value
     try:
         keys = SessionKeys.model_validate(merged)
     except ValidationError as error:
-        raise RefusedSpec(_place(translate(error, merged, "session"), data, file, defaults, value)) from None
-    built = build_spec(name, keys, surroundings)
-    if built.spec is None:
-        raise RefusedSpec(_place(built.findings, data, file, defaults, value))
-    return built.spec, _place(built.warnings, data, file, defaults, value) if built.warnings else ()
+        return Built(findings=translate(error, merged, "session"))
+    if keys.for_each is not None and not is_template:
+        words = f"{FOR_EACH} makes a template, and a template's name ends in {TEMPLATE_MARK}; rename the file to {name}{TEMPLATE_MARK}{SUFFIX}"
+        return Built(findings=[((FOR_EACH,), True, words)])
+    return build_spec(name, keys, around)
 
 
 def check_agent(data: bytes, file: str) -> None:
@@ -135,7 +185,7 @@ def validate(model: Any, value: dict[str, Any], data: bytes, file: str, kind: Fi
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        raise RefusedSpec(_place(translate(error, value, kind), data, file, NO_DEFAULTS, value)) from None
+        raise RefusedSpec(_place(translate(error, value, kind), data, file, NO_DEFAULTS)) from None
 
 
 def merge_defaults(under: dict[str, Any], over: dict[str, Value]) -> dict[str, Any]:
@@ -157,8 +207,8 @@ def merge_defaults(under: dict[str, Any], over: dict[str, Value]) -> dict[str, A
 
 def _name_file(relative: str, shown: str) -> FileReading:
     """A file of which nothing is known yet but its name."""
-    name = _display(relative.removesuffix(SUFFIX))
-    return FileReading(name=name, file=_display(f"{shown}/{relative}"), key=UNREAD, is_racy=True)
+    name = show_name(relative.removesuffix(SUFFIX))
+    return FileReading(name=name, file=show_name(f"{shown}/{relative}"), key=UNREAD, is_racy=True)
 
 
 def _read_file(path: str, known: FileReading, defaults: Defaults, around: Surroundings, now: int) -> FileReading | None:
@@ -192,6 +242,9 @@ def _parse_file(data: bytes, blank: FileReading, defaults: Defaults, around: Sur
             check_agent(data, file)
             return blank
         _check_name(name, file)
+        if name.endswith(TEMPLATE_MARK):
+            template, warnings = read_template(data, name, file, around, defaults)
+            return replace(blank, template=template, warnings=warnings)
         spec, warnings = read_text(data, name, file, around, defaults)
     except RefusedSpec as refusal:
         return replace(blank, problems=refusal.problems)
@@ -201,8 +254,8 @@ def _parse_file(data: bytes, blank: FileReading, defaults: Defaults, around: Sur
 def _check_name(name: str, file: str) -> None:
     if problem := find_name_problem(name):
         raise refuse(file, 1, 1, f"{problem}; rename the file")
-    if name.endswith("@"):
-        raise refuse(file, 1, 1, "not yet: a name that ends in @ is a template, which this version does not have; rename the file")
+    if name.endswith(TEMPLATE_MARK) and (find_template(name) != name or name.split("/")[-1] == TEMPLATE_MARK):
+        raise refuse(file, 1, 1, f"a template's name has one {TEMPLATE_MARK}, at its end and behind a word; rename the file")
 
 
 def _read_bytes(path: str, found: os.stat_result, file: str) -> bytes:
@@ -215,7 +268,7 @@ def _read_bytes(path: str, found: os.stat_result, file: str) -> bytes:
         return data if len(data) <= found.st_size else data + (stream.read(MAX_BYTES) or b"")
 
 
-def _place(findings: list[Finding], data: bytes, file: str, defaults: Defaults, own: dict[str, Any]) -> tuple[Problem, ...]:
+def _place(findings: list[Finding], data: bytes, file: str, defaults: Defaults) -> tuple[Problem, ...]:
     """Findings with their lines: in the file itself, or in wakeful.yaml where a default is at fault."""
     marks = read_marks(data, file)
     problems = []
@@ -225,6 +278,45 @@ def _place(findings: list[Finding], data: bytes, file: str, defaults: Defaults, 
         line, column = source.of_key(at) if is_key else source.of_value(at)
         problems.append(Problem(defaults.file if is_default else file, line, column, text))
     return tuple(problems)
+
+
+# -- the files of a template ----------------------------------------------------------------------
+
+
+def _expand(
+    relative: str,
+    reading: FileReading,
+    files: dict[str, FileReading],
+    known: Mapping[str, FileReading],
+    defaults: Defaults,
+    around: Surroundings,
+) -> Glob:
+    """Add one reading for each file the template's glob finds; those that were read before, under the same text, stand."""
+    template = reading.template
+    assert template is not None
+    glob = find_files(template, around.state)
+    # Cannot be seen is not gone: while the template itself is refused, its sessions stand.
+    matches, refused = judge_files(template, reading.name, glob.files) if glob.problem is None else ([], {reading.name: glob.problem})
+    for match in matches:
+        key = f"{relative}{INSTANCE}{match.path}"
+        digest = hashlib.blake2b(f"{reading.digest}{match.path}".encode(), digest_size=16).hexdigest()
+        before = known.get(key)
+        files[key] = before if before is not None and before.digest == digest else _read_match(match, reading, digest, defaults, around)
+    for name, words in refused.items():
+        problem = Problem(reading.file, *template.place, f"{FOR_EACH}: {words}")
+        key, now = f"{relative}{INSTANCE}{INSTANCE}{name}", FileReading(name=name, file=reading.file, key=UNREAD, is_racy=False, problems=(problem,))
+        files[key] = before if (before := known.get(key)) == now else now
+    return glob
+
+
+def _read_match(match: Match, reading: FileReading, digest: str, defaults: Defaults, around: Surroundings) -> FileReading:
+    """A template for one file. Its warnings are told once, by the template itself."""
+    template = reading.template
+    assert template is not None
+    built = _build(fill(template.value, match.path, match.stem), match.name, around, defaults)
+    # Few keys depend on the file, so the place of for_each, and the file's name, say enough.
+    problems = tuple(Problem(reading.file, *template.place, f"{words} (for '{match.path}')") for _, _, words in built.findings)
+    return FileReading(name=match.name, file=reading.file, key=UNREAD, is_racy=False, digest=digest, spec=built.spec, problems=problems)
 
 
 # -- the folder -----------------------------------------------------------------------------------
@@ -243,7 +335,7 @@ def _walk(top: str, folders: list[str], unlisted: list[tuple[str, Problem]]) -> 
             # Gone between the listing and now, or not there at all: an empty folder either way.
             continue
         except OSError as error:
-            file = _display(f"{os.path.basename(top)}/{prefix}")
+            file = show_name(f"{os.path.basename(top)}/{prefix}")
             unlisted.append((prefix, Problem(file, 1, 1, f"cannot be listed: {error.strerror}; check its permissions")))
             continue
         # A link back up would never end.
@@ -264,6 +356,7 @@ def _assemble(
     files: dict[str, FileReading],
     warnings: list[Problem],
     folders: tuple[str, ...],
+    globs: tuple[Glob, ...],
     basis: tuple[Defaults, Surroundings],
     top: str,
 ) -> FolderReading:
@@ -274,17 +367,22 @@ def _assemble(
     problems: dict[str, list[Problem]] = {}
     refused: dict[str, str] = {}
     for relative, reading in sorted(files.items()):
+        # Who has a file of its own is not the template's any more.
+        if INSTANCE in relative and f"{reading.name}{SUFFIX}" in files:
+            continue
+        file = os.path.join(top, relative.split(INSTANCE)[0])
         found = list(reading.problems)
         spec = reading.spec
         if spec is not None and spec.agent is not None and spec.agent not in agents:
-            found.append(_missing_agent(reading, spec.agent, agents, os.path.join(top, relative)))
+            found.append(_missing_agent(reading, spec.agent, agents, file))
         if found:
-            problems[reading.file] = found
+            told = problems.setdefault(reading.file, [])
+            told += [problem for problem in found if problem not in told]
             refused[reading.name] = "\n".join(map(str, found))
             continue
         warnings += reading.warnings
         if spec is not None:
-            warnings += _warn_about_strangers(spec, reading, names, os.path.join(top, relative))
+            warnings += _warn_about_strangers(spec, reading, names, file)
             sessions[reading.name] = spec
             digests[reading.name] = reading.digest
     return FolderReading(
@@ -295,6 +393,7 @@ def _assemble(
         refused=refused,
         agents=agents,
         folders=folders,
+        globs=globs,
         files=files,
         basis=basis,
     )
@@ -323,9 +422,3 @@ def _locate(path: str, key: tuple[str, ...]) -> tuple[int, int]:
     except (OSError, RefusedSpec):
         # The file changed since: the next reading will say where.
         return 1, 1
-
-
-def _display(name: str) -> str:
-    """A file name as one printable line, whatever bytes it is made of: problems are told one a line."""
-    text = os.fsencode(name).decode("utf-8", "backslashreplace")
-    return text if text.isprintable() else "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)

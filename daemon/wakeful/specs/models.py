@@ -196,6 +196,9 @@ class SessionKeys(Keys):
     first: First | None = _describe(None, "At first sight: run, or adopt what is there as seen.")
     run: RunKeys | None = _describe(None, "What happens on a wake. Absent: a place where people and sessions talk.")
     conversation: Literal["fresh", "continue"] = _describe("fresh", "Each run starts fresh, or continues.")
+    for_each: PathPattern | None = _describe(
+        None, "In a template <name>@.yaml: a glob; one session <name>@<stem> for each file, {path} and {stem} usable in values."
+    )
     concurrency: _short_for("pool", PoolKeys, {"type": "string"}) | None = _describe(
         None, "A lock or pool shared with other sessions: a name, or {pool: gpu}."
     )

@@ -6,6 +6,8 @@ Folder-level judgements of the core (a cycle, two writers) use the same value.
 
 from __future__ import annotations
 
+import os
+
 from msgspec import Struct
 
 from wakeful.errors import SpecError
@@ -33,3 +35,9 @@ class RefusedSpec(SpecError):
 
 def refuse(file: str, line: int, column: int, text: str) -> RefusedSpec:
     return RefusedSpec((Problem(file, line, column, text),))
+
+
+def show_name(name: str) -> str:
+    """A file name as one printable line, whatever bytes it is made of: problems are told one a line."""
+    text = os.fsencode(name).decode("utf-8", "backslashreplace")
+    return text if text.isprintable() else "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)

@@ -23,7 +23,7 @@ MODELS: dict[FileKind, type[Keys]] = {"session": SessionKeys, "agent": AgentKeys
 NOT_YET = "not yet"
 # Keys of the format whose part of the program does not exist yet: known, and never accepted silently.
 NOT_YET_SESSION = (
-    "budget", "secrets", "network", "isolation", "allow", "approve", "tools", "people", "retention", "notify", "hosts", "for_each",
+    "budget", "secrets", "network", "isolation", "allow", "approve", "tools", "people", "retention", "notify", "hosts",
 )  # fmt: skip
 NOT_YET_RUN = ("prompt", "workspace")
 NOT_YET_KINDS = ("webhook",)
@@ -54,19 +54,19 @@ def _translate_one(detail: ErrorDetails, data: dict[str, Any], kind: FileKind) -
         case "extra_forbidden":
             return path, True, _explain_unknown_key(path, data, kind)
         case "union_tag_not_found" | "union_tag_invalid" | "union_tag":
-            return _explain_kind(path, _find(data, path))
+            return _explain_kind(path, find_value(data, path))
         case "value_error":
             return path, False, _words_of_ours(detail, path)
         case "literal_error":
-            return path, False, _explain_choice(path, _find(data, path), detail)
+            return path, False, _explain_choice(path, find_value(data, path), detail)
         case "greater_than_equal" | "less_than_equal":
             bound = "at least" if detail["type"].startswith("greater") else "at most"
             limit = next(iter(detail.get("ctx", {}).values()))
-            return path, False, f"{path[-1]} is {_find(data, path)}; expected {bound} {limit}"
+            return path, False, f"{path[-1]} is {find_value(data, path)}; expected {bound} {limit}"
         case "missing":
             return path[:-1], False, f"key '{path[-1]}' is missing; add it"
         case "model_type" | "model_attributes_type" | "dict_type":
-            return path, False, f"{_name(path)} needs keys and values, found {_describe(_find(data, path))}; write {{key: value}}"
+            return path, False, f"{_name(path)} needs keys and values, found {_describe(find_value(data, path))}; write {{key: value}}"
         case other:
             return path, False, f"{_name(path)}: {detail['msg']} ({other})"
 
@@ -76,12 +76,13 @@ def _real_path(loc: Iterable[str | int], data: Any) -> Path:
     steps = list(loc)
     if len(steps) > 2 and steps[0] == "bindings" and steps[2] in BINDING_MODELS:
         del steps[2]
-    while len(steps) > 1 and not isinstance(_find(data, tuple(steps[:-1])), dict | list):
+    while len(steps) > 1 and not isinstance(find_value(data, tuple(steps[:-1])), dict | list):
         steps.pop()
     return tuple(steps)
 
 
-def _find(data: Any, path: Path) -> Any:
+def find_value(data: Any, path: Path) -> Any:
+    """What stands at a path of a file; None where nothing does."""
     for step in path:
         if isinstance(data, dict):
             data = data.get(step)
@@ -131,7 +132,7 @@ def _explain_unknown_key(path: Path, data: dict[str, Any], kind: FileKind) -> st
     if key in not_yet:
         return f"{NOT_YET}: '{shown}' {place} is known, but this version cannot do it; remove it for now"
     if where[:1] == ("bindings",) and len(where) == 2 and (owners := _owners_of(key)):
-        own = next(known for known in BINDING_MODELS if known in _find(data, where))
+        own = next(known for known in BINDING_MODELS if known in find_value(data, where))
         return f"'{shown}' belongs to {_list_words(owners)} bindings, and binding '{where[1]}' is of kind {own}; remove it"
     if nearest := find_nearest(key, keys):
         return f"unknown key '{shown}' {place}; did you mean '{nearest}'?"
@@ -149,7 +150,7 @@ def _keys_at(where: Path, data: dict[str, Any], kind: FileKind) -> tuple[str, li
         place = {"session": "in this session", "agent": "in this agent", "daemon": "in wakeful.yaml"}[kind]
         return place, list(MODELS[kind].model_fields), not_yet
     if where[0] == "bindings" and len(where) == 2:
-        found = _find(data, where)
+        found = find_value(data, where)
         model: type[BindingKeys] = next(BINDING_MODELS[known] for known in BINDING_MODELS if known in found)
         return f"in binding '{shorten(str(where[1]))}'", list(model.model_fields), NOT_YET_OPTIONS
     if where == ("run",):

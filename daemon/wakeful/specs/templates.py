@@ -1,0 +1,246 @@
+"""A template: one spec for every file that matches a glob (`ticket@.yaml` with `for_each: tickets/*.md`).
+
+Called by load, which reads the template's text and keeps what each file gave. Here is what is particular to templates: the
+words in braces, the files a glob finds, and the names that sessions get from them. A file's name is data: it is
+put into values that were parsed already, never into YAML, never into a script, and in a path pattern it means itself.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import unicodedata
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec import Struct
+
+from wakeful.core.match import Excludes, Pattern
+from wakeful.core.spec import DEFAULT_EXCLUDES, TEMPLATE_MARK
+from wakeful.specs.problem import show_name
+from wakeful.specs.program import find_code
+from wakeful.specs.scalars import find_name_problem
+from wakeful.specs.translate import Finding
+from wakeful.specs.yaml_text import Path, Value, shorten
+
+FOR_EACH = "for_each"
+PLACEHOLDERS = ("path", "stem")
+# A glob that finds more is a slip of the pen (`**` in a home folder), and would hold up every reading.
+MOST_SESSIONS = 10_000
+MOST_FOLDERS = 10_000
+# Beyond these, files that cannot be sessions are only counted.
+MOST_TOLD = 20
+
+_BRACE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
+# Without a place in a line, a log or a spec; bytes that are no UTF-8 arrive as lone surrogates.
+_UNFIT = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_NOT_IN_NAMES = re.compile(r"[^\w.@-]+")
+_WILDCARDS = re.compile(r"[*?\[]")
+
+
+class Template(Struct, frozen=True, kw_only=True):
+    """What a template's file says. `value` are its own keys but for_each; `place` is where for_each stands."""
+
+    pattern: str
+    root: str
+    value: dict[str, Any]
+    place: tuple[int, int]
+
+
+class Match(Struct, frozen=True):
+    """One file of a glob: `{path}` and `{stem}` as a spec gets them, and the session's name."""
+
+    path: str
+    stem: str
+    name: str
+
+
+class Glob(Struct, frozen=True, kw_only=True):
+    """What a template's glob found: files and the folders that were listed or stood in for one that is not there."""
+
+    pattern: Pattern
+    files: frozenset[str] = frozenset()
+    folders: tuple[str, ...] = ()
+    # Why it could not be walked to its end; what was found before stands then.
+    problem: str | None = None
+
+    def is_news(self, folder: str, name: str) -> bool:
+        """Whether this name came or went since: what is written inside a file is no news here."""
+        path = f"{folder.rstrip('/')}/{name}"
+        if self.pattern.matches(path) and os.path.isfile(path) != (path in self.files):
+            return True
+        return self.pattern.enters(path) and os.path.isdir(path) != (path in self.folders)
+
+
+# -- words in braces ------------------------------------------------------------------------------
+
+
+def find_brace_problems(value: dict[str, Any]) -> list[Finding]:
+    """Braces that mean nothing, and places where a file's name must not stand."""
+    findings: list[Finding] = []
+    for path, text in _walk_texts(value, ()):
+        if path in (("run", "script"), ("root",)):
+            findings += _refuse_here(path, text)
+            continue
+        for found in _BRACE.finditer(text):
+            if problem := _judge_brace(found):
+                findings.append((path, False, problem))
+                break
+    return findings + _refuse_code(value)
+
+
+def has_placeholder(text: object) -> bool:
+    return isinstance(text, str) and any(found[1] in PLACEHOLDERS for found in _BRACE.finditer(text))
+
+
+def _walk_texts(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
+    if isinstance(value, str):
+        yield path, value
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _walk_texts(inner, (*path, key))
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from _walk_texts(inner, (*path, index))
+
+
+def _judge_brace(found: re.Match[str]) -> str | None:
+    if found[0] in ("{{", "}}") or found[1] in PLACEHOLDERS:
+        return None
+    if found[1] is None:
+        return f"a single {found[0]} means nothing in a template; write {found[0] * 2} for the character itself"
+    shown = shorten(found[0])
+    return f"{shown} is not known; a template has {{path}} and {{stem}}, and {{{{ stands for a brace itself"
+
+
+def _refuse_here(path: Path, text: str) -> list[Finding]:
+    if not has_placeholder(text):
+        return []
+    if path == ("root",):
+        return [(path, False, "root is where for_each looks, so it holds no {path} or {stem}; use run.cwd for a folder of each")]
+    words = "a file's name never becomes part of a script; pass it on with env: {FILE: \"{path}\"} and write \"$FILE\" here"
+    return [(path, False, words)]
+
+
+def _refuse_code(value: dict[str, Any]) -> list[Finding]:
+    """`sh -c "cat {path}"` would run what a file is called."""
+    run = value.get("run")
+    command = run.get("command") if isinstance(run, dict) else None
+    words = command if isinstance(command, list) and all(isinstance(word, str) for word in command) else []
+    return [
+        (("run", "command", index), False, "a file's name never becomes part of a program; pass it as a word of its own, or with env")
+        for index in find_code(words)
+        if has_placeholder(words[index])
+    ]
+
+
+def fill(value: dict[str, Any], path: str, stem: str) -> dict[str, Any]:
+    """The keys of one session: a template's own, with the words in braces replaced. Defaults are not ours to read."""
+    return {key: _fill(inner, (key,), {"path": path, "stem": stem}) for key, inner in value.items()}
+
+
+def _fill(value: Any, path: Path, words: dict[str, str]) -> Value:
+    if isinstance(value, dict):
+        return {key: _fill(inner, (*path, key), words) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_fill(inner, path, words) for inner in value]
+    # A script keeps its braces: nothing is put into it.
+    if path == ("run", "script") or ("{" not in value and "}" not in value):
+        return value
+    is_pattern = len(path) == 3 and path[0] == "bindings" and path[2] in ("file", "exclude")
+    return _BRACE.sub(lambda found: _replace(found, words, is_pattern), value)
+
+
+def _replace(found: re.Match[str], words: dict[str, str], is_pattern: bool) -> str:
+    if found[1] is None:
+        return found[0][0]
+    text = words[found[1]]
+    return _WILDCARDS.sub(lambda wild: f"[{wild[0]}]", text) if is_pattern else text
+
+
+# -- files of a glob ------------------------------------------------------------------------------
+
+
+def find_files(template: Template, unseen: str | None = None) -> Glob:
+    """Walk to the files that match. `unseen` is the state folder; hidden names and the default excludes are not entered."""
+    pattern = Pattern.parse(template.pattern).under(template.root)
+    excludes = Excludes.build(template.root, DEFAULT_EXCLUDES)
+    start = len(pattern.base.rstrip("/")) + 1
+    files: list[str] = []
+    waiting, folders = [pattern.base], _stand_in(pattern.base)
+    entered: set[tuple[int, int]] = set()
+    while waiting:
+        folder = waiting.pop()
+        try:
+            own = os.stat(folder)
+            with os.scandir(folder) as listing:
+                entries = list(listing)
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENOTDIR):
+                continue
+            return Glob(pattern=pattern, folders=tuple(folders), problem=f"{folder} cannot be listed: {error.strerror}; check its permissions")
+        # A link back up would never end.
+        if (own.st_dev, own.st_ino) in entered or folder == unseen:
+            continue
+        entered.add((own.st_dev, own.st_ino))
+        folders.append(folder)
+        for entry in entries:
+            path = f"{folder.rstrip('/')}/{entry.name}"
+            if entry.name.startswith(".") or excludes.covers(path, start):
+                continue
+            if entry.is_dir():
+                waiting += [path] if pattern.enters(path) else []
+            elif pattern.matches(path) and entry.is_file():
+                files.append(path)
+        if len(files) > MOST_SESSIONS or len(folders) > MOST_FOLDERS:
+            words = f"finds more than {MOST_SESSIONS:,} files or folders; narrow it, such as tickets/*.md"
+            return Glob(pattern=pattern, folders=tuple(folders[:1]), problem=words)
+    return Glob(pattern=pattern, files=frozenset(files), folders=tuple(dict.fromkeys(folders)))
+
+
+def _stand_in(folder: str) -> list[str]:
+    """Where a folder that is not there would show first: the nearest one above it that is."""
+    if os.path.isdir(folder):
+        return []
+    while folder != "/" and not os.path.isdir(folder):
+        folder = os.path.dirname(folder)
+    return [folder]
+
+
+def judge_files(template: Template, name: str, files: frozenset[str]) -> tuple[list[Match], dict[str, str]]:
+    """The sessions that files become, and, by the name it would have had, why one cannot."""
+    matches: dict[str, Match] = {}
+    twins: dict[str, list[str]] = {}
+    refused: dict[str, str] = {}
+    for file in sorted(files):
+        path = os.path.relpath(file, template.root) if not os.path.isabs(template.pattern) else file
+        stem = os.path.splitext(os.path.basename(file))[0]
+        session = name + _NOT_IN_NAMES.sub("-", unicodedata.normalize("NFC", stem)).strip("-.")
+        if problem := _find_unfit(path, stem, session):
+            refused[name + show_name(stem)] = f"'{show_name(path)}' cannot be a session: {problem}; rename the file"
+            continue
+        twins.setdefault(session, []).append(path)
+        matches[session] = Match(path, stem, session)
+    for session, paths in twins.items():
+        if len(paths) > 1:
+            del matches[session]
+            refused[session] = f"'{paths[0]}' and '{paths[1]}' would both be session {session}; rename one of the files"
+    return list(matches.values()), _shorten_refused(name, refused)
+
+
+def _find_unfit(path: str, stem: str, session: str) -> str | None:
+    if _UNFIT.search(path):
+        return "its name holds a control character, or bytes that are not UTF-8"
+    if path.startswith(("-", "~")) or stem.startswith("-"):
+        return "its name begins with a character that a command may take for an option or a home folder"
+    if session.endswith(TEMPLATE_MARK):
+        return "its name has no letter or digit"
+    return find_name_problem(session)
+
+
+def _shorten_refused(name: str, refused: dict[str, str]) -> dict[str, str]:
+    if len(refused) <= MOST_TOLD:
+        return refused
+    kept = dict(sorted(refused.items())[:MOST_TOLD])
+    return {**kept, f"{name}…": f"{len(refused) - MOST_TOLD:,} more files cannot be sessions; rename those above first"}
