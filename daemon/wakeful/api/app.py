@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from wakeful.api import calling, comparing, explaining, exporting, reading, slices
+from wakeful.api import calling, comparing, costing, explaining, exporting, reading, slices
 from wakeful.api.answers import answer_error, handle_error
 from wakeful.api.peers import Caller, name_person, name_run
 from wakeful.api.queries import decode_name
@@ -42,6 +42,7 @@ def build_app(service: Service) -> ASGIApp:
             Route("/why", explaining.explain_why),
             Route("/diff", comparing.read_diff),
             Route("/export", exporting.export),
+            Route("/costs", costing.read_costs),
             Route("/plan", explaining.explain_plan),
             Route("/doctor", explaining.explain_health),
             Route("/call/{verb}", calling.call, methods=["POST"]),
@@ -50,6 +51,7 @@ def build_app(service: Service) -> ASGIApp:
     )
     app.state.service = service
     app.state.rows = reading.Rows()
+    app.state.accounts = costing.Accounts()
     return Gate(app, service)
 
 

@@ -1,0 +1,31 @@
+"""What runs cost, from outside: counted by the kernel, summed by the daemon, printed for people and for spreadsheets."""
+
+from __future__ import annotations
+
+import csv
+
+from e2e.box import Box
+
+
+def test_costs_of_real_runs_are_told(box: Box) -> None:
+    """CPU that was burnt, bytes that were printed; the same sums after a kill -9; a table that fits, CSV, JSON."""
+    box.write("in.txt", "1\n")
+    program = "sum(n * n for n in range(2_000_000)); print('x' * 999)"
+    box.spec("busy", f"agent: hr\nbindings: {{input: {{file: in.txt, settle: 10ms}}}}\nrun: {{command: [python3, -c, \"{program}\"]}}\n")
+    box.spec("idle", "bindings: {input: {file: in.txt, settle: 10ms}}\nrun: {command: ['false'], retries: 0}\n")
+    box.spec("agents/hr", "prompt: Count.\n")
+    box.start()
+    box.wait_at_rest("busy", runs=1)
+    box.wait_for("idle", state="sleeping")
+    found = {row["session"]: row for row in box.json("costs")["rows"]}
+    assert found["busy"]["cpu_seconds"] > 0.02 and found["busy"]["output_bytes"] == 1000 and found["busy"]["failed"] == 0
+    assert found["idle"]["failed"] == found["idle"]["runs"] == 1
+    text = box.ask("costs", "--by", "session,agent,cause,day")
+    assert all(len(line) <= 80 for line in text.splitlines()) and "first" in text and text.splitlines()[-1].startswith("total")
+    rows = list(csv.DictReader(box.ask("costs", "--by", "agent", "--csv").splitlines()))
+    assert {row["agent"]: row["runs"] for row in rows} == {"hr": "1", "": "1"}
+    box.kill()
+    box.start()
+    assert {row["session"]: row for row in box.json("costs")["rows"]} == found
+    assert box.ask("costs", "--since", "2999-01-01T00:00:00Z") == "no run has ended since then\n"
+    assert box.run("costs", "--csv", "--json").returncode == 2 and box.run("costs", "--by", "x").returncode == 1
