@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
+from urllib.parse import quote
 
 import apsw
 
@@ -103,13 +104,38 @@ def connect_writer(database: Path) -> apsw.Connection:
 def connect_reader(database: Path) -> apsw.Connection:
     """A connection that cannot write. Reading the schema now turns a file that is no database into words."""
     try:
-        connection = apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READONLY)
-        connection.set_busy_timeout(BUSY_MILLISECONDS)
-        if connection.execute("PRAGMA user_version").get == 1:
-            connection.execute(_AS_OF_TWO)
-    except (apsw.NotADBError, apsw.CorruptError, apsw.CantOpenError, apsw.IOError) as error:
+        return _connect_to_read(str(database), apsw.SQLITE_OPEN_READONLY)
+    except apsw.CantOpenError as error:
+        if database.is_file() and _is_mounted_read_only(database.parent):
+            return _connect_beside_no_writer(database)
+        raise StoreUnsafe(
+            f"{database} cannot be opened: {error}; that says nothing against the log: look at who may read it and write to its folder"
+        ) from error
+    except (apsw.NotADBError, apsw.CorruptError, apsw.IOError) as error:
         raise StoreDamaged(f"{database} cannot be read: {error}; put it aside and use: wakeful restore BACKUP") from error
+
+
+def _connect_to_read(name: str, flags: int) -> apsw.Connection:
+    connection = apsw.Connection(name, flags=flags)
+    connection.set_busy_timeout(BUSY_MILLISECONDS)
+    if connection.execute("PRAGMA user_version").get == 1:
+        connection.execute(_AS_OF_TWO)
     return connection
+
+
+def _connect_beside_no_writer(database: Path) -> apsw.Connection:
+    """On a read-only mount SQLite cannot make the index of a write-ahead log; a store closed in good order has no such log."""
+    wal = database.with_name(f"{database.name}-wal")
+    if wal.exists() and wal.stat().st_size:
+        raise StoreUnsafe(
+            f"{database.parent} is mounted read-only, and its newest records still lie in {wal.name}, which cannot be read there; the log is "
+            "not damaged by that: copy the whole state folder to a place that can be written, and name that one with --state"
+        )
+    return _connect_to_read(f"file:{quote(str(database))}?immutable=1", apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
+
+
+def _is_mounted_read_only(folder: Path) -> bool:
+    return bool(os.statvfs(folder).f_flag & os.ST_RDONLY)
 
 
 def read_mark(connection: apsw.Connection) -> Mark:

@@ -25,6 +25,7 @@ from wakeful.cli.options import Options
 from wakeful.cli.places import find_state
 from wakeful.cli.text import count, escape, paint, wrap
 from wakeful.core.room import judge_room
+from wakeful.eventlog.contract import StoreUnsafe
 from wakeful.keeping import find_file_system, find_holder, is_affected, judge_state
 
 FEW_BYTES = 1_000_000_000
@@ -169,7 +170,11 @@ def _check_room(state: Path, system: str) -> Check:
 
 
 def _check_log(state: Path) -> Check:
-    wrong = judge_state(state)
+    try:
+        wrong = judge_state(state)
+    except StoreUnsafe as error:
+        # Not the log is wrong but the place we see it in: a restore would help nobody.
+        return Check("log", "bad", str(error))
     if wrong is not None:
         return Check("log", "bad", f"the daemon will not write to it: {wrong}", f"wakeful restore BACKUP --state {state}")
     return Check("log", "good", "holds all that was acknowledged; wakeful verify recomputes every hash")
