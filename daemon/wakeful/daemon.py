@@ -24,7 +24,7 @@ from wakeful.api.service import FollowLine, PathVerdict, RunIdentity
 from wakeful.blobs import Blobs
 from wakeful.core.calls import Call, Open, Rename
 from wakeful.core.decision import Entry
-from wakeful.core.observation import DaemonStarted, DaemonStopping, Moment
+from wakeful.core.observation import DaemonStarted, DaemonStopping, Moment, Usage
 from wakeful.core.spec import Settings
 from wakeful.core.state import Session
 from wakeful.errors import CallerError, OperatorError
@@ -302,6 +302,10 @@ class Daemon:
 
     def describe_target(self, key: str) -> str | None:
         return self._edges.sources.describe(key)
+
+    def usage(self, session_id: str) -> Usage | None:
+        run = self.core.state.get(session_id).run
+        return self._edges.runner.usage(run.run_id) if run is not None else None
 
     def output(self, session_id: str, run: int) -> tuple[bytes, bytes, int]:
         for record in self.log.read(session_id, kinds=("run_finished",), run=run):

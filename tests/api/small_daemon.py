@@ -170,6 +170,9 @@ class SmallDaemon:
     def describe_target(self, key: str) -> str | None:
         return "watched by events"
 
+    def usage(self, session_id: str) -> Usage | None:
+        return Usage(cpu_seconds=0.25, max_rss_bytes=30_000_000) if self.core.state.get(session_id).run is not None else None
+
     def output(self, session_id: str, run: int) -> tuple[bytes, bytes, int]:
         try:
             return self.kept[(session_id, run)]

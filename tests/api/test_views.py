@@ -275,7 +275,7 @@ def test_show_tells_drift_of_an_output_and_the_next_slot_of_a_clock() -> None:
         version = "by hand" if "out.csv" in look.target.split("\x1f")[2] else "v1"
         world.feed(TargetLooked(LookResult(target=look.target, generation=look.generation, version=version)))
     session = world.core.state.by_name("one")
-    bindings = {one["name"]: one for one in show(world.core, session, world.now, runs=[], problem=None, describe=lambda key: None)["bindings"]}
+    bindings = {one["name"]: one for one in show(world.core, session, world.now, runs=[], problem=None, describe=lambda key: None, usage=None)["bindings"]}
     assert session.run is None
     assert bindings["out"]["drift"] is True and bindings["a"]["drift"] is False
     assert bindings["monthly"]["next_due"] == "2023-12-01T06:00:00.000000Z"

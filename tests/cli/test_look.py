@@ -277,3 +277,12 @@ def test_an_unknown_name_fails_with_words(rested: RunningDaemon, wakeful: Comman
         assert done.returncode == 0 and "No binding" in done.stdout
     else:
         assert done.returncode == 1 and done.stderr.startswith("wakeful: no session is called") and "wakeful list" in done.stderr
+
+
+def test_show_says_what_a_run_under_way_has_used(daemon: RunningDaemon, wakeful: Command) -> None:
+    """Measured now, not at its end; of the past there is only what was recorded."""
+    daemon.do(lambda d: d.declare(PAYROLL))
+    assert "0.2 s of CPU, 30 MB of memory" in " ".join(wakeful("show", "payroll").stdout.split())
+    shown = json.loads(wakeful("show", "payroll", "--json").stdout)
+    assert shown["run"]["usage"]["max_rss_bytes"] == 30_000_000
+    assert "of CPU" not in wakeful("show", "payroll", "--at", str(shown["seq"])).stdout

@@ -173,3 +173,16 @@ def test_sigint_twice_stops_without_waiting_for_runs(box: Box) -> None:
     box.daemon.send_signal(signal.SIGINT)
     eventually(lambda: box.daemon.poll() is not None or box.daemon.send_signal(signal.SIGINT), 20)
     box.daemon = None
+
+
+def test_what_a_run_uses_is_seen_while_it_runs(box: Box) -> None:
+    """A person who wonders why it takes so long sees whether it works or waits."""
+    box.write("in.txt", "1\n")
+    box.write("burn.py", "while True: pass\n")
+    box.spec("burn", "objective: Burn.\nbindings: {i: {file: in.txt}}\nrun: {command: [python3, burn.py]}\n")
+    box.start()
+    box.wait_for("burn", state="running")
+    eventually(lambda: box.json("show", "burn")["run"]["usage"]["cpu_seconds"] > 0.05)
+    box.ask("cancel", "burn")
+    assert box.wait_at_rest("burn")["last_run"]["outcome"] == "cancelled"
+    assert box.json("show", "burn")["run"] is None

@@ -71,6 +71,7 @@ async def read_session(request: Request) -> Response:
             runs=view_runs(records, RUNS_SHOWN),
             problem=find_problem(service.problems(), session),
             describe=service.describe_target,
+            usage=service.usage(session.id),
         )
     )
 

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from wakeful.core.calls import Call
 from wakeful.core.machine import Core
-from wakeful.core.observation import Moment
+from wakeful.core.observation import Moment, Usage
 from wakeful.eventlog.contract import EventLog, Record
 
 
@@ -85,6 +85,10 @@ class Service(Protocol):
 
     def describe_target(self, key: str) -> str | None:
         """How a target is watched and what was found there, in words; None when nobody follows it."""
+        ...
+
+    def usage(self, session_id: str) -> Usage | None:
+        """What the present run's processes used until now; None when none is under way."""
         ...
 
     def output(self, session_id: str, run: int) -> tuple[bytes, bytes, int]:

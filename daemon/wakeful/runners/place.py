@@ -1,7 +1,7 @@
 """Where the private folders of runs lie: in memory, if the system has such a place.
 
 A run's folder is written between the durable intention and the spawn. On a disk whose journal is being flushed, making it took
-2.7 ms (measured); in memory 0.09 ms, and the run's token never reaches a disk. Wiring calls this once, after recovery.
+2.7 ms (measured); in memory 0.09 ms, and the run's token never reaches a disk. Wiring calls this once, before any run starts.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from typing import Any, assert_never
 from wakeful.core.events import Hold
 from wakeful.core.looked import Bound, TargetLook, bounds_of
 from wakeful.core.machine import Core
-from wakeful.core.observation import Moment
+from wakeful.core.observation import Moment, Usage
 from wakeful.core.owed import is_new, version_now
 from wakeful.core.spec import (
     AnyBinding,
@@ -40,12 +40,17 @@ def show(
     runs: list[dict[str, Any]],
     problem: str | None,
     describe: Callable[[str], str | None],
+    usage: Usage | None,
 ) -> dict[str, Any]:
-    """`runs` are the last ones from the log, `problem` what is wrong with its file, `describe` how a target is watched."""
+    """`runs` are the last ones from the log, `problem` what is wrong with its file, `describe` how a target is watched,
+    `usage` what its present run has used."""
     bounds = core.looked.bounds.get(session.id, ())
+    recorded = _view_recorded(session)
+    if recorded["run"] is not None:
+        recorded["run"]["usage"] = usage
     return {
         **list_row(core, session, moment),
-        **_view_recorded(session),
+        **recorded,
         "bindings": [_view_bound(core, session, bound, describe) for bound in bounds],
         "upstream": sorted(core.graph.upstreams.get(session.name, {})),
         "readers": sorted(core.graph.readers.get(session.name, ())),

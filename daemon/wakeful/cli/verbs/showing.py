@@ -79,7 +79,10 @@ def _paragraphs(text: str) -> list[str]:
 
 def _say_running(run: dict[str, Any]) -> str:
     stopping = f", {run['stopping']['why']} asked for by {run['stopping']['by']}" if run["stopping"] else ""
-    return f"run {run['run']} since {format_both(run['started_at'])}{stopping}"
+    # Of the past only what was recorded is known, and between two processes of a run there is nothing to measure.
+    used = run.get("usage")
+    spent = f", {format_span(used['cpu_seconds'])} of CPU, {used['max_rss_bytes'] / 1e6:.0f} MB of memory" if used else ""
+    return f"run {run['run']} since {format_both(run['started_at'])}{spent}{stopping}"
 
 
 def _say_causes(causes: list[dict[str, Any]]) -> str:
