@@ -1,6 +1,8 @@
-"""`wakeful list` with everything click adds: help, completion, and words about options that do not exist."""
+"""`wakeful list` with everything click adds: names, help, completion, and words about options that do not exist."""
 
 from __future__ import annotations
+
+import click
 
 from wakeful.cli.command import verb
 from wakeful.cli.listing import print_list
@@ -8,6 +10,8 @@ from wakeful.cli.options import Options
 
 
 @verb("list")
-def list_verb(options: Options) -> None:
-    """All sessions: state, last run, and what a wake waits for."""
-    print_list(options)
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.option("--all", "is_all", is_flag=True, help="Every session on a line of its own, also those of templates.")
+def list_verb(options: Options, names: tuple[str, ...], is_all: bool) -> None:
+    """All sessions: state, last run, and what a wake waits for. NAME: only these, or all of a template (ticket@)."""
+    print_list(options, names, is_all=is_all)

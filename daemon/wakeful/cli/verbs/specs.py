@@ -17,23 +17,27 @@ from wakeful.cli.options import Options
 from wakeful.cli.places import find_specs
 from wakeful.cli.text import count, escape, paint
 from wakeful.core.graph import Graph
-from wakeful.core.spec import SessionSpec
+from wakeful.core.spec import TEMPLATE_MARK, SessionSpec, find_template
 from wakeful.settings import SETTINGS_FILE, SPECS_FOLDER, find_settings_file, read_settings
 from wakeful.specs.build import Surroundings
-from wakeful.specs.load import FolderReading, read_folder, read_text
+from wakeful.specs.load import INSTANCE, FolderReading, read_folder, read_template, read_text
 from wakeful.specs.new import Answers, write_new
 from wakeful.specs.problem import Problem, RefusedSpec
 from wakeful.specs.schema import json_schema
 from wakeful.specs.timezones import find_local_zone
 
+# Of a template's sessions; beyond these they are counted.
+MOST_NAMED = 10
+
 
 class Findings(NamedTuple):
-    """`others` are the files that were judged and declare no session: the settings, an agent."""
+    """`others` are the files that were judged and declare no session: the settings, an agent. `templates` name theirs."""
 
     sessions: int
     problems: list[Problem]
     warnings: list[Problem]
     others: tuple[str, ...] = ()
+    templates: dict[str, list[str]] = {}
 
 
 @verb("check")
@@ -47,7 +51,7 @@ def check_verb(options: Options, files: tuple[str, ...], specs: str | None) -> N
         found = check_folder(Path(find_specs(specs)))
     if options.is_json:
         views = {"problems": [_view(one) for one in found.problems], "warnings": [_view(one) for one in found.warnings]}
-        print(json.dumps({"ok": not found.problems, "sessions": found.sessions, **views}))
+        print(json.dumps({"ok": not found.problems, "sessions": found.sessions, **views, "templates": found.templates}))
     else:
         _print(found)
     if found.problems:
@@ -60,6 +64,7 @@ def _join(parts: list[Findings]) -> Findings:
         [problem for part in parts for problem in part.problems],
         [warning for part in parts for warning in part.warnings],
         tuple(other for part in parts for other in part.others),
+        {name: own for part in parts for name, own in part.templates.items()},
     )
 
 
@@ -72,9 +77,27 @@ def _print(found: Findings) -> None:
         print(paint(escape(str(problem)), "bad"))
     for warning in found.warnings:
         print(paint(f"{escape(str(warning))} (a warning)", "warn"))
+    for name, own in sorted(found.templates.items()):
+        print(escape(_say_template(name, own)))
     if not found.problems:
         sessions = [count(found.sessions, "session")] if found.sessions or not found.others else []
         print(f"{escape(' and '.join([*sessions, *found.others]))}: all good")
+
+
+def _say_template(name: str, own: list[str]) -> str:
+    if not own:
+        return f"{name}: no session yet, because its glob finds no file"
+    more = f" and {len(own) - MOST_NAMED:,} more" if len(own) > MOST_NAMED else ""
+    return f"{name}: {count(len(own), 'session')}: {', '.join(own[:MOST_NAMED])}{more}"
+
+
+def _find_templates(reading: FolderReading) -> dict[str, list[str]]:
+    """Each template that can be read, and the sessions it gives now."""
+    found: dict[str, list[str]] = {one.name: [] for one in reading.files.values() if one.template is not None}
+    for key, one in sorted(reading.files.items()):
+        if INSTANCE in key and one.name in reading.sessions and (own := find_template(one.name)) in found:
+            found[own].append(one.name)
+    return found
 
 
 def check_folder(specs: Path) -> Findings:
@@ -86,7 +109,7 @@ def check_folder(specs: Path) -> Findings:
     refused = _judge_graph(reading)
     problems += [Problem(_file_of(reading, name), 1, 1, words) for name, words in refused.items()]
     others = (SETTINGS_FILE,) if find_settings_file(specs).exists() else ()
-    return Findings(len(reading.sessions) - len(refused), problems, reading.warnings, others)
+    return Findings(len(reading.sessions) - len(refused), problems, reading.warnings, others, _find_templates(reading))
 
 
 def _read(specs: Path) -> tuple[FolderReading, list[Problem]]:
@@ -118,16 +141,21 @@ def check_file(file: str) -> Findings:
     if own is None:
         return Findings(0, [Problem(file, 1, 1, "the daemon would not read this file: it is hidden or too deep")], [])
     problems = list(reading.problems.get(own.file, ()))
-    refused = _judge_graph(reading).get(own.name)
-    if refused is not None:
-        problems.append(Problem(own.file, 1, 1, refused))
-    is_session = own.name in reading.sessions
-    return Findings(int(is_session and not problems), problems, list(own.warnings), () if is_session else (file,))
+    templates = {name: sessions for name, sessions in _find_templates(reading).items() if name == own.name}
+    names = templates.get(own.name, [own.name])
+    refused = _judge_graph(reading)
+    problems += [Problem(own.file, 1, 1, refused[name]) for name in names if name in refused]
+    sessions = sum(name in reading.sessions and name not in refused for name in names)
+    others = () if sessions or templates else (file,)
+    return Findings(0 if problems and not templates else sessions, problems, list(own.warnings), others, templates)
 
 
 def _check_alone(path: Path, file: str) -> Findings:
+    around = Surroundings(str(path.parent), find_local_zone(os.environ))
     try:
-        spec, warnings = read_text(path.read_bytes(), path.stem, file, Surroundings(str(path.parent), find_local_zone(os.environ)))
+        if path.stem.endswith(TEMPLATE_MARK):
+            return Findings(0, [], list(read_template(path.read_bytes(), path.stem, file, around)[1]), (file,))
+        spec, warnings = read_text(path.read_bytes(), path.stem, file, around)
     except RefusedSpec as refusal:
         return Findings(0, list(refusal.problems), [])
     except OSError as error:
