@@ -38,14 +38,16 @@ LAYERS: dict[str, set[str]] = {
     "past": {"core", "eventlog", "specs", "views"},
     # What was said, read along a session's line.
     "conversation": {"core", "eventlog"},
+    # What runs read and wrote: taken down, put back, run again.
+    "contents": {"core", "blobs", "runners"},
     # The loop speaks to the edges through their contracts, which it is handed.
     "reactor": {"core", "eventlog", "sources", "runners", "supervision"},
     "api": {"core", "views", "reactor", "specs", "settings", "eventlog", "blobs", "narration", "past", "conversation"},
     # The running daemon, over edges it knows by their contracts: how a run starts, and its whole life.
     "starting": {"core", "views", "api", "sources", "runners"},
-    "daemon": {"core", "settings", "eventlog", "sources", "runners", "narration", "reactor", "api", "blobs", "starting", "supervision"},
+    "daemon": {"core", "settings", "eventlog", "sources", "runners", "narration", "reactor", "api", "blobs", "contents", "starting", "supervision"},
     # The only place that constructs edges.
-    "wiring": {"core", "settings", "eventlog", "sources", "runners", "narration", "reactor", "blobs", "starting", "daemon"},
+    "wiring": {"core", "settings", "eventlog", "sources", "runners", "narration", "reactor", "blobs", "contents", "starting", "daemon"},
     # The store without a daemon.
     "keeping": {"eventlog"},
     # Arguments in, text out; of the log it knows the port, to say what a report holds.

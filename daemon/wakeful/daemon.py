@@ -22,6 +22,7 @@ from wakeful import __version__
 from wakeful.api.server import ControlSocket
 from wakeful.api.service import FollowLine, PathVerdict, RunIdentity
 from wakeful.blobs import Blobs
+from wakeful.contents.keeper import Keeper
 from wakeful.core.calls import Call, Open, Rename
 from wakeful.core.decision import Entry
 from wakeful.core.observation import DaemonStarted, DaemonStopping, Moment, Usage
@@ -51,6 +52,7 @@ class Edges:
     runner: Runner
     starter: RunStarter
     blobs: Blobs
+    keeper: Keeper
     voice: Voice
 
 
@@ -198,6 +200,7 @@ class Daemon:
         self._edges.clock.stop()
         self._specs.close()
         await self._edges.runner.close(0.0)
+        await self._edges.keeper.close()
         await self._edges.sources.close()
         self._starter.close()
         self.log.close()

@@ -23,7 +23,7 @@ from wakeful.core.state import OpenRun, Session
 from wakeful.core.target import target_of
 from wakeful.errors import WakefulError
 from wakeful.runners.contract import RunOrder, Runner
-from wakeful.sources.contract import Sources
+from wakeful.sources.contract import LatestLook, Sources
 from wakeful.views.causes import view_causes_file
 
 
@@ -39,7 +39,14 @@ class RunStarter:
     """Starts runs, and knows whose token is whose while they last. `folder` holds the private folders of runs."""
 
     def __init__(
-        self, core: Core, sources: Sources, runner: Runner, make_order: MakeOrder, folder: str, report: Callable[[ProcessEnded], None]
+        self,
+        core: Core,
+        sources: Sources,
+        runner: Runner,
+        make_order: MakeOrder,
+        folder: str,
+        report: Callable[[ProcessEnded], None],
+        keep: Callable[[Session, OpenRun, Callable[[str], LatestLook | None]], None],
     ) -> None:
         self._core = core
         self._sources = sources
@@ -47,6 +54,7 @@ class RunStarter:
         self._make_order = make_order
         self._folder = folder
         self._report = report
+        self._keep = keep
         self._loop = asyncio.get_running_loop()
         self._identities: dict[str, RunIdentity] = {}
         self._exporting: set[asyncio.Task[None]] = set()
@@ -100,3 +108,5 @@ class RunStarter:
         causes = msgspec.json.encode(view_causes_file(session, run))
         limit = self._core.settings.output_limit_bytes
         self._runner.start(self._make_order(session, run, token=token, causes=causes, exports=exports, output_limit_bytes=limit))
+        # After the spawn: what is kept of a run's files must not delay its first instruction.
+        self._keep(session, run, self._sources.find)

@@ -18,8 +18,9 @@ from pathlib import Path
 import msgspec
 
 from wakeful.blobs import Blobs
+from wakeful.contents.keeper import Keeper
 from wakeful.core.machine import Core
-from wakeful.core.observation import ProcessEnded, RoomSeen, RunRecovered, SettingsRead, SpecsRead
+from wakeful.core.observation import ProcessEnded, RoomSeen, RunRecovered, SettingsRead, SpecsRead, TargetLooked, TargetsHinted
 from wakeful.core.reducer import fold
 from wakeful.core.state import Session
 from wakeful.daemon import Daemon, Edges
@@ -97,14 +98,18 @@ def build_daemon(places: Places, log: EventLog, *, is_once: bool) -> Daemon:
     voice = Voice(is_terminal=sys.stdout.isatty())
     sources = _build_sources(places, reactor, make_hints)
     blobs = Blobs(f"{places.state}/blobs")
-    runner = _build_runner(places, reactor, sources, blobs)
+    blobs.remove_unfinished()
+    keeper = Keeper(reactor.core, blobs, reactor.observe, voice.say)
+    sources = _build_sources(places, reactor, make_hints, keeper)
+    runner = _build_runner(places, keeper, sources, blobs)
     edges = Edges(
         sources=sources,
         specs=_build_specs(places, reactor, make_hints, voice),
         room=RoomWatch(str(places.state), _tell_room(reactor, voice)),
         clock=Clock(reactor.observe, asyncio.get_running_loop(), lambda: time.time_ns() // 1000, on_jump=voice.say),
         runner=runner,
-        starter=_build_starter(places, reactor, sources, runner),
+        starter=_build_starter(places, reactor, sources, runner, keeper),
+        keeper=keeper,
         blobs=blobs,
         voice=voice,
     )
@@ -152,23 +157,28 @@ def _tell_room(reactor: Reactor, voice: Voice) -> Callable[[RoomSeen], None]:
     return report
 
 
-def _build_sources(places: Places, reactor: Reactor, make_hints: MakeHints) -> Door:
+def _build_sources(places: Places, reactor: Reactor, make_hints: MakeHints, keeper: Keeper) -> Door:
     observe, loop = reactor.observe, asyncio.get_running_loop()
-    files = FileSource(observe, loop, str(places.state), make_hints, StatCache(places.state))
+
+    def report(observation: TargetsHinted | TargetLooked) -> None:
+        observe(observation)
+        keeper.attend_soon()
+
+    files = FileSource(report, loop, str(places.state), make_hints, StatCache(places.state))
     return Door(files, CommitSource(observe, loop, make_hints), ProbeSource(observe, loop), ServiceSource(observe, loop))
 
 
-def _build_runner(places: Places, reactor: Reactor, sources: Sources, blobs: Blobs) -> CommandRunner:
+def _build_runner(places: Places, keeper: Keeper, sources: Sources, blobs: Blobs) -> CommandRunner:
     def report(end: ProcessEnded | RunRecovered) -> None:
         # A change that came and went during the run lies in the watcher's queue: it is taken in first (rule 17).
         sources.hear()
-        reactor.observe(end)
+        keeper.end(end)
 
     return CommandRunner(report=report, blobs=blobs, state=str(places.state), children=Children(), cgroups=find_delegated())
 
 
-def _build_starter(places: Places, reactor: Reactor, sources: Sources, runner: Runner) -> RunStarter:
+def _build_starter(places: Places, reactor: Reactor, sources: Sources, runner: Runner, keeper: Keeper) -> RunStarter:
     state = str(places.state)
     premises = Premises(scratch=f"{state}/scratch", run_folders=open_run_folders(state, os.environ), socket=str(places.socket))
     order = functools.partial(make_order, premises=premises)
-    return RunStarter(reactor.core, sources, runner, order, premises.run_folders, reactor.observe)
+    return RunStarter(reactor.core, sources, runner, order, premises.run_folders, reactor.observe, keeper.begin)

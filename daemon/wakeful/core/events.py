@@ -208,6 +208,8 @@ class RunFinished(Struct, frozen=True, kw_only=True):
     touched: tuple[str, ...] = ()
     usage: Usage = Usage()
     output: Output = Output()
+    # The blob that lists what it read and wrote, and where the contents are; None when nothing was kept.
+    files: str | None = None
 
 
 class SlotSkipped(Struct, frozen=True, kw_only=True):

@@ -36,7 +36,12 @@ def attend_run(core: Core, decision: Decision, session: Session) -> None:
 
 def begin_end(core: Core, decision: Decision, session: Session, report: ProcessEnded) -> None:
     """A process is gone: its outputs, and what is dirty of its inputs, are looked at before the run is closed (rule 29)."""
-    if session.id in core.looked.ended:
+    known = core.looked.ended.get(session.id)
+    if known is not None:
+        # Its last word: by now the contents of its files are kept.
+        if known.report.is_keeping and not report.is_keeping:
+            known.report = report
+            decision.touch(session.id)
         return
     awaited = {}
     for bound in core.looked.bounds.get(session.id, ()):
@@ -50,9 +55,14 @@ def begin_end(core: Core, decision: Decision, session: Session, report: ProcessE
     decision.touch(session.id)
 
 
-def _is_last_look_done(core: Core, decision: Decision, session: Session, ended: Ended) -> bool:
+def has_last_look(core: Core, ended: Ended) -> bool:
+    """Were its outputs, and what was dirty of its inputs, looked at since its process ended?"""
     looks = ((core.looked.targets.get(key), generation) for key, generation in ended.awaited.items())
-    if all(look is None or look.applied >= generation or look.held is not None for look, generation in looks):
+    return all(look is None or look.applied >= generation or look.held is not None for look, generation in looks)
+
+
+def _is_last_look_done(core: Core, decision: Decision, session: Session, ended: Ended) -> bool:
+    if has_last_look(core, ended) and not ended.report.is_keeping:
         return True
     deadline = ended.mono + LONGEST_LAST_LOOK_SECONDS
     if decision.moment.mono >= deadline:
@@ -111,7 +121,7 @@ def _judge_end(session: Session, run: OpenRun, report: ProcessEnded | None, wall
     has_succeeded = report is not None and report.problem is None and report.exit_code == 0
     facts = {"run": run.run, "exit_code": exit_code, "signal": report.signal if report is not None else None}
     if report is not None:
-        facts |= {"usage": report.usage, "output": report.output}
+        facts |= {"usage": report.usage, "output": report.output, "files": report.files}
     stop = run.stop
     match stop.why if stop is not None else None:
         case "terminate" | "cancel":

@@ -146,6 +146,9 @@ class ProcessEnded(Struct, frozen=True, kw_only=True):
     problem: str | None = None
     usage: Usage = Usage()
     output: Output = Output()
+    # The contents of its files are being kept: the same report follows without this word, and with their address.
+    is_keeping: bool = False
+    files: str | None = None
 
 
 class RunRecovered(Struct, frozen=True, kw_only=True):

@@ -6,12 +6,14 @@ it compares nothing with what was seen before a wake, keeps nothing in the log, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from wakeful.core.action import Look
 from wakeful.core.observation import TargetLooked, TargetsHinted
 from wakeful.core.target import Target
+from wakeful.sources.entry import Seen
 
 SourceReport = Callable[[TargetsHinted | TargetLooked], None]
 TargetT = TypeVar("TargetT", bound=Target, contravariant=True)
@@ -35,6 +37,18 @@ class Source(Protocol[TargetT]):
     async def close(self) -> None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class LatestLook:
+    """What a file target held when it was last looked at. `stamp` moves whenever a stat key did.
+
+    `members` is the source's own: to be copied before the loop goes on.
+    """
+
+    version: str | None
+    stamp: str
+    members: Mapping[str, Seen]
+
+
 class Sources(Protocol):
     """All sources as the daemon knows them: targets of every kind, and what only files or commits can answer."""
 
@@ -54,6 +68,10 @@ class Sources(Protocol):
 
     def describe(self, key: str) -> str | None:
         """How a target is watched and what was found there, in words; None when nobody follows it."""
+        ...
+
+    def find(self, key: str) -> LatestLook | None:
+        """What the latest look at a file target found; None before the first, and for every other kind."""
         ...
 
     async def export(self, key: str, version: str, folder: str) -> None:

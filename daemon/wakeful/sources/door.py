@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from wakeful.core.action import Look
 from wakeful.core.target import CommitsTarget, FileTarget, ProbeTarget, ServiceTarget, Target
 from wakeful.sources.commits import CommitSource
+from wakeful.sources.contract import LatestLook
 from wakeful.sources.files import FileSource
 from wakeful.sources.probes import ProbeSource
 from wakeful.sources.services import ServiceSource
@@ -57,6 +58,9 @@ class Door:
     def describe(self, key: str) -> str | None:
         found = self._files.describe(key)
         return f"{found.files} files, {found.watched_folders} folders watched" if found is not None else None
+
+    def find(self, key: str) -> LatestLook | None:
+        return self._files.find(key)
 
     async def export(self, key: str, version: str, folder: str) -> None:
         await self._commits.export(key, version, folder)

@@ -113,6 +113,10 @@ class Seen:
         newest = max(_TIMES.unpack_from(self.key, _TIMES_OFFSET))
         if len(self.key) > _KEY.size:
             newest = max(newest, *_TIMES.unpack_from(self.key, _KEY.size + _TIMES_OFFSET))
+    @property
+    def size(self) -> int:
+        return _KEY.unpack_from(self.key)[2]
+
         return newest + RACY_NANOSECONDS >= self.hashed_at
 
     def tag(self, compare: Compare) -> bytes:

@@ -21,7 +21,7 @@ from wakeful.core.match import Excludes, PathTrie, Pattern
 from wakeful.core.observation import LookResult, TargetLooked, TargetsHinted
 from wakeful.core.target import FileTarget
 from wakeful.errors import CallerError
-from wakeful.sources.contract import SourceReport
+from wakeful.sources.contract import LatestLook, SourceReport
 from wakeful.sources.entry import Allowance, CannotSee, Demand, NoLongerWanted, Seen, TooLarge, read_entry
 from wakeful.sources.hints.contract import Dirt, Dirty, Gone, Lost, MakeHints
 from wakeful.sources.look import Errand, Finding, Followed, Looker, build_excludes
@@ -518,6 +518,14 @@ class FileSource:
                 self._cache.put(path, seen)
         if hinted:
             self._report(TargetsHinted(tuple(hinted)))
+    def find(self, key: str) -> LatestLook | None:
+        """What the latest look at a target found, for whoever keeps it; None before the first."""
+        followed = self._followed.get(key)
+        if followed is None or followed.manifest is None:
+            return None
+        manifest = followed.manifest
+        return LatestLook(followed.version if followed.problem is None else None, manifest.stamp, manifest.members)
+
 
     # -- asking why -----------------------------------------------------------------------------------------------
 

@@ -1,0 +1,197 @@
+"""Keeps the contents of runs while the daemon works: what a run found when it began, and what it left when it ended.
+
+`RunStarter` calls `begin` once the process is started, so nothing here delays it; the runner's report goes through `end`, which
+asks the core to wait with `run_finished` until contents are on disk. Reading and writing happen in two threads of its own; the
+loop only takes down which paths there are. What goes wrong here is said, and the run's end is recorded without its files.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+import msgspec
+from msgspec.structs import replace
+
+from wakeful.blobs import Blobs
+from wakeful.contents.capture import Capture, Limits, Sight
+from wakeful.contents.record import BindingFiles, Found, RunFiles, make_found
+from wakeful.core.finish import has_last_look
+from wakeful.core.machine import Core
+from wakeful.core.observation import ProcessEnded, RunRecovered
+from wakeful.core.spec import FileBinding
+from wakeful.core.state import OpenRun, Session
+from wakeful.errors import WakefulError
+
+_POOL_SIZE = 2
+# Addresses of long lists, by the target they belong to; beyond this the oldest are worked out again.
+_LISTINGS_REMEMBERED = 10_000
+
+
+class Look(Protocol):
+    """The latest look at a target: `stamp` moves whenever a stat key did. `members` go on changing, on the loop."""
+
+    @property
+    def version(self) -> str | None: ...
+    @property
+    def stamp(self) -> str: ...
+    @property
+    def members(self) -> Mapping[str, Sight]: ...
+
+
+FindLook = Callable[[str], Look | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Snapshot:
+    """What was looked at, copied on the loop; `known` instead where the same look was kept before."""
+
+    name: str
+    access: str
+    target: str
+    version: str | None
+    stamp: str
+    members: dict[str, Sight] | None
+    known: Found | None
+
+
+@dataclass(slots=True)
+class _OpenRecord:
+    """One run under way."""
+
+    session: str
+    run_id: str
+    root: str
+    targets: tuple[tuple[str, str, str], ...]
+    find: FindLook
+    capture: Capture
+    before: Future[dict[str, Found]]
+    report: ProcessEnded | None = None
+
+
+class Keeper:
+    """Constructed on the loop. `observe` takes a run's end, `say` what a person should know."""
+
+    def __init__(
+        self, core: Core, blobs: Blobs, observe: Callable[[ProcessEnded | RunRecovered], None], say: Callable[[str], None], limits: Callable[[], Limits | None] = Limits
+    ) -> None:
+        self._core = core
+        self._blobs = blobs
+        self._observe = observe
+        self._say = say
+        self._limits = limits
+        self._loop = asyncio.get_running_loop()
+        self._pool = ThreadPoolExecutor(_POOL_SIZE, thread_name_prefix="contents")
+        self._open: dict[str, _OpenRecord] = {}
+        self._ending: dict[str, _OpenRecord] = {}
+        # Target -> the stamp of a look and the list that was made of it.
+        self._listings: dict[str, tuple[str, Found]] = {}
+
+    def begin(self, session: Session, run: OpenRun, find: FindLook) -> None:
+        """The run's process was started just now: take down what it finds."""
+        limits = self._limits()
+        bounds = self._core.looked.bounds.get(session.id, ())
+        targets = tuple(
+            (bound.name, bound.binding.access, bound.target)
+            for bound in bounds
+            if bound.is_file and bound.target is not None and isinstance(bound.binding, FileBinding)
+        )
+        if limits is None or not targets:
+            return
+        capture = Capture(self._blobs, limits)
+        before = self._pool.submit(self._keep, capture, run.spec.root, self._take_snapshots(targets, find))
+        self._open[run.run_id] = _OpenRecord(session.id, run.run_id, run.spec.root, targets, find, capture, before)
+
+    def end(self, report: ProcessEnded | RunRecovered) -> None:
+        """The run's process tree is gone. Its outputs are looked at next; what they hold is kept before the run is closed."""
+        record = self._open.pop(report.run_id, None)
+        # Nothing was begun: it has no files, never had a process, or was lost with an earlier daemon.
+        if record is None or isinstance(report, RunRecovered):
+            self._observe(report)
+            return
+        record.report = report
+        self._ending[report.run_id] = record
+        self._observe(replace(report, is_keeping=True))
+        self.attend()
+
+    def attend_soon(self) -> None:
+        """A look was reported, perhaps from inside a decision: what it was the last one for goes on after that."""
+        if self._ending:
+            self._loop.call_soon(self.attend)
+
+    def attend(self) -> None:
+        for run_id, record in list(self._ending.items()):
+            ended = self._core.looked.ended.get(record.session)
+            if ended is None or ended.report.run_id != run_id:
+                # Closed without us: a look that hung, a session that was removed.
+                del self._ending[run_id]
+            elif has_last_look(self._core, ended):
+                del self._ending[run_id]
+                self._close_record(record)
+
+    async def close(self) -> None:
+        await asyncio.to_thread(partial(self._pool.shutdown, wait=True))
+
+    def _take_snapshots(self, targets: tuple[tuple[str, str, str], ...], find: FindLook) -> list[_Snapshot]:
+        snapshots = []
+        for name, access, target in targets:
+            look = find(target)
+            if look is None:
+                continue
+            stamp, known = self._listings.get(target, ("", None))
+            known = known if known is not None and stamp == look.stamp and known.version == look.version else None
+            members = None if known is not None else dict(look.members)
+            snapshots.append(_Snapshot(name, access, target, look.version, look.stamp, members, known))
+        return snapshots
+
+    def _close_record(self, record: _OpenRecord) -> None:
+        written = tuple(target for target in record.targets if target[1] != "read")
+        work = partial(self._keep_rest, record, self._take_snapshots(written, record.find))
+        self._loop.run_in_executor(self._pool, work).add_done_callback(partial(self._report, record))
+
+    def _report(self, record: _OpenRecord, done: asyncio.Future[str]) -> None:
+        report = record.report
+        assert report is not None
+        try:
+            files = done.result()
+        except (OSError, WakefulError) as error:
+            self._say(f"run {record.run_id}: its files were not kept: {error}")
+            files = None
+        self._observe(replace(report, files=files))
+
+    # -- in a thread --------------------------------------------------------------------------
+
+    def _keep(self, capture: Capture, root: str, snapshots: list[_Snapshot]) -> dict[str, Found]:
+        kept = {}
+        for snapshot in snapshots:
+            if snapshot.members is None:
+                assert snapshot.known is not None
+                kept[snapshot.name] = snapshot.known
+                continue
+            entries = capture.take(root, snapshot.members)
+            found = make_found(self._blobs, snapshot.version, entries)
+            kept[snapshot.name] = found
+            if found.listing is not None and all(entry.not_kept is None for entry in entries):
+                self._remember(snapshot, found)
+        return kept
+
+    def _remember(self, snapshot: _Snapshot, found: Found) -> None:
+        self._listings.pop(snapshot.target, None)
+        self._listings[snapshot.target] = (snapshot.stamp, found)
+        if len(self._listings) > _LISTINGS_REMEMBERED:
+            self._listings.pop(next(iter(self._listings)), None)
+
+    def _keep_rest(self, record: _OpenRecord, snapshots: list[_Snapshot]) -> str:
+        before = record.before.result()
+        after = self._keep(record.capture, record.root, snapshots)
+        bindings = tuple(
+            BindingFiles(name=name, access=access, before=before.get(name), after=after.get(name)) for name, access, _ in record.targets
+        )
+        files = RunFiles(run_id=record.run_id, root=record.root, bindings=bindings)
+        address = self._blobs.add(msgspec.json.encode(files))
+        self._blobs.flush()
+        return address

@@ -1,0 +1,110 @@
+"""The record of one run's files: which paths it found, which it left, and where their contents are kept.
+
+A record is one JSON blob, whose address stands in `run_finished`; a long list of paths is a blob of its own, so that a
+binding that did not change costs the next record one address. Values and their reading, nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+
+import msgspec
+from msgspec import Struct
+
+from wakeful.blobs import Blobs, address_of
+from wakeful.errors import OperatorError
+
+FORMAT = 1
+# A list of so many paths stands in the record itself: a small run is one small blob.
+INLINE_PATHS = 64
+
+
+class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One path, relative to root or absolute where it lies outside. `kind` is f, x (executable), l (link), or p, s, c, b.
+
+    `digest` is that of the content, of the file behind it for a link; empty where there is none to keep.
+    """
+
+    path: str
+    kind: str
+    digest: str = ""
+    size: int = 0
+    mode: int = 0
+    # Where a link leads, in its own words.
+    link: str | None = None
+    # Why its content cannot be had: `too large`, `changed`.
+    not_kept: str | None = None
+    # The path's bytes where they are no UTF-8, in hexadecimal digits.
+    raw: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The path as the system calls take it."""
+        return self.path if self.raw is None else os.fsdecode(bytes.fromhex(self.raw))
+
+    @property
+    def address(self) -> str | None:
+        """The blob that holds its content; None where none was kept."""
+        return address_of(bytes.fromhex(self.digest)) if self.digest and self.not_kept is None else None
+
+    def is_same(self, other: Entry | None) -> bool:
+        """The same thing for whoever reads it: kind, content, where it leads."""
+        return other is not None and (self.kind, self.digest, self.link) == (other.kind, other.digest, other.link)
+
+
+class Found(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a binding's target held at one look: in place, or as the address of a `list[Entry]`."""
+
+    version: str | None = None
+    entries: tuple[Entry, ...] = ()
+    listing: str | None = None
+
+
+class BindingFiles(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """`after` only of what the run may write."""
+
+    name: str
+    access: str
+    before: Found | None = None
+    after: Found | None = None
+
+    @property
+    def is_written(self) -> bool:
+        return self.access != "read"
+
+
+class RunFiles(Struct, frozen=True, kw_only=True):
+    """The files of one run."""
+
+    format: int = FORMAT
+    run_id: str
+    root: str
+    bindings: tuple[BindingFiles, ...]
+
+
+_RECORD = msgspec.json.Decoder(RunFiles)
+_LISTING = msgspec.json.Decoder(tuple[Entry, ...])
+
+
+def read_record(blobs: Blobs, address: str) -> RunFiles:
+    """Blocks. Raises UnknownBlob when it was erased, OperatorError when it is damaged."""
+    try:
+        return _RECORD.decode(blobs.get(address))
+    except msgspec.DecodeError as error:
+        raise OperatorError(f"blob {address}: expected the files of a run, found something else: {error}") from error
+
+
+def read_entries(blobs: Blobs, found: Found | None) -> tuple[Entry, ...]:
+    """Blocks. Every path of one look; nothing of one that was never made."""
+    if found is None:
+        return ()
+    if found.listing is None:
+        return found.entries
+    return _LISTING.decode(blobs.get(found.listing))
+
+
+def make_found(blobs: Blobs, version: str | None, entries: tuple[Entry, ...]) -> Found:
+    """Blocks. A long list becomes a blob, which is the same one as long as nothing in it changes."""
+    if len(entries) <= INLINE_PATHS:
+        return Found(version=version, entries=entries)
+    return Found(version=version, listing=blobs.add(msgspec.json.encode(entries)))
