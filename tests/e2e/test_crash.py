@@ -170,3 +170,19 @@ def test_a_store_set_back_is_refused_with_what_to_do(box: Box) -> None:
     refused = box.once()
     assert refused.returncode == 1
     assert str(box.state) in refused.stderr and "wakeful restore" in refused.stderr and "wakeful doctor" in refused.stderr
+
+
+def test_what_a_killed_daemon_left_of_its_runs_is_removed_by_the_next(box: Box) -> None:
+    """Tokens and causes of dead runs do not pile up in memory, and a clean stop leaves nothing at all."""
+    box.write("in.txt", "1\n")
+    box.spec("wait", "objective: Wait.\nbindings: {i: {file: in.txt}}\nrun: {command: [sh, -c, 'while ! test -f go; do sleep 0.02; done']}\n")
+    box.start()
+    (folder,) = eventually(lambda: list(box.runtime.glob("wakeful-runs-*/*")))
+    box.kill()
+    assert (folder / "token").exists()
+    box.write("go", "")
+    box.start()
+    assert not folder.exists()
+    box.wait_at_rest("wait", runs=2)
+    assert box.stop() == 0
+    assert list(box.runtime.iterdir()) == []
