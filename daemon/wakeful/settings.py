@@ -240,7 +240,7 @@ class ProjectReader:
             refused=refused,
             folders=self._watched_folders(folder),
             warnings=tuple(folder.warnings),
-            globs=folder.globs,
+            globs=tuple(expansion.glob for expansion in folder.expansions.values()),
         )
 
     def keep(self) -> None:

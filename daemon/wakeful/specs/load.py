@@ -76,6 +76,14 @@ class FileReading(Struct, frozen=True, kw_only=True):
     warnings: tuple[Problem, ...] = ()
 
 
+class Expansion(Struct, frozen=True):
+    """What a template of this digest gave for the files its glob found: readings by the keys they have among all files."""
+
+    digest: str
+    glob: Glob
+    readings: dict[str, FileReading]
+
+
 class FolderReading(Struct, frozen=True, kw_only=True):
     """The folder at one look. `files` is what the next reading starts from."""
 
@@ -88,7 +96,8 @@ class FolderReading(Struct, frozen=True, kw_only=True):
     refused: dict[str, str]
     agents: frozenset[str]
     folders: tuple[str, ...]
-    globs: tuple[Glob, ...]
+    # By the file of the template.
+    expansions: dict[str, Expansion]
     files: dict[str, FileReading]
     basis: tuple[Defaults, Surroundings]
 
@@ -123,9 +132,13 @@ def read_folder(
         files |= {r: kept for r, kept in (previous.files if previous else {}).items() if r.startswith(prefix) and INSTANCE not in r}
         name = prefix.rstrip("/") or shown
         files[prefix or "/"] = FileReading(name=name, file=problem.file, key=UNREAD, is_racy=True, problems=(problem,))
-    globs = [_expand(relative, reading, files, known, defaults, around) for relative, reading in list(files.items()) if reading.template]
-    folders += [folder for glob in globs for folder in glob.folders]
-    return _assemble(files, warnings, tuple(dict.fromkeys(folders)), tuple(globs), (defaults, around), top)
+    templates = {relative: reading for relative, reading in files.items() if reading.template is not None}
+    before = previous.expansions if previous is not None and known is previous.files else {}
+    expansions = {relative: _expand(relative, reading, known, before.get(relative), (defaults, around)) for relative, reading in templates.items()}
+    for expansion in expansions.values():
+        files |= expansion.readings
+        folders += expansion.glob.folders
+    return _assemble(files, warnings, tuple(dict.fromkeys(folders)), expansions, (defaults, around), top)
 
 
 def read_text(
@@ -286,27 +299,29 @@ def _place(findings: list[Finding], data: bytes, file: str, defaults: Defaults) 
 def _expand(
     relative: str,
     reading: FileReading,
-    files: dict[str, FileReading],
     known: Mapping[str, FileReading],
-    defaults: Defaults,
-    around: Surroundings,
-) -> Glob:
-    """Add one reading for each file the template's glob finds; those that were read before, under the same text, stand."""
+    before: Expansion | None,
+    basis: tuple[Defaults, Surroundings],
+) -> Expansion:
+    """One reading for each file the template's glob finds; those that were read before, under the same text, stand."""
     template = reading.template
     assert template is not None
-    glob = find_files(template, around.state)
+    glob = find_files(template, basis[1].state)
+    if before is not None and before.digest == reading.digest and before.glob == glob:
+        return before
+    readings: dict[str, FileReading] = {}
     # Cannot be seen is not gone: while the template itself is refused, its sessions stand.
     matches, refused = judge_files(template, reading.name, glob.files) if glob.problem is None else ([], {reading.name: glob.problem})
     for match in matches:
         key = f"{relative}{INSTANCE}{match.path}"
         digest = hashlib.blake2b(f"{reading.digest}{match.path}".encode(), digest_size=16).hexdigest()
-        before = known.get(key)
-        files[key] = before if before is not None and before.digest == digest else _read_match(match, reading, digest, defaults, around)
+        one = known.get(key)
+        readings[key] = one if one is not None and one.digest == digest else _read_match(match, reading, digest, *basis)
     for name, words in refused.items():
         problem = Problem(reading.file, *template.place, f"{FOR_EACH}: {words}")
-        key, now = f"{relative}{INSTANCE}{INSTANCE}{name}", FileReading(name=name, file=reading.file, key=UNREAD, is_racy=False, problems=(problem,))
-        files[key] = before if (before := known.get(key)) == now else now
-    return glob
+        one = FileReading(name=name, file=reading.file, key=UNREAD, is_racy=False, problems=(problem,))
+        readings[f"{relative}{INSTANCE}{INSTANCE}{name}"] = one
+    return Expansion(reading.digest, glob, readings)
 
 
 def _read_match(match: Match, reading: FileReading, digest: str, defaults: Defaults, around: Surroundings) -> FileReading:
@@ -356,7 +371,7 @@ def _assemble(
     files: dict[str, FileReading],
     warnings: list[Problem],
     folders: tuple[str, ...],
-    globs: tuple[Glob, ...],
+    expansions: dict[str, Expansion],
     basis: tuple[Defaults, Surroundings],
     top: str,
 ) -> FolderReading:
@@ -393,7 +408,7 @@ def _assemble(
         refused=refused,
         agents=agents,
         folders=folders,
-        globs=globs,
+        expansions=expansions,
         files=files,
         basis=basis,
     )

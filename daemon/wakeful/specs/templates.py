@@ -185,14 +185,14 @@ def find_files(template: Template, unseen: str | None = None) -> Glob:
             continue
         entered.add((own.st_dev, own.st_ino))
         folders.append(folder)
+        lead = f"{folder.rstrip('/')}/"
         for entry in entries:
-            path = f"{folder.rstrip('/')}/{entry.name}"
-            if entry.name.startswith(".") or excludes.covers(path, start):
+            path = lead + entry.name
+            is_folder = entry.is_dir()
+            if entry.name.startswith(".") or not (pattern.enters(path) if is_folder else pattern.matches(path)):
                 continue
-            if entry.is_dir():
-                waiting += [path] if pattern.enters(path) else []
-            elif pattern.matches(path) and entry.is_file():
-                files.append(path)
+            if excludes.covers(path, start) is None and (is_folder or entry.is_file()):
+                (waiting if is_folder else files).append(path)
         if len(files) > MOST_SESSIONS or len(folders) > MOST_FOLDERS:
             words = f"finds more than {MOST_SESSIONS:,} files or folders; narrow it, such as tickets/*.md"
             return Glob(pattern=pattern, folders=tuple(folders[:1]), problem=words)
