@@ -291,3 +291,18 @@ def test_near_misses_say_what_differs_and_come_nearest_first() -> None:
     assert "case" in misses[0].words
     assert ".tsv" in misses[1].words
     assert "/p/other" in misses[2].words
+
+
+def test_a_pattern_is_alone_when_nothing_else_lies_on_its_way_or_below() -> None:
+    """Whoever is told so does not ask for each path; in doubt the answer is no."""
+    trie: PathTrie[int] = PathTrie()
+    mine = Pattern.parse("/data/1/*.txt")
+    trie.insert(mine, 1)
+    trie.insert(Pattern.parse("/data/2/*.txt"), 2)
+    assert trie.is_alone(mine)
+    for text in ("/data/**", "/data/1", "/data/1/a.txt", "/data/1/below/*", "/**/b.txt", "/data/1/*.txt"):
+        other = Pattern.parse(text)
+        trie.insert(other, 3)
+        assert not trie.is_alone(mine), text
+        trie.remove(other, 3)
+        assert trie.is_alone(mine), text

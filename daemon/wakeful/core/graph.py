@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from wakeful.core.match import PathTrie, Pattern, intersects
+from wakeful.core.match import PathTrie, Pattern, intersects, parse_under
 from wakeful.core.spec import SessionBinding, SessionSpec
 
 
@@ -221,8 +221,8 @@ def _place(spec: SessionSpec) -> _Placed:
         reads.append((spec.program, False))
     return _Placed(
         spec,
-        tuple([(Pattern.parse(text).under(spec.root), stale_allowed) for text, stale_allowed in reads]),
-        tuple([Pattern.parse(binding.pattern).under(spec.root) for binding in files if binding.access != "read"]),
+        tuple([(parse_under(text, spec.root), stale_allowed) for text, stale_allowed in reads]),
+        tuple([parse_under(binding.pattern, spec.root) for binding in files if binding.access != "read"]),
     )
 
 
