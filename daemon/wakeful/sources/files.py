@@ -74,7 +74,7 @@ class FileSource:
         self._state = StateFolder(state_dir)
         self._hints = make_hints(loop, self._take_dirt)
         self._trie: PathTrie[Followed] = PathTrie()
-        self._looker = Looker(cache, self._hints.arm, self._state, mounts or Mounts(), self._trie.find)
+        self._looker = Looker(cache, self._hints.arm, self._state, mounts or Mounts(), self._trie)
         self._followed: dict[str, Followed] = {}
         self._excludes: dict[tuple[str, tuple[str, ...], tuple[str, ...]], Excludes] = {}
         # Armed folder -> how many targets need it, and its mtime when last listed (-1: armed only).
@@ -167,8 +167,8 @@ class FileSource:
             self._report(TargetLooked(self._result(followed, generation, version=followed.version, held=held)))
             return
         errand = followed.take_errand()
-        # A server that does not answer must not stop the loop.
-        if not followed.refused:
+        # A server that does not answer must not stop the loop, nor a look that is known to be too large.
+        if not followed.refused and not followed.is_large(errand):
             try:
                 finding = self._looker.look(followed, errand, Allowance())
             except TooLarge:
@@ -217,8 +217,7 @@ class FileSource:
             followed.manifest = finding.manifest
             followed.version = finding.version
             self._cache.put_version(followed.key, finding.version)
-        unstable = survey.unstable
-        for path in unstable:
+        for path in finding.unstable:
             followed.mark(path)
         self._watch_or_poll(followed)
         return self._result(
@@ -228,7 +227,7 @@ class FileSource:
             problem=followed.problem,
             previous=finding.previous,
             changes=finding.changes,
-            is_unstable=bool(unstable),
+            is_unstable=bool(finding.unstable),
             is_absent=survey.is_absent and not survey.problems,
             also_dirty=also_dirty,
         )
@@ -518,6 +517,7 @@ class FileSource:
                 self._cache.put(path, seen)
         if hinted:
             self._report(TargetsHinted(tuple(hinted)))
+
     def find(self, key: str) -> LatestLook | None:
         """What the latest look at a target found, for whoever keeps it; None before the first."""
         followed = self._followed.get(key)
@@ -525,7 +525,6 @@ class FileSource:
             return None
         manifest = followed.manifest
         return LatestLook(followed.version if followed.problem is None else None, manifest.stamp, manifest.members)
-
 
     # -- asking why -----------------------------------------------------------------------------------------------
 

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from wakeful.core.match import Excludes, Pattern
+from wakeful.core.match import Excludes, PathTrie, parse_under
 from wakeful.core.observation import PathChange
 from wakeful.core.spec import DEFAULT_EXCLUDES
 from wakeful.core.target import FileTarget
-from wakeful.sources.entry import FOLDER, Allowance, CannotSee, Demand, NoLongerWanted, Seen, read_entry, show
+from wakeful.sources.entry import FOLDER, LOOP_ENTRIES, Allowance, CannotSee, Demand, NoLongerWanted, Seen, describe_tag, read_entry, show
 from wakeful.sources.hints.contract import NOT_A_FOLDER, NOT_THERE
 from wakeful.sources.manifest import ABSENT, Manifest, Naming
 from wakeful.sources.mounts import Mounts
@@ -26,6 +26,8 @@ from wakeful.sources.walk import StateFolder, Walked, Walker
 
 # A root that comes and goes while its ancestors are armed is left to the next hint after this many turns.
 _ARMING_TURNS = 8
+# From so many changed paths on, it is worth asking once whether anybody else can mean any of them.
+_MANY = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +48,10 @@ class Followed:
     )  # fmt: skip
 
     def __init__(self, target: FileTarget, state: StateFolder, excludes: Excludes) -> None:
-        relative = Pattern.parse(target.pattern)
         self.target = target
         self.key = target.key
-        self.pattern = relative.under(target.root)
-        self.naming = Naming(target.root, self.pattern.base, relative.is_absolute)
+        self.pattern = parse_under(target.pattern, target.root)
+        self.naming = Naming(target.root, self.pattern.base, target.pattern.startswith("/"))
         self.walker = Walker(self.pattern, excludes, len(self.pattern.base) + 1, state)
         # None until the first look has ended.
         self.manifest: Manifest | None = None
@@ -89,6 +90,11 @@ class Followed:
         self.paths, self.trees, self.is_whole = None, None, False
         return errand
 
+    def is_large(self, errand: Errand) -> bool:
+        """Whether this is known beforehand to be more than the loop can spare."""
+        count = len(self.manifest.members) if errand.is_whole and self.manifest is not None else len(errand.paths)
+        return count > LOOP_ENTRIES
+
     def put_back(self, errand: Errand) -> None:
         for path in errand.paths:
             self.mark(path)
@@ -105,7 +111,7 @@ class Followed:
             return "matches; not yet looked at"
         at = datetime.fromtimestamp(self.looked_at, UTC).isoformat(timespec="seconds")
         seen = self.manifest.members.get(path) if self.manifest is not None else None
-        found = seen.describe(self.target.compare) if seen is not None else "nothing there"
+        found = describe_tag(seen.tag(self.target.compare)) if seen is not None else "nothing there"
         return f"matches; last looked at {at}: {self.problem or found}"
 
     @property
@@ -135,6 +141,8 @@ class Finding:
     others: dict[str, list[str]]
     # Paths hashed so soon after their last change that another change could hide: to be read once more.
     racy: list[str]
+    # Paths that moved while they were read.
+    unstable: list[str]
 
 
 @dataclass(slots=True)
@@ -153,19 +161,12 @@ class Survey:
     # The folders below these were found anew: what is no longer among `folders` is no longer there.
     renewed: tuple[str, ...] = ()
 
-    @property
-    def unstable(self) -> list[str]:
-        return [path for path, seen in self.found.items() if seen is not None and seen.is_unstable]
-
-
-Find = Callable[[str], Iterable[Followed]]
-
 
 class Looker:
     """What all looks share: the cache, the watcher, the state folder. Holds no state of its own; used from any thread."""
 
     def __init__(
-        self, cache: StatCache, arm: Callable[[Iterable[str]], dict[str, str]], state: StateFolder, mounts: Mounts, find: Find
+        self, cache: StatCache, arm: Callable[[Iterable[str]], dict[str, str]], state: StateFolder, mounts: Mounts, trie: PathTrie[Followed]
     ) -> None:
         self.cache = cache
         # Set when the daemon stops: walks and hashes under way end at their next step.
@@ -173,7 +174,7 @@ class Looker:
         self._arm = arm
         self.state = state
         self._mounts = mounts
-        self._find = find
+        self._trie = trie
         # Folders known to be armed, so that ten thousand targets do not arm their common root ten thousand times. One
         # that is replaced is reported (`Gone`, or as a name in the folder above), which ends its place here.
         self._armed: set[str] = set()
@@ -184,20 +185,18 @@ class Looker:
         """Raises TooLarge when the allowance is spent; nothing has changed then but watches."""
         survey = self.survey(followed, errand, wants_content=followed.wants_content, allowance=allowance)
         manifest, previous = self._begin(followed, survey, is_shared=allowance is None)
-        others: dict[str, list[str]] = {}
-        racy: list[str] = []
+        members = manifest.members
+        if survey.is_whole and not survey.problems:
+            survey.found.update(dict.fromkeys(members.keys() - survey.found.keys()))
+        kept = self._keep(followed, survey)
         if survey.problems:
-            self._keep(followed, survey, others, racy)
-            return Finding(errand, manifest, None, None, (), survey, others, racy)
-        if survey.is_whole:
-            survey.found.update(dict.fromkeys(manifest.members.keys() - survey.found.keys()))
-        changes = tuple(
-            change for path, seen in survey.found.items() if (change := _put(manifest, path, seen)) is not None
-        )
-        self._keep(followed, survey, others, racy)
-        version = ABSENT if survey.is_absent and not manifest.members else manifest.version
+            return Finding(errand, manifest, None, None, (), survey, *kept)
+        # Nearly all of a start's paths are as they were: these cost one comparison each.
+        moved = [(path, seen) for path, seen in survey.found.items() if members.get(path) is not seen]
+        changes = tuple([change for path, seen in moved if (change := manifest.put(path, seen)) is not None])
+        version = ABSENT if survey.is_absent and not members else manifest.version
         # Without a version to start from, a list of changes would be a guess (delta: unknown).
-        return Finding(errand, manifest, version, previous, changes if previous else (), survey, others, racy)
+        return Finding(errand, manifest, version, previous, changes if previous else (), survey, *kept)
 
     def survey(
         self, followed: Followed, errand: Errand, *, wants_content: bool, allowance: Allowance | None = None
@@ -218,9 +217,7 @@ class Looker:
             raise NoLongerWanted
         refused: dict[str, str] = {}
         local: list[str] = []
-        for folder in folders:
-            if folder in self._armed:
-                continue
+        for folder in [folder for folder in folders if folder not in self._armed]:
             kind = self._mounts.remote_kind(folder)
             if kind is None:
                 local.append(folder)
@@ -271,29 +268,37 @@ class Looker:
             return empty, last
         # What was just found is meant: only of the rest must the pattern be asked.
         found, means = survey.found, followed.walker.means
-        kept = ((path, seen) for path, seen in self.cache.kept_below(followed.pattern) if path in found or means(path))
+        kept = [one for one in self.cache.kept_below(followed.pattern) if one[0] in found or means(one[0])]
         manifest = Manifest.of(followed.naming, followed.target.compare, kept)
         return (manifest, last) if manifest.version == last else (empty, None)
 
-    def _keep(self, followed: Followed, survey: Survey, others: dict[str, list[str]], racy: list[str]) -> None:
-        """Put what was seen into the one cache, and say who else means a path that was found changed (rule 10)."""
+    def _keep(self, followed: Followed, survey: Survey) -> tuple[dict[str, list[str]], list[str], list[str]]:
+        """Put what was seen into the one cache; who else means a path that was found changed (rule 10), what is racy,
+        what was unstable."""
+        known = self.cache.seen.get
+        news = {path: (known(path), seen) for path, seen in survey.found.items() if known(path) is not seen}
+        if survey.problems:
+            # What was not found may only not have been reached.
+            news = {path: pair for path, pair in news.items() if pair[1] is not None}
+        if not news:
+            return {}, [], []
+        self.cache.put_all({path: seen for path, (_, seen) in news.items()})
+        unstable = [path for path, (_, seen) in news.items() if seen is not None and seen.is_unstable]
+        racy = [path for path, (_, seen) in news.items() if seen is not None and seen.is_racy and not seen.is_unstable]
+        # At the first look everything is new to the cache, and to everybody else.
         is_first = followed.manifest is None
-        for path, seen in survey.found.items():
-            # With a problem on the way, what was not found may only not have been reached.
-            if seen is None and survey.problems:
-                continue
-            known = self.cache.seen.get(path)
-            if known is seen:
-                continue
-            if seen is not None and seen.is_racy and not seen.is_unstable:
-                racy.append(path)
-            self.cache.put(path, seen)
-            # At the first look everything is new to the cache, and to everybody else.
-            if not _is_change(known, seen) or (is_first and known is None):
-                continue
-            for other in self._find(path):
+        changed = [path for path, (before, seen) in news.items() if _is_change(before, seen) and not (is_first and before is None)]
+        return self._find_others(followed, changed), racy, unstable
+
+    def _find_others(self, followed: Followed, changed: list[str]) -> dict[str, list[str]]:
+        others: dict[str, list[str]] = {}
+        if len(changed) > _MANY and self._trie.is_alone(followed.pattern):
+            return others
+        for path in changed:
+            for other in self._trie.find(path):
                 if other is not followed and other.manifest is not None and other.walker.means(path):
                     others.setdefault(other.key, []).append(path)
+        return others
 
 
 class _Visit:
@@ -373,8 +378,9 @@ class _Visit:
         walked: Walked = self._followed.walker.walk(top, self._arm, self._demand.allowance)
         self.survey.folders |= walked.folders
         self.survey.problems += walked.problems
+        see = self._see
         for path in walked.files:
-            self._see(path)
+            see(path)
 
     def _see(self, path: str) -> Seen | str | None:
         known = self._looker.cache.seen.get(path)
@@ -444,12 +450,6 @@ def _chain(root: str, is_behind_link: bool, folder: str) -> Iterator[str]:
         yield folder[:position]
     if folder != root:
         yield folder
-
-
-def _put(manifest: Manifest, path: str, seen: Seen | None) -> PathChange | None:
-    if seen is None and path not in manifest.members:
-        return None
-    return manifest.put(path, seen)
 
 
 def _is_change(known: Seen | None, seen: Seen | None) -> bool:

@@ -9,16 +9,18 @@ against accident, for which it is far more than enough.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 from collections.abc import Iterable
 
 from wakeful.core.observation import PathChange
 from wakeful.core.spec import Compare
-from wakeful.sources.entry import Seen, show
+from wakeful.sources.entry import Seen, describe_tag, show
 
 ABSENT = "absent"
 _MODULUS = 1 << 512
-_STAMP_MODULUS = 1 << 64
+# One count for all manifests: a target that was forgotten and is followed anew never shows an old stamp again.
+_moves = itertools.count(1)
 
 
 class Naming:
@@ -41,31 +43,26 @@ class Naming:
 class Manifest:
     """Path -> what was seen there, with the sums kept up to date."""
 
-    __slots__ = ("_compare", "_naming", "_stamp", "_sum", "members")
+    __slots__ = ("_compare", "_moved", "_naming", "_sum", "members")
 
     def __init__(self, naming: Naming, compare: Compare) -> None:
         self._naming = naming
         self._compare: Compare = compare
         self._sum = 0
-        self._stamp = 0
+        self._moved = next(_moves)
         self.members: dict[str, Seen] = {}
 
     @classmethod
     def of(cls, naming: Naming, compare: Compare, members: Iterable[tuple[str, Seen]]) -> Manifest:
         """All at once, for a start with 50,000 paths: the sums are brought into range at the end."""
         manifest = cls(naming, compare)
-        total = stamp = 0
-        for path, seen in members:
-            name = naming.name(path)
-            total += _element(name, seen.tag(compare))
-            stamp += _stamp(name, seen.key)
-            manifest.members[path] = seen
-        manifest._sum, manifest._stamp = total % _MODULUS, stamp % _STAMP_MODULUS
+        manifest.members.update(members)
+        manifest._sum = sum(_element(naming.name(path), seen.tag(compare)) for path, seen in manifest.members.items()) % _MODULUS
         return manifest
 
     def copy(self) -> Manifest:
         twin = Manifest(self._naming, self._compare)
-        twin._sum, twin._stamp, twin.members = self._sum, self._stamp, self.members.copy()
+        twin._sum, twin._moved, twin.members = self._sum, self._moved, self.members.copy()
         return twin
 
     def put(self, path: str, seen: Seen | None) -> PathChange | None:
@@ -73,23 +70,22 @@ class Manifest:
         before = self.members.get(path)
         if before is seen:
             return None
-        name = self._naming.name(path)
-        before_tag = before.tag(self._compare) if before is not None else None
-        tag = seen.tag(self._compare) if seen is not None else None
-        if before is not None:
-            self._stamp = (self._stamp - _stamp(name, before.key)) % _STAMP_MODULUS
+        if before is None or seen is None or before.key != seen.key:
+            self._moved = next(_moves)
         if seen is not None:
-            self._stamp = (self._stamp + _stamp(name, seen.key)) % _STAMP_MODULUS
             self.members[path] = seen
         else:
             del self.members[path]
+        before_tag = before.tag(self._compare) if before is not None else None
+        tag = seen.tag(self._compare) if seen is not None else None
         if before_tag == tag:
             return None
+        name = self._naming.name(path)
         self._sum = (self._sum - _element(name, before_tag) + _element(name, tag)) % _MODULUS
         return PathChange(
             show(name),
-            before.describe(self._compare) if before is not None else None,
-            seen.describe(self._compare) if seen is not None else None,
+            describe_tag(before_tag) if before_tag is not None else None,
+            describe_tag(tag) if tag is not None else None,
         )
 
     @property
@@ -100,14 +96,10 @@ class Manifest:
     @property
     def stamp(self) -> str:
         """Moves when any stat key moved, even if the contents are equal again (rule 17)."""
-        return f"{self._stamp:x}.{len(self.members)}"
+        return str(self._moved)
 
 
 def _element(name: str, tag: bytes | None) -> int:
     if tag is None:
         return 0
     return int.from_bytes(hashlib.blake2b(os.fsencode(name) + b"\0" + tag, digest_size=64).digest(), "big")
-
-
-def _stamp(name: str, key: bytes) -> int:
-    return int.from_bytes(hashlib.blake2b(os.fsencode(name) + b"\0" + key, digest_size=8).digest(), "big")

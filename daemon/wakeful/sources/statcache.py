@@ -12,7 +12,7 @@ import contextlib
 import os
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import apsw
@@ -71,6 +71,16 @@ class StatCache:
             if self._database is not None:
                 self._changed_paths.add(path)
 
+    def put_all(self, found: Mapping[str, Seen | None]) -> None:
+        """As `put`, for what one look found: a burst of 100,000 files takes the lock once a target."""
+        with self._lock:
+            self.seen.update((path, seen) for path, seen in found.items() if seen is not None)
+            for path, seen in found.items():
+                if seen is None:
+                    self.seen.pop(path, None)
+            if self._database is not None:
+                self._changed_paths.update(found)
+
     def put_version(self, target: str, version: str | None) -> None:
         if self._versions.get(target) == version:
             return
@@ -86,17 +96,14 @@ class StatCache:
         """What this target's last look of an earlier daemon found."""
         return self._versions.get(target)
 
-    def kept_below(self, pattern: Pattern) -> Iterable[tuple[str, Seen]]:
+    def kept_below(self, pattern: Pattern) -> list[tuple[str, Seen]]:
         """The paths kept on disk at or below the literal part of a pattern; whoever asks filters them."""
-        base = pattern.base
-        if pattern.is_literal and base in self._kept:
-            yield base, self._kept[base]
-        start = f"{base.rstrip('/')}/"
-        for index in range(bisect.bisect_left(self._kept_paths, start), len(self._kept_paths)):
-            path = self._kept_paths[index]
-            if not path.startswith(start):
-                return
-            yield path, self._kept[path]
+        base, kept = pattern.base, self._kept
+        lead = base.rstrip("/")
+        # "0" follows "/": everything between begins with the folder.
+        first, last = bisect.bisect_left(self._kept_paths, f"{lead}/"), bisect.bisect_left(self._kept_paths, f"{lead}0")
+        below = [(path, kept[path]) for path in self._kept_paths[first:last]]
+        return [(base, kept[base]), *below] if pattern.is_literal and base in kept else below
 
     @property
     def has_kept(self) -> bool:
@@ -104,7 +111,8 @@ class StatCache:
 
     def drop_kept(self) -> None:
         """Every target has had its first look: nobody asks any more what an earlier daemon saw."""
-        self._kept, self._kept_paths = {}, []
+        # In this order: a look in a thread that finds no more paths asks nothing of the rest.
+        self._kept_paths, self._kept = [], {}
 
     def take_batch(self) -> Batch:
         """What changed since the last batch, as rows; written by `write`, in any one thread."""

@@ -1,7 +1,8 @@
 """Hints by raw inotify: one instance and one reader for the whole daemon, about a millisecond, no cost at rest.
 
-asyncinotify holds the instance and its watches; the events are read here in bulk, because one object and one await per
-event cost ten times the event itself and a burst would overflow the queue. Overflow is visible, and said as `Lost`.
+asyncinotify holds the instance and the way into libc; watches are plain numbers and events are read here in bulk, because
+its objects cost ten times the call itself (10,000 folders at a start) and a burst would overflow the queue. Overflow is
+visible, and said as `Lost`.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ import struct
 import threading
 from collections.abc import Iterable
 
-from asyncinotify import Inotify, Mask, Watch
+from asyncinotify import Inotify, Mask
+from asyncinotify._ffi import libc
 
 from wakeful.sources.hints.contract import NOT_A_FOLDER, NOT_THERE, Dirt, Dirty, Gone, Lost, Report
 
 # No OPEN or ACCESS: reading must not fill the queue. MODIFY besides CLOSE_WRITE: a log that stays open is also a change.
-_WATCHED = (
+_WATCHED = int(
     Mask.MODIFY | Mask.CLOSE_WRITE | Mask.CREATE | Mask.DELETE | Mask.MOVED_FROM | Mask.MOVED_TO | Mask.ATTRIB
     | Mask.DELETE_SELF | Mask.MOVE_SELF | Mask.ONLYDIR | Mask.EXCL_UNLINK
 )  # fmt: skip
@@ -50,7 +52,7 @@ _Place = tuple[int, bytes]
 
 
 class _Instance(Inotify):
-    """An inotify instance whose events somebody else reads: so somebody else says when a watch has ended."""
+    """An inotify instance whose watches and events somebody else keeps count of."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,8 +65,11 @@ class _Instance(Inotify):
         except BlockingIOError:
             return b""
 
-    def drop(self, wd: int) -> None:
-        self._watches.pop(wd, None)
+    def watch(self, folder: str) -> int:
+        return libc.inotify_add_watch(self.fd, os.fsencode(folder), _WATCHED)
+
+    def unwatch(self, wd: int) -> None:
+        libc.inotify_rm_watch(self.fd, wd)
 
 
 class InotifyHints:
@@ -79,7 +84,7 @@ class InotifyHints:
         self._instance = _Instance()
         # Held while a watch is added and noted, so that its first event never finds it unknown.
         self._lock = threading.Lock()
-        self._watches: dict[str, Watch] = {}
+        self._watches: dict[str, int] = {}
         self._folders: dict[int, tuple[str, ...]] = {}
         # Files being written, by age: reported when `_older` is emptied, or at once when they are closed.
         self._newer: dict[_Place, None] = {}
@@ -95,11 +100,11 @@ class InotifyHints:
         for folder in folders:
             with self._lock:
                 try:
-                    watch = self._instance.add_watch(os.fsencode(folder), _WATCHED)
+                    wd = self._instance.watch(folder)
                 except OSError as problem:
                     problems[folder] = _REASONS.get(problem.errno or 0, os.strerror(problem.errno or 0))
                     continue
-                self._note(folder, watch)
+                self._note(folder, wd)
         return problems
 
     def disarm(self, folders: Iterable[str]) -> None:
@@ -117,27 +122,27 @@ class InotifyHints:
         self._loop.remove_reader(self._instance.fd)
         self._instance.close()
 
-    def _note(self, folder: str, watch: Watch) -> None:
+    def _note(self, folder: str, wd: int) -> None:
         known = self._watches.get(folder)
-        if known is watch:
+        if known == wd:
             return
         # Another folder stands at this path now: the watch of the old one tells nothing about it.
         if known is not None:
             self._release(folder)
-        self._watches[folder] = watch
-        self._folders[watch.wd] = (*self._folders.get(watch.wd, ()), folder)
+        self._watches[folder] = wd
+        self._folders[wd] = (*self._folders.get(wd, ()), folder)
 
     def _release(self, folder: str) -> None:
-        watch = self._watches.pop(folder, None)
-        if watch is None:
+        wd = self._watches.pop(folder, None)
+        if wd is None:
             return
-        left = tuple(path for path in self._folders.get(watch.wd, ()) if path != folder)
+        left = tuple(path for path in self._folders.get(wd, ()) if path != folder)
         if left:
-            self._folders[watch.wd] = left
+            self._folders[wd] = left
             return
-        self._folders.pop(watch.wd, None)
+        self._folders.pop(wd, None)
         try:
-            self._instance.rm_watch(watch)
+            self._instance.unwatch(wd)
         except OSError as problem:
             # The folder is gone and its watch with it; the kernel has said so in an event still to be read.
             if problem.errno != errno.EINVAL:
@@ -201,7 +206,6 @@ class InotifyHints:
             for folder in folders:
                 self._release(folder)
         elif mask & _IGNORED:
-            self._instance.drop(wd)
             for folder in self._folders.pop(wd, ()):
                 self._watches.pop(folder, None)
 
