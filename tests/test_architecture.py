@@ -31,6 +31,8 @@ LAYERS: dict[str, set[str]] = {
     "eventlog": {"core"},
     "sources": {"core"},
     "runners": {"core", "blobs"},
+    # Sessions as files, over the log's contract and the blobs.
+    "bundles": {"core", "eventlog", "blobs"},
     # State, and events, to what people see.
     "views": {"core"},
     "narration": {"core"},
@@ -55,8 +57,8 @@ LAYERS: dict[str, set[str]] = {
     "__main__": {"cli"},
 }  # fmt: skip
 EDGES = ("eventlog", "sources", "runners")
-# What an edge shows to those who do not construct it: the port, as values and protocols, and the log's pure codec.
-SHOWN_BY_EDGES = {("contract",), ("codec",)}
+# What an edge shows to those who do not construct it: the port, as values and protocols, and the log's pure codec and hashes.
+SHOWN_BY_EDGES = {("contract",), ("codec",), ("chain",)}
 CONSTRUCTS_EDGES = {"wiring", "keeping"}
 
 # The core reads no clock, draws no lots and touches no file: all of that arrives in observations.

@@ -1,0 +1,275 @@
+"""A bundle into a log, in two steps: everything is verified, then it is taken in.
+
+Called by load, by `load --move` and to bring an archive back, off the loop. What is taken in is inert: a session in the log that no
+call has opened, blobs nobody names, a folder nobody uses. Killed anywhere, the same call goes on where it stopped; the import counts
+only after the last byte was checked once more.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import msgspec
+
+from wakeful.blobs import Blobs
+from wakeful.bundles.format import (
+    AnyLine,
+    BlobLine,
+    BundleRefused,
+    BundleTooLarge,
+    Contents,
+    EndLine,
+    FileLine,
+    Limits,
+    Manifest,
+    RecordLine,
+    read_record,
+)
+from wakeful.bundles.reading import OpenBundle, read_content
+from wakeful.bundles.scratch import ScratchFolder, ScratchNames
+from wakeful.eventlog.chain import NOTHING, hash_bytes, link_record
+from wakeful.eventlog.contract import EventLog, Head, Progress, Record
+
+BATCH_RECORDS = 500
+
+
+class Loaded(msgspec.Struct, frozen=True):
+    """What a load brought in. `records` is 0 where the log held all of them already."""
+
+    contents: Contents
+    head: Head
+    records: int
+    blobs: int
+    files: int
+
+
+def inspect(path: Path, limits: Limits | None = None) -> Manifest:
+    """What a bundle says of itself, quickly and unverified."""
+    with OpenBundle(path, limits) as bundle:
+        return bundle.read_manifest()
+
+
+def verify_bundle(path: Path, progress: Progress | None = None, limits: Limits | None = None) -> Contents:
+    """Check every byte, record, hash, blob and name; writes nothing. `progress` counts bytes."""
+    with OpenBundle(path, limits) as bundle:
+        return check_bundle(bundle, progress)
+
+
+def load(
+    log: EventLog,
+    blobs: Blobs,
+    path: Path,
+    *,
+    extend: bool = False,
+    scratch: Path | None = None,
+    progress: Progress | None = None,
+    limits: Limits | None = None,
+) -> Loaded:
+    """Verify a bundle, then take it in: its records under their own session, its blobs, and its files where `scratch` says.
+
+    `extend` lets the records follow those of a shorter copy of the session that is here (one that moved away and comes back)."""
+    with OpenBundle(path, limits) as bundle:
+        contents = check_bundle(bundle, progress)
+        return take_in(log, blobs, bundle, contents, extend=extend, scratch=scratch, progress=progress)
+
+
+def restore_archive(log: EventLog, blobs: Blobs, path: Path, progress: Progress | None = None, limits: Limits | None = None) -> int:
+    """Verify a bundle, then put the archived payloads it holds and its blobs back; returns how many payloads."""
+    restored = 0
+    with OpenBundle(path, limits) as bundle:
+        contents = check_bundle(bundle, progress)
+        session = contents.manifest.session
+        lines = bundle.read_lines(progress)
+        for batch in _cut_batches(bundle, session, lines):
+            match batch:
+                case list():
+                    restored += log.restore_payloads(session, batch)
+                case BlobLine():
+                    _take_blob(bundle, blobs, batch, lines)
+                case FileLine():
+                    _drain(read_content(bundle, batch.size, lines))
+    return restored
+
+
+# Verifying
+
+
+def check_bundle(bundle: OpenBundle, progress: Progress | None = None) -> Contents:
+    """Read all of an open bundle and check what it holds against what it says."""
+    lines = bundle.read_lines(progress)
+    manifest = next(lines)
+    assert isinstance(manifest, Manifest)
+    check = _Check(bundle, manifest)
+    for line in lines:
+        match line:
+            case RecordLine():
+                check.take_record(line)
+            case BlobLine():
+                check.take_blob(line, lines)
+            case FileLine():
+                check.take_file(line, lines)
+            case EndLine():
+                check.take_end(line)
+            case _:
+                raise bundle.refuse("a chunk stands where it belongs to nothing")
+    return check.contents()
+
+
+class _Check:
+    """The state of one reading: where the chain stands and what was counted."""
+
+    def __init__(self, bundle: OpenBundle, manifest: Manifest) -> None:
+        self._bundle = bundle
+        self._manifest = manifest
+        self._previous = NOTHING
+        self._names = ScratchNames()
+        self._records = self._erased = self._blobs = self._blob_bytes = self._file_bytes = 0
+
+    def take_record(self, line: RecordLine) -> None:
+        self._records += 1
+        where = f"record {line.seq}"
+        if line.seq != self._records or self._blobs or len(self._names):
+            raise self._bundle.refuse(f"{where} stands where {self._records} is expected")
+        record = read_record(self._manifest.session, line)
+        if record.payload is None:
+            self._erased += 1
+        elif hash_bytes(record.payload) != record.payload_hash:
+            raise self._bundle.refuse(f"{where}: its payload is not the one that was recorded")
+        try:
+            link = link_record(
+                self._previous, record.session, record.seq, record.at, record.kind, record.author, record.run, record.parent,
+                record.rationale, record.payload_hash,
+            )  # fmt: skip
+        except (OverflowError, ValueError) as error:
+            raise self._bundle.refuse(f"{where} is none that can be recorded: {error}") from error
+        if link != record.hash:
+            raise self._bundle.refuse(f"{where}: its hash does not follow from its content and the record before it")
+        self._previous = record.hash
+
+    def take_blob(self, line: BlobLine, lines: Iterator[AnyLine]) -> None:
+        if len(self._names):
+            raise self._bundle.refuse("a blob stands after the files")
+        limit = self._bundle.limits.blob_bytes
+        if not 0 <= line.size <= limit:
+            raise self._bundle.refuse(f"blob {line.address[:80]} has {line.size:,} bytes, at most {limit:,} are taken in", kind=BundleTooLarge)
+        digest = hashlib.blake2b(digest_size=32)
+        for piece in read_content(self._bundle, line.size, lines):
+            digest.update(piece)
+        if f"blake2b-{digest.hexdigest()}" != line.address:
+            raise self._bundle.refuse(f"blob {line.address[:80]}: the content differs from its address")
+        self._blobs += 1
+        self._blob_bytes += line.size
+
+    def take_file(self, line: FileLine, lines: Iterator[AnyLine]) -> None:
+        if len(self._names) >= self._bundle.limits.files:
+            raise self._bundle.refuse(f"it holds more than {self._bundle.limits.files:,} files", kind=BundleTooLarge)
+        if line.size < 0:
+            raise self._bundle.refuse(f"file {line.path!r} has {line.size} bytes")
+        try:
+            self._names.add(line.path)
+        except BundleRefused as error:
+            raise self._bundle.refuse(str(error), kind=BundleRefused) from error
+        self._file_bytes += line.size
+        _drain(read_content(self._bundle, line.size, lines))
+
+    def take_end(self, line: EndLine) -> None:
+        found = (self._records, self._blobs, len(self._names))
+        if (line.records, line.blobs, line.files) != found or self._records != self._manifest.records:
+            raise self._bundle.refuse(f"it holds {self._records} records, {self._blobs} blobs and {len(self._names)} files, and says otherwise")
+        if self._records == 0 or self._previous.hex() != self._manifest.head:
+            raise self._bundle.refuse("its records do not end at the head it names")
+
+    def contents(self) -> Contents:
+        return Contents(
+            manifest=self._manifest, digest=self._bundle.digest, total_bytes=self._bundle.total_bytes, records=self._records,
+            erased=self._erased, blobs=self._blobs, blob_bytes=self._blob_bytes, files=len(self._names), file_bytes=self._file_bytes,
+        )  # fmt: skip
+
+
+# Taking in
+
+
+def take_in(
+    log: EventLog,
+    blobs: Blobs,
+    bundle: OpenBundle,
+    contents: Contents,
+    *,
+    extend: bool = False,
+    scratch: Path | None = None,
+    progress: Progress | None = None,
+) -> Loaded:
+    """The second step, over a bundle that was checked. The session counts after the last line, not before."""
+    manifest = contents.manifest
+    session = manifest.session
+    folder = ScratchFolder(scratch) if scratch is not None and contents.files else None
+    try:
+        missing = log.begin_import(session, manifest.records, bytes.fromhex(manifest.head), extend=extend)
+        with closing(bundle.read_lines(progress)) as lines:
+            for batch in _cut_batches(bundle, session, lines):
+                match batch:
+                    case list():
+                        _take_records(log, session, batch, missing)
+                    case BlobLine():
+                        _take_blob(bundle, blobs, batch, lines)
+                    case FileLine():
+                        _take_file(bundle, folder, batch, lines)
+        if folder is not None:
+            folder.finish()
+    except BaseException:
+        if folder is not None:
+            folder.discard()
+        raise
+    head = log.finish_import(session) if missing <= manifest.records else Head(manifest.records, bytes.fromhex(manifest.head))
+    files = contents.files if folder is not None else 0
+    return Loaded(contents, head, max(0, manifest.records - missing + 1), contents.blobs, files)
+
+
+def _cut_batches(bundle: OpenBundle, session: str, lines: Iterator[AnyLine]) -> Iterator[list[Record] | BlobLine | FileLine]:
+    """Records in batches; blobs and files as their lines, whose chunks the taker reads from the same stream."""
+    batch: list[Record] = []
+    for line in lines:
+        if isinstance(line, RecordLine):
+            batch.append(read_record(session, line))
+            if len(batch) < BATCH_RECORDS:
+                continue
+        if batch:
+            yield batch
+            batch = []
+        if isinstance(line, (BlobLine, FileLine)):
+            yield line
+
+
+def _take_records(log: EventLog, session: str, batch: list[Record], missing: int) -> None:
+    fresh = [record for record in batch if record.seq >= missing]
+    if fresh:
+        log.import_records(session, fresh)
+
+
+def _take_blob(bundle: OpenBundle, blobs: Blobs, line: BlobLine, lines: Iterator[AnyLine]) -> None:
+    """Kept under the address of what was read, whatever the bundle calls it."""
+    if not 0 <= line.size <= bundle.limits.blob_bytes:
+        raise _changed(bundle)
+    address = blobs.put(b"".join(read_content(bundle, line.size, lines)))
+    if address != line.address:
+        raise _changed(bundle)
+
+
+def _changed(bundle: OpenBundle) -> BundleRefused:
+    return bundle.refuse("it changed while it was loaded; nothing of it counts, load it again")
+
+
+def _take_file(bundle: OpenBundle, folder: ScratchFolder | None, line: FileLine, lines: Iterator[AnyLine]) -> None:
+    pieces = read_content(bundle, line.size, lines)
+    if folder is None:
+        _drain(pieces)
+    else:
+        folder.write(line, pieces)
+
+
+def _drain(pieces: Iterable[bytes]) -> None:
+    for _ in pieces:
+        pass

@@ -1,0 +1,162 @@
+"""A session out of a log into a bundle.
+
+Called by save, by migrate (after the session is frozen) and by retention, off the loop. It reads up to a head that is fixed when it
+begins, so a session that goes on meanwhile is saved as it was. It changes nothing in the log.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from wakeful import __version__
+from wakeful.blobs import Blobs, DamagedBlob, UnknownBlob
+from wakeful.bundles.format import (
+    CHUNK_BYTES,
+    FORMAT,
+    BlobLine,
+    BundleNotWritten,
+    Contents,
+    Cut,
+    Limits,
+    Manifest,
+    write_record,
+)
+from wakeful.bundles.scratch import find_files, read_file
+from wakeful.bundles.writing import BundleWriter
+from wakeful.eventlog.contract import EventLog, Head, Progress, Record
+
+# An address is a whole JSON string: a person who writes one in a sentence names no blob.
+_ADDRESS = re.compile(rb'"(blake2b-[0-9a-f]{64})"')
+_PROGRESS_RECORDS = 1_000
+
+
+class Saved(msgspec.Struct, frozen=True):
+    """A bundle that is on disk: what it holds, and what it could not hold: blobs that retention removed, files that are none."""
+
+    path: Path
+    contents: Contents
+    missing_blobs: tuple[str, ...] = ()
+    passed_files: tuple[str, ...] = ()
+
+
+def save(
+    log: EventLog,
+    blobs: Blobs,
+    session: str,
+    out: Path,
+    *,
+    name: str,
+    cut_at: int,
+    cut: Cut = "save",
+    to_seq: int | None = None,
+    spec: str | None = None,
+    about: Mapping[str, str] | None = None,
+    scratch: Path | None = None,
+    progress: Progress | None = None,
+    limits: Limits | None = None,
+) -> Saved:
+    """Write a session's records up to `to_seq` (all of them), the blobs they name and its scratch files to a new file.
+
+    `about` travels in the manifest for the call that cuts it; `progress` counts records."""
+    limits = limits or Limits()
+    head = _find_head(log, session, to_seq)
+    manifest = Manifest(
+        format=FORMAT, wakeful=__version__, session=session, name=name, cut=cut, cut_at=cut_at, records=head.seq, head=head.hash.hex(),
+        spec=spec, about=dict(about or {}),
+    )  # fmt: skip
+    with BundleWriter(out, limits) as writer:
+        writer.put(manifest)
+        addresses, erased = _put_records(writer, log, session, head, progress)
+        kept, missing, blob_bytes = _put_blobs(writer, blobs, addresses, limits)
+        files, passed = find_files(scratch) if scratch is not None and scratch.is_dir() else ([], [])
+        if len(files) > limits.files:
+            raise BundleNotWritten(f"{scratch} holds {len(files):,} files, a bundle takes {limits.files:,}; clear it first")
+        for line in files:
+            writer.put(line)
+            writer.put_content(read_file(scratch, line))  # type: ignore[arg-type]
+        digest = writer.finish(head.seq, kept, len(files))
+    contents = Contents(
+        manifest=manifest, digest=digest, total_bytes=writer.total_bytes, records=head.seq, erased=erased, blobs=kept, blob_bytes=blob_bytes,
+        files=len(files), file_bytes=sum(line.size for line in files),
+    )  # fmt: skip
+    return Saved(out, contents, tuple(missing), tuple(passed))
+
+
+def _find_head(log: EventLog, session: str, to_seq: int | None) -> Head:
+    head = log.head(session)
+    if to_seq is not None and to_seq != head.seq:
+        record = next(log.read(session, to_seq, to_seq), None)
+        head = Head(record.seq, record.hash) if record is not None else Head(0, b"")
+    if head.seq == 0:
+        raise BundleNotWritten(f"session {session} has no record{f' {to_seq}' if to_seq is not None else 's'} that could be saved")
+    archived = log.archived(session)
+    if archived is not None and archived.first <= head.seq:
+        raise BundleNotWritten(f"session {session}: its payloads {archived.first} to {archived.last} are archived; load its archive first")
+    if any(begun.session == session for begun in log.imports()):
+        raise BundleNotWritten(f"session {session}: its import is not finished; load its bundle again first")
+    return head
+
+
+def _put_records(
+    writer: BundleWriter, log: EventLog, session: str, head: Head, progress: Progress | None
+) -> tuple[dict[bytes, None], int]:
+    """All records; returns the addresses they name, in the order of naming, and how many were erased."""
+    addresses: dict[bytes, None] = {}
+    erased = seq = 0
+    for record in log.read(session, to_seq=head.seq):
+        seq += 1
+        _check_next(session, record, seq)
+        writer.put(write_record(record))
+        if record.payload is None:
+            erased += 1
+        elif b"blake2b-" in record.payload:
+            addresses.update(dict.fromkeys(_ADDRESS.findall(record.payload)))
+        if progress is not None and (seq % _PROGRESS_RECORDS == 0 or seq == head.seq):
+            progress(seq, head.seq)
+    if seq != head.seq:
+        raise BundleNotWritten(f"session {session}: {seq} of {head.seq} records could be read; run wakeful verify")
+    return addresses, erased
+
+
+def _check_next(session: str, record: Record, seq: int) -> None:
+    if record.seq != seq:
+        raise BundleNotWritten(f"session {session}: seq {record.seq} follows {seq - 1}; run wakeful verify")
+
+
+def _put_blobs(writer: BundleWriter, blobs: Blobs, addresses: dict[bytes, None], limits: Limits) -> tuple[int, list[str], int]:
+    """Each blob that is there; returns how many, the missing ones, and their bytes."""
+    kept = total = 0
+    missing: list[str] = []
+    for encoded in addresses:
+        address = encoded.decode()
+        try:
+            file = blobs.open(address)
+        except UnknownBlob:
+            missing.append(address)
+            continue
+        with file:
+            size = os.fstat(file.fileno()).st_size
+            if size > limits.blob_bytes:
+                raise BundleNotWritten(f"blob {address} has {size:,} bytes, a bundle takes {limits.blob_bytes:,}; raise the limit of blobs")
+            writer.put(BlobLine(address=address, size=size))
+            writer.put_content(_read_blob(file, address))
+        kept += 1
+        total += size
+    return kept, missing, total
+
+
+def _read_blob(file: BinaryIO, address: str) -> Iterator[bytes]:
+    """The blob in chunks, checked against its address: what is damaged here must not travel."""
+    digest = hashlib.blake2b(digest_size=32)
+    while piece := file.read(CHUNK_BYTES):
+        digest.update(piece)
+        yield piece
+    if f"blake2b-{digest.hexdigest()}" != address:
+        raise DamagedBlob(f"blob {address}: the content differs from its address; restore it from a backup")
