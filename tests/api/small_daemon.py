@@ -33,7 +33,7 @@ from wakeful.core.observation import (
     TargetsHinted,
     Usage,
 )
-from wakeful.core.spec import CommandRun, FileBinding, SessionSpec, Settings
+from wakeful.core.spec import AnyBinding, CommandRun, FileBinding, SessionSpec, Settings
 from wakeful.core.target import FileTarget
 from wakeful.errors import CallerError
 from wakeful.eventlog.codec import encode
@@ -50,7 +50,7 @@ class Places:
     socket: Path
 
 
-def declare(name: str, *bindings: FileBinding, root: str = "/project", **keys: Any) -> SessionSpec:
+def declare(name: str, *bindings: AnyBinding, root: str = "/project", **keys: Any) -> SessionSpec:
     """A session that runs a command, with file bindings that settle at once."""
     keys.setdefault("run", CommandRun(argv=("true",), retries=0))
     return SessionSpec(name=name, root=root, bindings=bindings, **keys)
@@ -96,7 +96,7 @@ class SmallDaemon:
         appends = []
         for session in sessions:
             own = [entry for entry in decision.entries if entry.session == session]
-            drafts = tuple(Draft(*encode(entry.event), author=entry.author, run=entry.run) for entry in own)
+            drafts = tuple(Draft(*encode(entry.event), author=entry.author, run=entry.run, parent=entry.parent) for entry in own)
             appends.append(Append(session, own[0].seq - 1, drafts, key=next((e.key for e in own if e.key), None)))
         if appends:
             await self.log.append(appends, decision.moment.wall)

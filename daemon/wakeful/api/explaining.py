@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 from typing import Any
@@ -10,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from wakeful.api.answers import answer_json, refuse_refused, service_of
+from wakeful.api.chains import find_asked, find_chain, why_run
 from wakeful.api.reading import find_problem
 from wakeful.api.service import PathVerdict, Service
 from wakeful.errors import CallerError
@@ -27,18 +29,26 @@ _DIGEST = re.compile(r"\w(:[0-9a-f]+)?")
 
 
 async def explain_why(request: Request) -> Response:
-    """`x` as it was typed, and `path`, the same made absolute by the caller: a name of a session wins."""
+    """`x` as it was typed, and `path`, the same made absolute by the caller: a run wins, then the name of a session."""
     service = service_of(request)
     x, path = request.query_params.get("x"), request.query_params.get("path")
-    session_id = service.core.state.ids.get(x) if x is not None else None
-    if session_id is not None:
-        session = service.core.state.get(session_id)
-        return answer_json(why_session(service.core, session, service.moment(), find_problem(service.problems(), session)))
+    session, run = find_asked(service, x, request.query_params.get("run"))
+    if session is not None and run is not None:
+        return answer_json(await asyncio.to_thread(why_run, service, session, run))
+    if session is not None:
+        found = why_session(service.core, session, service.moment(), find_problem(service.problems(), session))
+        run = session.run.run if session.run is not None else session.last_run.run if session.last_run is not None else None
+        return answer_json({**found, "links": await asyncio.to_thread(find_chain, service, session, run) if run is not None else []})
     if x is not None:
         refuse_refused(service, x)
     if path is None or not path.startswith("/"):
         raise CallerError(f"no session is called {x!r}, and it is no absolute path either; `wakeful list` shows the sessions")
-    return answer_json(_why_path(service, os.path.normpath(path)))
+    found = _why_path(service, os.path.normpath(path))
+    for output in found["outputs"]:
+        if output["run"] is not None:
+            writer = service.core.state.by_name(output["session"])
+            output["links"] = await asyncio.to_thread(find_chain, service, writer, output["run"]["run"])
+    return answer_json(found)
 
 
 def _why_path(service: Service, path: str) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -14,15 +15,31 @@ from wakeful.cli.text import escape, paint, wrap
 
 
 @verb("why")
-@click.argument("x", metavar="SESSION|PATH")
-def why_verb(options: Options, x: str) -> None:
-    """For a session: why it ran last, or why it does not run. For a path: which run wrote it, and who reads it."""
-    found = options.client().get("/why", x=x, path=os.path.abspath(x))
+@click.argument("x", metavar="SESSION|SESSION#RUN|PATH")
+@click.option("--run", type=click.IntRange(1), metavar="N", help="Of SESSION, this run: the same as SESSION#N.")
+def why_verb(options: Options, x: str, run: int | None) -> None:
+    """For a session: why it ran last, or why it does not run. For a run: the whole chain that led to it, across sessions.
+    For a path: which run wrote it, what led to that, and who reads it."""
+    found = options.client().get("/why", x=x, path=os.path.abspath(x), run=run)
     if options.is_json:
         print(json.dumps(found))
         return
     for sentence in found["words"]:
         print("\n".join(wrap(escape(sentence))))
+    # One link alone says what the sentences said.
+    for links in (found.get("links", ()), *(output.get("links", ()) for output in found.get("outputs", ()))):
+        if len(links) > 1 or found["about"] == "run":
+            print("\n".join(_format_chain(links)))
+
+
+def _format_chain(links: list[dict[str, Any]]) -> Iterator[str]:
+    """The run that was asked about, and below it the runs it came of."""
+    for number, link in enumerate(links, 1):
+        first, *rest = link["words"]
+        head, *more = wrap(escape(f"{number}. {first}"), "   ")
+        yield from (paint(line, link["outcome"] or "") for line in (head[3:], *more))
+        for sentence in rest:
+            yield from (paint(line, "dim") for line in wrap(escape(sentence), "   "))
 
 
 @verb("plan")

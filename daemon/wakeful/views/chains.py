@@ -1,0 +1,129 @@
+"""The causal chain of a run as people read it: link by link, each a run, what woke it, and the runs or people behind that.
+
+A link is told from records alone: its start, its end, its wakes, and the records those name as their parents. Where a parent
+is not in the log, or its payload is gone, the link says so: a chain never ends in silence.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from wakeful.core.events import Cause, RunFinished, RunStarted
+from wakeful.core.spec import SessionSpec
+from wakeful.views.causes import view_causes
+from wakeful.views.reasons import describe_cause
+from wakeful.views.records import Recorded
+from wakeful.views.times import say_time, show_time
+from wakeful.views.versions import shorten
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What one wake followed from: a run, a record somebody made, a record that is not there, or nothing of ours."""
+
+    # "session:seq" as recorded; None: the world outside.
+    parent: str | None
+    name: str | None = None
+    run: int | None = None
+    # What a person or a run did: its kind, author and words.
+    record: Recorded | None = None
+    words: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One run of the chain. `started` and `finished` are None where they are not in the log, or their payload is gone."""
+
+    name: str
+    session: str
+    run: int
+    start: Recorded | None
+    started: RunStarted | None
+    end: Recorded | None
+    finished: RunFinished | None
+    spec: SessionSpec | None
+    origins: tuple[Origin, ...]
+
+    @property
+    def label(self) -> str:
+        return f"{self.name}#{self.run}"
+
+
+def view_link(link: Link) -> dict[str, Any]:
+    started, finished = link.started, link.finished
+    return {
+        "session": link.name,
+        "id": link.session,
+        "run": link.run,
+        "seq": link.start.seq if link.start is not None else None,
+        "attempt": started.attempt if started is not None else None,
+        "outcome": finished.outcome if finished is not None else None,
+        "started_at": show_time(link.start.at) if link.start is not None else None,
+        "finished_at": show_time(link.end.at) if link.end is not None else None,
+        "causes": view_causes(started.causes) if started is not None else [],
+        "versions": _name_versions(link) if started is not None else {},
+        "written": finished.written if finished is not None else {},
+        "usage": None if finished is None else {"wall_seconds": finished.usage.wall_seconds, "cpu_seconds": finished.usage.cpu_seconds},
+        "led_by": [_view_origin(origin) for origin in link.origins],
+        "words": say_link(link),
+    }
+
+
+def _view_origin(origin: Origin) -> dict[str, Any]:
+    record = origin.record
+    return {
+        "parent": origin.parent,
+        "session": origin.name,
+        "run": origin.run,
+        "kind": record.kind if record is not None else None,
+        "author": record.author if record is not None else None,
+        "words": _say_origin(origin),
+    }
+
+
+def say_link(link: Link) -> list[str]:
+    """The run and how it ended, what woke it, and what that came from."""
+    words = [_say_run(link)]
+    if link.started is not None:
+        words += [f"woken by {_say_cause(cause)}" for cause in link.started.causes]
+    words += dict.fromkeys(_say_origin(origin) for origin in link.origins)
+    return words
+
+
+def _say_run(link: Link) -> str:
+    if link.start is None:
+        return f"{link.label}: its start is not in this log"
+    if link.started is None:
+        return f"{link.label}: what it was woken by was erased or archived"
+    attempt = f", attempt {link.started.attempt + 1}" if link.started.attempt else ""
+    if link.finished is None or link.end is None:
+        return f"{link.label} is under way since {say_time(link.start.at)}{attempt}"
+    usage = link.finished.usage
+    reason = f" ({link.finished.reason})" if link.finished.reason else ""
+    return f"{link.label} {link.finished.outcome}{reason} at {say_time(link.end.at)}{attempt}, {usage.wall_seconds:.2f} s, {usage.cpu_seconds:.2f} s of CPU"
+
+
+def _say_cause(cause: Cause) -> str:
+    """With the versions, which say what it was, beside the paths, which say where."""
+    words = describe_cause(cause)
+    if cause.paths and (cause.old or cause.new) and cause.old != cause.new:
+        words += f" ({shorten(cause.old)} -> {shorten(cause.new)})"
+    return words
+
+
+def _say_origin(origin: Origin) -> str:
+    if origin.words is not None:
+        return origin.words
+    if origin.run is not None:
+        return f"which came of {origin.name}#{origin.run}"
+    if origin.record is not None:
+        return f"asked for by {origin.record.author} at {say_time(origin.record.at)} ({origin.record.kind}, seq {origin.record.seq} of {origin.name})"
+    return "which came from outside: no record led to it"
+
+
+def _name_versions(link: Link) -> dict[str, str]:
+    """What the run saw, by the names its bindings have now; what has none any more, by its identity."""
+    assert link.started is not None
+    names = {binding.identity: binding.name for binding in link.spec.bindings} if link.spec is not None else {}
+    return {names.get(key, key): version for key, version in link.started.versions.items()}

@@ -1,0 +1,141 @@
+"""The causal chain of a run: through sessions, messages and people, to its end, whatever the log holds."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import apsw
+import pytest
+from api.conftest import Speaker
+from api.small_daemon import RunningDaemon, SmallDaemon, declare, reads, writes
+
+from wakeful.api.chains import MOST_LINKS, Walk
+from wakeful.core import events as ev
+from wakeful.core.calls import Activate, Send
+from wakeful.core.machine import Core
+from wakeful.core.observation import PathChange
+from wakeful.core.spec import MessageBinding
+from wakeful.eventlog.codec import encode
+from wakeful.eventlog.contract import Append, Draft, EventLog
+from wakeful.eventlog.sqlite import open_log
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[EventLog]:
+    opened = open_log(tmp_path)
+    yield opened
+    opened.close()
+
+
+def record_run(log: EventLog, session: str, run: int, parent: str | None) -> None:
+    """A wake with this parent, its run, and the run's end."""
+    seq = log.head(session).seq
+    cause = ev.Cause(binding="in", kind="file", key="file in")
+    wake = Draft(*encode(ev.WakeRequested(wake=run, causes=(cause,))), "wakeful", parent=parent)
+    started = ev.RunStarted(run=run, run_id="x", wake=run, attempt=0, incarnation="i", versions={}, causes=(cause,))
+    start = Draft(*encode(started), "wakeful", run, f"{session}:{seq + 1}")
+    end = Draft(*encode(ev.RunFinished(run=run, outcome="succeeded", is_final=True)), "wakeful", run, f"{session}:{seq + 2}")
+    log.append_blocking([Append(session, seq, (wake, start, end))], 1)
+
+
+def walk(log: EventLog, session: str, run: int) -> list[tuple[str, list[str]]]:
+    service: Any = SimpleNamespace(log=log, core=Core())
+    return [(link.label, [origin.words or "" for origin in link.origins]) for link in Walk(service).links(session, run)]
+
+
+def test_a_chain_is_walked_through_the_logs_of_other_sessions(log: EventLog) -> None:
+    """From the last run to the first, each by the record that its wake names."""
+    record_run(log, "a", 1, None)
+    record_run(log, "b", 1, "a:3")
+    record_run(log, "c", 1, "b:2")
+    assert [label for label, _ in walk(log, "c", 1)] == ["c#1", "b#1", "a#1"]
+
+
+def test_a_circle_ends_where_it_closes(log: EventLog) -> None:
+    """A foreign or damaged log can lead back to where one came from."""
+    record_run(log, "a", 1, "b:3")
+    record_run(log, "b", 1, "a:3")
+    assert [label for label, _ in walk(log, "a", 1)] == ["a#1", "b#1"]
+    record_run(log, "c", 1, "c:3")
+    assert [label for label, _ in walk(log, "c", 1)] == ["c#1"]
+
+
+@pytest.mark.parametrize("parent", ["nobody:7", "a:99", "a:", "a:x", "", "a:" + "9" * 40])
+def test_a_parent_that_is_not_there_is_told(log: EventLog, parent: str) -> None:
+    """The chain ends with words, not in silence, and never with an error."""
+    record_run(log, "a", 1, parent)
+    ((label, (words,)),) = walk(log, "a", 1)
+    assert label == "a#1" and "not in this log" in words
+
+
+def test_a_run_that_is_not_there_is_told(log: EventLog) -> None:
+    """Such as one of a session that was never imported."""
+    record_run(log, "a", 1, None)
+    service: Any = SimpleNamespace(log=log, core=Core())
+    (link,) = Walk(service).links("a", 7)
+    assert link.start is None and link.origins == ()
+
+
+def test_an_erased_start_does_not_end_the_chain(log: EventLog, tmp_path: Path) -> None:
+    """Who led to whom stands in the envelope, which stays."""
+    record_run(log, "a", 1, None)
+    record_run(log, "b", 1, "a:3")
+    with apsw.Connection(str(tmp_path / "log" / "events.db")) as connection:
+        connection.execute("UPDATE payload SET body = NULL")
+    assert [label for label, _ in walk(log, "b", 1)] == ["b#1", "a#1"]
+
+
+def test_a_chain_longer_than_anyone_reads_is_bounded(log: EventLog) -> None:
+    """The oldest links are left out."""
+    for run in range(1, MOST_LINKS + 20):
+        record_run(log, "a", run, f"a:{run * 3 - 3}" if run > 1 else None)
+    assert len(walk(log, "a", MOST_LINKS + 19)) == MOST_LINKS
+
+
+def test_a_run_is_explained_by_its_number(daemon: RunningDaemon, speaker: Speaker) -> None:
+    """NAME#RUN and run=N are the same; who activated it is told, and so is a message's sender."""
+
+    async def live(small: SmallDaemon) -> None:
+        await small.declare(declare("a", reads("in", "a.csv")), declare("b", reads("in", "b.csv"), MessageBinding(name="message")))
+        await small.finish("a")
+        await small.finish("b")
+        await small.call(Activate(name="a", note="month end"), author="person:ada", key=None, run=None)
+        await small.call(Send(name="b", text="ready", sender="a"), author="run:a#2", key=None, run=2)
+        await small.finish("a")
+        await small.finish("b")
+
+    daemon.do(live)
+    found = speaker.get("/why?x=b%232").json
+    assert found == speaker.get("/why?x=b&run=2").json and found["about"] == "run"
+    assert [(link["session"], link["run"]) for link in found["links"]] == [("b", 2), ("a", 2)]
+    assert found["links"][0]["words"][1:] == ["woken by message (message): 0 -> 1", "which came of a#2"]
+    (asked,) = found["links"][1]["led_by"]
+    assert asked["author"] == "person:ada" and asked["kind"] == "activation_requested" and asked["run"] is None
+    assert speaker.get("/why?x=b").json["links"] == found["links"]
+    for query in ("x=b%239", "x=b%23", "x=b%23x", "x=b&run=0", "x=b&run=" + "9" * 30):
+        reply = speaker.get(f"/why?{query}")
+        assert reply.status == 400 and "its runs are 1 to 2" in reply.error, query
+
+
+def test_a_wake_that_came_of_two_runs_names_both(daemon: RunningDaemon, speaker: Speaker) -> None:
+    """A record has one parent; the versions that were found tell who else wrote."""
+    sides = [declare(side, reads("in", "top.csv"), writes("out", f"{side}.csv")) for side in ("left", "right")]
+    bottom = declare("bottom", reads("left", "left.csv"), reads("right", "right.csv"))
+
+    async def live(small: SmallDaemon) -> None:
+        await small.declare(*sides, bottom)
+        for name in ("left", "right", "bottom"):
+            await small.finish(name)
+        for side in ("left", "right"):
+            small.versions[f"{side}.csv"] = side * 8
+            small.changes[f"{side}.csv"] = (PathChange(f"{side}.csv", "x", "y"),)
+        await small.change("top.csv", "b" * 32)
+        await small.finish("left")
+        await small.finish("right")
+        await small.finish("bottom")
+
+    daemon.do(live)
+    links = speaker.get("/why?x=bottom%232").json["links"]
+    assert {(link["session"], link["run"]) for link in links} == {("bottom", 2), ("left", 2), ("right", 2)}
+    assert {origin["session"] for origin in links[0]["led_by"]} == {"left", "right"}
