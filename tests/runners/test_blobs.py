@@ -1,11 +1,12 @@
 """A blob is kept once, under the hash of its content, readable by its owner alone, and checked when read."""
 
+import hashlib
 import os
 import stat
 
 import pytest
 
-from wakeful.blobs import Blobs, DamagedBlob, UnknownBlob
+from wakeful.blobs import Blobs, DamagedBlob, UnknownBlob, address_of
 
 
 @pytest.fixture
@@ -49,3 +50,42 @@ def test_a_failed_write_leaves_nothing_behind(blobs, tmp_path, monkeypatch):
     with pytest.raises(OSError, match="no space"):
         blobs.put(b"content")
     assert _files(tmp_path) == []
+
+
+def test_what_is_added_is_found_by_its_digest_and_size_without_reading(blobs):
+    address = blobs.add(b"content")
+    assert address == address_of(hashlib.blake2b(b"content", digest_size=20).digest())
+    assert blobs.add(b"content") == address and blobs.get(address) == b"content"
+    assert blobs.has(address, 7) and not blobs.has(address, 6) and not blobs.has("blake2b-" + "0" * 40, 7)
+
+
+def test_what_a_power_cut_took_is_added_again(blobs, tmp_path):
+    address = blobs.add(b"content")
+    (path,) = _files(tmp_path)
+    os.truncate(path, 0)
+    assert not blobs.has(address, 7)
+    assert blobs.add(b"content") == address and blobs.get(address) == b"content"
+
+
+@pytest.mark.parametrize("count", [0, 3, 20])
+def test_one_flush_takes_all_that_was_added(blobs, count, monkeypatch):
+    synced = []
+    fsync = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda fd: (synced.append(os.readlink(f"/proc/self/fd/{fd}")), fsync(fd)))
+    for number in range(count):
+        blobs.add(b"content %d" % number)
+    blobs.flush()
+    # Three files, their folders, and the folder of these; of many the whole file system at once.
+    assert len([path for path in synced if len(os.path.basename(path)) == 38]) == (count if count < 8 else 0)
+    synced.clear()
+    blobs.flush()
+    assert synced == []
+
+
+def test_the_store_says_what_it_holds_and_removes_only_what_a_crash_left(blobs, tmp_path):
+    assert blobs.sizes() == (0, 0, 0)
+    addresses = {blobs.put(b"output"), blobs.add(b"content")}
+    (tmp_path / "blobs" / "unfinished" / "tmp123").write_bytes(b"half a bl")
+    assert blobs.sizes() == (2, 13, 1) and {address for address, _ in blobs.listing()} == addresses
+    blobs.remove_unfinished()
+    assert blobs.sizes() == (2, 13, 0)

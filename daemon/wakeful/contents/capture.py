@@ -7,10 +7,12 @@ follows a path into anything but a regular file, never opens what could wait for
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Protocol
 
 from msgspec import Struct
@@ -22,6 +24,8 @@ TOO_LARGE = "too large"
 TOO_MUCH = "the run has more than is kept"
 CHANGED = "changed"
 NO_FILE = "not a file"
+# Not there, or another kind of thing than what was looked at.
+_GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EINVAL, errno.ENXIO, errno.EISDIR)
 _OPEN_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 
 
@@ -46,12 +50,15 @@ class Sight(Protocol):
     def size(self) -> int: ...
 
 
-class Moved(Exception):
-    """What stands at the path is not what was looked at."""
-
-
 class NotKept(Exception):
     """Its content is not for keeping; the words say why."""
+
+
+class Moved(NotKept):
+    """What stands at the path is not what was looked at."""
+
+    def __init__(self) -> None:
+        super().__init__(CHANGED)
 
 
 class Capture:
@@ -76,8 +83,6 @@ class Capture:
             facts |= {"path": os.fsencode(name).decode("utf-8", "backslashreplace"), "raw": os.fsencode(name).hex()}
         try:
             facts |= self._take_link(path, sight) if sight.kind == "l" else self._take_file(path, sight)
-        except (Moved, FileNotFoundError, NotADirectoryError):
-            facts |= {"not_kept": CHANGED, "digest": "" if sight.kind == "l" else sight.digest.hex()}
         except NotKept as reason:
             facts |= {"not_kept": str(reason), "digest": "" if sight.kind == "l" else sight.digest.hex()}
         return Entry(**facts)
@@ -85,8 +90,8 @@ class Capture:
     def _take_file(self, path: str, sight: Sight) -> dict[str, object]:
         if sight.kind not in ("f", "x"):
             raise NotKept(NO_FILE)
-        found = os.lstat(path)
-        facts: dict[str, object] = {"mode": stat.S_IMODE(found.st_mode)} if stat.S_ISREG(found.st_mode) else {}
+        mode = _read_mode(path)
+        facts: dict[str, object] = {} if mode is None else {"mode": mode}
         # Kept already, by this run or another: not read again, whatever became of the file meanwhile.
         if sight.digest and self.blobs.has(address_of(sight.digest), sight.size):
             return facts | {"digest": sight.digest.hex()}
@@ -99,18 +104,14 @@ class Capture:
 
     def _take_link(self, path: str, sight: Sight) -> dict[str, object]:
         """Its words, and the content of the file it leads to, if that was looked at."""
-        try:
+        with _reading():
             words = os.readlink(path)
-        except OSError as error:
-            raise Moved from error
         facts: dict[str, object] = {"link": os.fsencode(words).decode("utf-8", "backslashreplace"), "size": 0, "mode": 0o777}
         named = hashlib.blake2b(os.fsencode(words), digest_size=SHORT_BYTES)
         if not sight.digest or named.digest() == sight.digest:
             return facts
-        try:
+        with _reading():
             target = os.stat(path)
-        except OSError as error:
-            raise Moved from error
         if not stat.S_ISREG(target.st_mode):
             raise Moved
         content = self._read(path, target.st_size, 0)
@@ -127,19 +128,14 @@ class Capture:
             raise NotKept(TOO_LARGE)
         if self._files_left <= 0 or size > self._bytes_left:
             raise NotKept(TOO_MUCH)
-        try:
+        with _reading():
             descriptor = os.open(path, _OPEN_FLAGS | flags)
-        except PermissionError as error:
-            raise NotKept(f"unreadable: {error.strerror}") from error
-        except OSError as error:
-            raise Moved from error
-        with os.fdopen(descriptor, "rb") as file:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise Moved
             try:
-                content = file.read(size + 1)
-            except OSError as error:
-                raise NotKept(f"unreadable: {error.strerror}") from error
+                if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                    raise Moved
+                content = _read_all(descriptor, size + 1)
+            finally:
+                os.close(descriptor)
         if len(content) != size:
             raise Moved
         return content
@@ -148,3 +144,31 @@ class Capture:
         self._files_left -= 1
         self._bytes_left -= len(content)
         self.blobs.add(content)
+
+
+def _read_mode(path: str) -> int | None:
+    try:
+        found = os.lstat(path)
+    except OSError:
+        # Reading its content will say what is wrong, should that be needed.
+        return None
+    return stat.S_IMODE(found.st_mode) if stat.S_ISREG(found.st_mode) else None
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
+    """What goes wrong with the run's own files is a reason not to keep them; with the blobs it is the daemon's trouble."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _GONE:
+            raise Moved from error
+        raise NotKept(f"unreadable: {error.strerror}") from error
+
+
+def _read_all(descriptor: int, most: int) -> bytes:
+    pieces = []
+    while most > 0 and (piece := os.read(descriptor, most)):
+        pieces.append(piece)
+        most -= len(piece)
+    return b"".join(pieces)

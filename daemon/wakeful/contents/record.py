@@ -47,10 +47,6 @@ class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True):
         """The blob that holds its content; None where none was kept."""
         return address_of(bytes.fromhex(self.digest)) if self.digest and self.not_kept is None else None
 
-    def is_same(self, other: Entry | None) -> bool:
-        """The same thing for whoever reads it: kind, content, where it leads."""
-        return other is not None and (self.kind, self.digest, self.link) == (other.kind, other.digest, other.link)
-
 
 class Found(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a binding's target held at one look: in place, or as the address of a `list[Entry]`."""

@@ -1,0 +1,11 @@
+"""One world per test."""
+
+from pathlib import Path
+
+import pytest
+from contents.world import World
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)

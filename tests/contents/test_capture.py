@@ -1,0 +1,90 @@
+"""Contents are kept once, within bounds, and only as they were looked at; whatever was not kept is said with its reason."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from contents.world import World
+
+from wakeful.contents.capture import Capture, Limits
+from wakeful.contents.record import INLINE_PATHS, RunFiles, make_found, read_entries, read_record
+from wakeful.errors import OperatorError
+
+
+def take(world: World, *names: str, limits: Limits = Limits()) -> dict[str, str | None]:
+    entries = Capture(world.blobs, limits).take(str(world.root), world.look(*names))
+    return {entry.path: entry.not_kept for entry in entries}
+
+
+def test_what_is_kept_is_not_read_again(world: World) -> None:
+    """Also when the file moved on meanwhile: what was looked at is there by its digest."""
+    world.write("a", "one")
+    take(world, "a")
+    seen = world.look("a")
+    world.write("a", "another content")
+    (entry,) = Capture(world.blobs, Limits()).take(str(world.root), seen)
+    assert entry.not_kept is None and world.blobs.get(entry.address) == b"one"
+
+
+@pytest.mark.parametrize("became", ["other", "gone", "folder", "link", "longer"])
+def test_what_moved_on_before_it_was_read_is_not_kept(world: World, tmp_path: Path, became: str) -> None:
+    path = world.write("a", "one")
+    seen = world.look("a")
+    path.unlink()
+    match became:
+        case "other":
+            path.write_text("two")
+        case "folder":
+            path.mkdir()
+        case "link":
+            (tmp_path / "secret").write_text("one")
+            path.symlink_to(tmp_path / "secret")
+        case "longer":
+            path.write_text("one and more")
+    (entry,) = Capture(world.blobs, Limits()).take(str(world.root), seen)
+    assert entry.not_kept == "changed" and entry.address is None
+
+
+def test_bounds_hold_for_a_file_and_for_a_run(world: World) -> None:
+    world.write("a", "x" * 10)
+    world.write("b", "y" * 10)
+    world.write("c", "z" * 30)
+    limits = Limits(file_bytes=20, run_bytes=15)
+    assert take(world, "a", "b", "c", limits=limits) == {"a": None, "b": "the run has more than is kept", "c": "too large"}
+    # What is kept by now takes no room.
+    assert take(world, "a", "b", "c", limits=limits) == {"a": None, "b": None, "c": "too large"}
+    world.write("d", "d")
+    world.write("e", "e")
+    assert take(world, "d", "e", limits=Limits(run_files=1)) == {"d": None, "e": "the run has more than is kept"}
+
+
+def test_odd_things_are_listed_and_never_opened(world: World) -> None:
+    os.mkfifo(world.root / "fifo")
+    (world.root / "dangling").symlink_to("nowhere")
+    (world.root / "link").symlink_to("file")
+    world.write("file", "behind the link", 0o755)
+    entries = {entry.path: entry for entry in Capture(world.blobs, Limits()).take(str(world.root), world.look("fifo", "dangling", "link"))}
+    assert entries["fifo"].not_kept == "not a file" and entries["dangling"].link == "nowhere"
+    assert entries["dangling"].address is None and entries["dangling"].not_kept is None
+    assert entries["link"].link == "file" and world.blobs.get(entries["link"].address) == b"behind the link"
+
+
+def test_a_long_list_is_one_blob_while_nothing_changes(world: World) -> None:
+    names = [f"f{number:03}" for number in range(INLINE_PATHS + 1)]
+    for name in names:
+        world.write(name, name)
+    lists = [make_found(world.blobs, "v", Capture(world.blobs, Limits()).take(str(world.root), world.look(*names))) for _ in range(2)]
+    assert lists[0] == lists[1] and lists[0].entries == () and lists[0].listing is not None
+    assert [entry.path for entry in read_entries(world.blobs, lists[0])] == names
+
+
+def test_a_record_is_read_back_as_it_was_written(world: World) -> None:
+    world.write("a", "one")
+    address = world.run(lambda: world.write("b", "two"), "b", inputs=("a",))
+    files = read_record(world.blobs, address)
+    assert isinstance(files, RunFiles) and [binding.name for binding in files.bindings] == ["in", "out"]
+    assert [entry.path for entry in read_entries(world.blobs, files.bindings[1].after)] == ["b"]
+    with pytest.raises(OperatorError, match="expected the files of a run"):
+        read_record(world.blobs, world.blobs.add(b"something else"))
