@@ -12,13 +12,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from wakeful.core.limits import MEANINGS, Levels, Limits, say_amount
 from wakeful.core.observation import Declaration
-from wakeful.core.spec import Settings
+from wakeful.core.spec import Retention, Settings
 from wakeful.errors import OperatorError
-from wakeful.specs.build import Surroundings
+from wakeful.specs.build import Surroundings, build_retention
 from wakeful.specs.kept import load_readings, save_readings
 from wakeful.specs.load import NO_DEFAULTS, Defaults, FileReading, FolderReading, read_folder, read_text, validate
-from wakeful.specs.models import DaemonKeys
+from wakeful.specs.models import DaemonKeys, LimitKeys
 from wakeful.specs.problem import Problem, RefusedSpec, refuse
 from wakeful.specs.templates import Glob
 from wakeful.specs.timezones import find_local_zone
@@ -157,7 +158,7 @@ def _parse_settings(data: bytes, file: str) -> tuple[Settings, Defaults]:
     keys: DaemonKeys = validate(DaemonKeys, value, data, file, "daemon")
     defaults = Defaults(keys.defaults, file, read_marks(data, file)) if keys.defaults else NO_DEFAULTS
     _check_defaults(defaults)
-    concurrency, limits, unset = keys.concurrency, keys.limits, Settings()
+    concurrency = keys.concurrency
     return (
         Settings(
             concurrency=(concurrency and concurrency.commands) or _count_cores(),
@@ -165,11 +166,28 @@ def _parse_settings(data: bytes, file: str) -> tuple[Settings, Defaults]:
             loop_depth=keys.loop_depth,
             stop_grace_seconds=keys.stop_grace,
             hints=keys.hints,
-            output_limit_bytes=(limits and limits.output) or unset.output_limit_bytes,
-            message_limit_bytes=(limits and limits.message) or unset.message_limit_bytes,
+            limits=_resolve_limits(keys.limits, data, file) if keys.limits is not None else Limits(),
+            retention=build_retention(keys.retention) or Retention(),
         ),
         defaults,
     )
+
+
+def _resolve_limits(keys: LimitKeys, data: bytes, file: str) -> Limits:
+    """What is said over what is the default. A hard level alone takes the warning down with it, never up."""
+    given: dict[str, Levels] = {}
+    for name, default in ((name, Limits().of(name)) for name in MEANINGS):
+        found = getattr(keys, name)
+        if found is None:
+            continue
+        hard = found.hard or max(default.hard, found.warn)
+        warn = found.warn or min(default.warn, hard)
+        if warn > hard:
+            place = read_marks(data, file).of_value(("limits", name, "warn"))
+            words = f"limits.{name}: the level that warns ({say_amount(name, warn)}) is above the hard one ({say_amount(name, hard)}); lower it"
+            raise refuse(file, *place, words)
+        given[name] = Levels(warn, hard)
+    return Limits(**given)
 
 
 def _check_defaults(defaults: Defaults) -> None:

@@ -13,14 +13,17 @@ from wakeful.core.spec import (
     FileBinding,
     MessageBinding,
     ProbeBinding,
+    Retention,
     ScriptRun,
     ServiceBinding,
     SessionBinding,
     SessionSpec,
     Window,
+    digest_noticed,
 )
 from wakeful.specs.build import Surroundings
 from wakeful.specs.load import FolderReading, read_folder, read_text
+from wakeful.specs.problem import RefusedSpec
 from wakeful.specs.program import find_program
 from wakeful.specs.timezones import find_local_zone
 
@@ -350,3 +353,31 @@ def test_ten_thousand_specs_load_and_reload(tmp_path: Path) -> None:
     print(f"10,000 specs: read in {loaded - began:.2f} s, again in {time.perf_counter() - loaded:.2f} s")
     assert len(first.sessions) == 10_000
     assert all(second.sessions[name] is spec for name, spec in first.sessions.items())
+
+
+def test_people_and_retention_are_part_of_a_spec() -> None:
+    """Names and uids with their roles; what stays at hand. Neither is anything a run can notice."""
+    spec = parse(PLAIN + "people: {ann: maintainer, 1001: observer}\nretention: {keep: 90d, runs: 500, size: 1GB}\n")
+    assert spec.people == {"ann": "maintainer", "1001": "observer"}
+    assert spec.retention == Retention(keep_seconds=90 * 86400.0, runs=500, size_bytes=10**9)
+    assert digest_noticed(spec) == digest_noticed(parse(PLAIN))
+
+
+PEOPLE = [
+    ("people: ann", "people: expected names or uids and their roles such as {ann: maintainer, 1001: observer}"),
+    ("people: {ann: boss}", "people: 'ann' is 'boss'; expected one of maintainer, contributor, observer"),
+    ("people: {'a b': observer}", "people: 'a b' is neither a user's name nor a uid"),
+    ("people: {ann: [observer]}", "people: 'ann' is something else; expected one of maintainer, contributor, observer"),
+    ("retention: {keep: 0}", "keep: 0 is too short here; write a duration such as 30s or 5m"),
+    ("retention: {runs: 0}", "runs is 0; expected at least 1"),
+    ("retention: 90d", "'retention' needs keys and values, found '90d'; write {key: value}"),
+    ("retention: {age: 90d}", "unknown key 'age' in retention; expected one of keep, runs, size"),
+]
+
+
+@pytest.mark.parametrize(("text", "words"), PEOPLE)
+def test_wrong_people_and_retention_are_refused_with_words(text: str, words: str) -> None:
+    """Each says what was expected."""
+    with pytest.raises(RefusedSpec) as refusal:
+        parse(PLAIN + text + "\n")
+    assert str(refusal.value).endswith(words)

@@ -32,7 +32,7 @@ KEYS = [
     (
         "xyzzy: 1",
         "1:1: unknown key 'xyzzy' in this session; expected one of agent, objective, priority, tags, enabled, root, bindings,"
-        " when, pace, window, timezone, first, run, conversation, for_each, concurrency",
+        " when, pace, window, timezone, first, run, conversation, people, retention, for_each, concurrency",
     ),
     ("run: {comand: [a]}", "1:7: unknown key 'comand' in run; did you mean 'command'?"),
     ("concurrency: {pol: gpu}", "1:15: unknown key 'pol' in concurrency; did you mean 'pool'?"),
@@ -139,7 +139,7 @@ def test_a_mistake_in_a_binding_is_named_where_it_stands(binding: str, words: st
 
 LATER = [
     "budget: {day: {usd: 2.00}}", "secrets: [a]", "network: false", "isolation: strict", "allow: {read: [a]}", "approve: before_run",
-    "tools: {a: ask}", "people: {ann: observer}", "retention: {keep: 90d}", "notify: [mail]", "hosts: [big]",
+    "tools: {a: ask}", "notify: [mail]", "hosts: [big]",
     "run: {prompt: Do it.}", "run: {command: [a], workspace: worktree}", "bindings: {a: {webhook: github, secret: x}}",
     "bindings: {a: {file: b, access: both}}", "bindings: {a: {service: 'mcp:github'}}", "bindings: {a: {file: b, trust: untrusted}}",
 ]  # fmt: skip

@@ -1,14 +1,18 @@
 """wakeful.yaml and the places of the daemon: what is said, where it is looked for, what is refused."""
 
 import os
+import re
 from pathlib import Path
 
 import pytest
-from wakeful.core.spec import Settings
+from wakeful.core.limits import MEANINGS, Levels, Limits, say_amount
+from wakeful.core.spec import Retention, Settings
 from wakeful.errors import OperatorError
 from wakeful.settings import Places, default_settings, read_settings, resolve_places
 from wakeful.specs.build import Surroundings
 from wakeful.specs.load import read_folder
+from wakeful.specs.scalars import parse_size
+from wakeful.specs.schema import json_schema
 
 
 def settings_of(folder: Path, text: str | None) -> tuple[Settings, list[str]]:
@@ -25,6 +29,7 @@ def test_every_setting_is_taken(tmp_path: Path) -> None:
 concurrency: {commands: 7}
 pools: {gpu: 1, net: 4}
 limits: {output: 4MiB, message: 64KB}
+retention: {keep: 90d, runs: 500, size: 1GB}
 loop_depth: 5
 stop_grace: 1m
 hints: poll
@@ -32,7 +37,8 @@ hints: poll
     assert settings_of(tmp_path, text) == (
         Settings(
             concurrency=7, pools={"gpu": 1, "net": 4}, loop_depth=5, stop_grace_seconds=60.0, hints="poll",
-            output_limit_bytes=4 * 2**20, message_limit_bytes=64_000,
+            limits=Limits(output=Levels(2**20, 4 * 2**20), message=Levels(64_000, 64_000)),
+            retention=Retention(keep_seconds=90 * 86400.0, runs=500, size_bytes=10**9),
         ),
         [],
     )  # fmt: skip
@@ -60,6 +66,11 @@ BAD = [
     ("concurrency: 0", "1:14: concurrency is 0; expected at least 1"),
     ("pools: {gpu: many}", "1:14: gpu: 'many' is not a whole number"),
     ("limits: {output: 4}", "1:18: output: '4' is not a size; write one number and its unit, such as 64KB, 10MB or 1GB"),
+    ("limits: {output: {warn: 4MB, hard: 1MB}}", "1:25: limits.output: the level that warns (4,000,000 bytes) is above the hard one (1,000,000 bytes); lower it"),
+    ("limits: {facts: {hard: many}}", "1:24: hard: 'many' is not a whole number"),
+    ("limits: {fact: {soft: 1KB}}", "1:17: unknown key 'soft' in fact; expected one of warn, hard"),
+    ("limits: {heap: 1KB}", "1:10: unknown key 'heap' in limits; expected one of payload, message, note, fact, facts, conversation, output, records, mailbox"),
+    ("retention: {keep: long}", "1:19: keep: 'long' is not a duration; write one number and its unit, such as 500ms, 30s, 5m, 2h or 7d"),
     ("hints: inotfy", "1:8: hints is 'inotfy'; expected auto, inotify, watchfiles or poll; did you mean 'inotify'?"),
     ("http: off", "1:1: not yet: 'http' in wakeful.yaml is known, but this version cannot do it; remove it for now"),
     ("concurrency: {agents: 3}", "1:15: not yet: 'agents' in concurrency is known, but this version cannot do it; remove it for now"),
@@ -162,3 +173,30 @@ def test_an_address_that_is_none_is_refused(text: str) -> None:
     """--http takes HOST:PORT or off, and says so."""
     with pytest.raises(OperatorError, match="expected HOST:PORT"):
         places(Path("/"), {"http": text})
+
+
+def test_a_level_alone_moves_the_other_only_where_it_must(tmp_path: Path) -> None:
+    """A hard level alone keeps the warning below it, a warning alone keeps the hard level above it."""
+    text = "limits:\n  message: {warn: 1KB}\n  fact: {hard: 2KB}\n  facts: {warn: 50_000}\n  records: 2,000,000\n"
+    limits = settings_of(tmp_path, text)[0].limits
+    assert (limits.message, limits.fact) == (Levels(1_000, 256 * 1024), Levels(2_000, 2_000))
+    assert (limits.facts, limits.records) == (Levels(50_000, 50_000), Levels(1_000_000, 2_000_000))
+    assert limits.output == Limits().output
+
+
+def test_every_limit_is_in_the_schema_and_told_in_words() -> None:
+    """One place names them; nothing that has a level is missing where people look."""
+    keys = json_schema("daemon")["$defs"]["LimitKeys"]["properties"]
+    assert list(keys) == list(MEANINGS) == list(Limits.__struct_fields__)
+    for name, levels in ((name, Limits().of(name)) for name in MEANINGS):
+        assert levels.warn < levels.hard and say_amount(name, levels.warn) and Limits().refuse_beyond(name, levels.hard) is None
+        said = re.search(r"Default: \{warn: (\w+), hard: (\w+)\}", keys[name]["description"])
+        assert said is not None
+        parse = parse_size if "B" in said[1] else int
+        assert (parse(said[1]), parse(said[2])) == (levels.warn, levels.hard)
+
+
+def test_beyond_a_hard_level_the_words_say_how_much_is_too_much() -> None:
+    """A person reads sizes, not powers of two."""
+    assert Limits().refuse_beyond("message", 300 * 1024) == "one message: at most 256 KiB, this would be 300 KiB"
+    assert Limits().refuse_beyond("facts", 10_001) == "facts of a session: at most 10,000, this would be 10,001"

@@ -14,6 +14,8 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
+from wakeful.core.limits import Limits
+
 Access = Literal["read", "write", "both"]
 Compare = Literal["content", "stat", "names"]
 Missing = Literal["run", "wait"]
@@ -21,6 +23,7 @@ CatchUp = Literal["once", "none", "all"]
 Overlap = Literal["queue_one", "skip", "replace"]
 When = Literal["any", "all", "changed"]
 First = Literal["run", "adopt"]
+Role = Literal["maintainer", "contributor", "observer"]
 
 DEFAULT_SETTLE_SECONDS = 0.1
 DEFAULT_EXCLUDES = (".git", "__pycache__", "node_modules", ".venv", "*.swp", "*~", ".~lock.*#", "~$*", "*.tmp")
@@ -198,6 +201,14 @@ class Window(Struct, frozen=True):
     timezone: str
 
 
+class Retention(Struct, frozen=True, kw_only=True):
+    """What stays at hand of a session; what is older, more or larger may be archived. None: no bound of that kind."""
+
+    keep_seconds: float | None = None
+    runs: int | None = None
+    size_bytes: int | None = None
+
+
 class SessionSpec(Struct, frozen=True, kw_only=True):
     """One session as declared. `root` is absolute; everything else may be moved with the project."""
 
@@ -218,6 +229,9 @@ class SessionSpec(Struct, frozen=True, kw_only=True):
     pool: str | None = None
     # The script inside root that `command` names: an implied waking binding (specs.md).
     program: str | None = None
+    # Name or uid -> role. Who declared it maintains it, named here or not.
+    people: dict[str, Role] = {}
+    retention: Retention | None = None
 
     def binding(self, name: str) -> AnyBinding | None:
         return next((binding for binding in self.bindings if binding.name == name), None)
@@ -262,5 +276,14 @@ class Settings(Struct, frozen=True, kw_only=True):
     loop_depth: int = 8
     stop_grace_seconds: float = 30.0
     hints: Literal["auto", "inotify", "watchfiles", "poll"] = "auto"
-    output_limit_bytes: int = 2 * 1024 * 1024
-    message_limit_bytes: int = 256 * 1024
+    limits: Limits = Limits()
+    # For sessions whose spec says nothing; what it leaves open is kept.
+    retention: Retention = Retention()
+
+    @property
+    def output_limit_bytes(self) -> int:
+        return self.limits.output.hard
+
+    @property
+    def message_limit_bytes(self) -> int:
+        return self.limits.message.hard

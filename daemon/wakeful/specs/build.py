@@ -24,6 +24,7 @@ from wakeful.core.spec import (
     FileBinding,
     MessageBinding,
     ProbeBinding,
+    Retention,
     ScriptRun,
     ServiceBinding,
     SessionBinding,
@@ -39,6 +40,7 @@ from wakeful.specs.models import (
     FileKeys,
     MessageKeys,
     ProbeKeys,
+    RetentionKeys,
     RunKeys,
     ServiceKeys,
     SessionBindingKeys,
@@ -114,9 +116,15 @@ def build_spec(name: str, keys: SessionKeys, around: Surroundings) -> Built:
         conversation=keys.conversation,
         pool=keys.concurrency.pool if keys.concurrency else None,
         program=find_program(run.argv, root, run.cwd) if isinstance(run, CommandRun) else None,
+        people=keys.people,
+        retention=build_retention(keys.retention),
     )
     _warn_about(built.spec, keys, around, built)
     return built
+
+
+def build_retention(keys: RetentionKeys | None) -> Retention | None:
+    return None if keys is None else Retention(keep_seconds=keys.keep, runs=keys.runs, size_bytes=keys.size)
 
 
 # -- bindings -------------------------------------------------------------------------------------

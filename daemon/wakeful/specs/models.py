@@ -17,6 +17,7 @@ from wakeful.specs.scalars import (
     Boolean,
     Branch,
     Command,
+    Count,
     Duration,
     Environment,
     FilledText,
@@ -24,6 +25,7 @@ from wakeful.specs.scalars import (
     Hours,
     PathPattern,
     PathPatterns,
+    People,
     Period,
     PositiveDuration,
     RepositoryPath,
@@ -169,6 +171,12 @@ class RunKeys(Keys):
     check: Argv | None = _describe(None, "A command that must exit 0 for the run to count as succeeded.")
 
 
+class RetentionKeys(Keys):
+    keep: PositiveDuration | None = _describe(None, "What is older may be archived, such as 90d.")
+    runs: Annotated[Count, Field(ge=1)] | None = _describe(None, "So many of the latest runs stay at hand.")
+    size: Size | None = _describe(None, "What is beyond this size, such as 1GB, may be archived.", ge=1024)
+
+
 class PoolKeys(Keys):
     pool: FilledText = _describe(..., "A pool of wakeful.yaml.")
 
@@ -196,6 +204,8 @@ class SessionKeys(Keys):
     first: First | None = _describe(None, "At first sight: run, or adopt what is there as seen.")
     run: RunKeys | None = _describe(None, "What happens on a wake. Absent: a place where people and sessions talk.")
     conversation: Literal["fresh", "continue"] = _describe("fresh", "Each run starts fresh, or continues.")
+    people: People = _describe({}, "Name or uid -> maintainer, contributor or observer. Default: who declared it maintains it.")
+    retention: RetentionKeys | None = _describe(None, "What stays at hand, such as {keep: 90d, runs: 500, size: 1GB}; then archive.")
     for_each: PathPattern | None = _describe(
         None, "In a template <name>@.yaml: a glob; one session <name>@<stem> for each file, {path} and {stem} usable in values."
     )
@@ -233,9 +243,30 @@ class ConcurrencyKeys(Keys):
     commands: WholeNumber | None = _describe(None, "Runs of commands at a time. Default: number of cores.", ge=1, le=10_000)
 
 
+class SizeLevels(Keys):
+    warn: Size | None = _describe(None, "Above this `doctor` says so.", ge=1)
+    hard: Size | None = _describe(None, "More than this is refused.", ge=1024)
+
+
+class CountLevels(Keys):
+    warn: Count | None = _describe(None, "Above this `doctor` says so.", ge=1)
+    hard: Count | None = _describe(None, "More than this is refused.", ge=1)
+
+
+_SizeLimit = _short_for("hard", SizeLevels, {"type": "string"}) | None
+_CountLimit = _short_for("hard", CountLevels, {"type": "integer", "minimum": 1}) | None
+
+
 class LimitKeys(Keys):
-    output: Size | None = _describe(None, "Bytes kept of a run's output: head and tail. Default: 2MiB.", ge=1024)
-    message: Size | None = _describe(None, "Longest message. Default: 256KiB.", ge=1024)
+    payload: _SizeLimit = _describe(None, "What one record holds. Default: {warn: 256KiB, hard: 1MiB}.")
+    message: _SizeLimit = _describe(None, "One message. Default: {warn: 64KiB, hard: 256KiB}.")
+    note: _SizeLimit = _describe(None, "One hand-off note. Default: {warn: 16KiB, hard: 256KiB}.")
+    fact: _SizeLimit = _describe(None, "One fact's value. Default: {warn: 16KiB, hard: 256KiB}.")
+    facts: _CountLimit = _describe(None, "Facts of a session. Default: {warn: 1000, hard: 10000}.")
+    conversation: _SizeLimit = _describe(None, "A session's conversation. Default: {warn: 4MiB, hard: 64MiB}.")
+    output: _SizeLimit = _describe(None, "Output kept of a run: head and tail. Default: {warn: 1MiB, hard: 2MiB}.")
+    records: _CountLimit = _describe(None, "Records of a session. Default: {warn: 1000000, hard: 10000000}.")
+    mailbox: _CountLimit = _describe(None, "Messages a session has not seen. Default: {warn: 1000, hard: 10000}.")
 
 
 class DaemonKeys(Keys):
@@ -247,6 +278,7 @@ class DaemonKeys(Keys):
     defaults: dict[str, Any] = _describe({}, "Merged under every spec.")
     pools: dict[str, Annotated[WholeNumber, Field(ge=1, le=10_000)]] = _describe({}, "Name -> runs at a time.")
     limits: LimitKeys | None = _describe(None, "What is kept and what is taken at most.")
+    retention: RetentionKeys | None = _describe(None, "For sessions that say nothing of their own, such as {keep: 90d}.")
     loop_depth: WholeNumber = _describe(8, "Longest chain of sessions waking each other. Default: 8.", ge=1, le=1000)
     stop_grace: Duration = _describe(30.0, "How long runs may go on when the daemon stops. Default: 30s.")
     hints: Literal["auto", "inotify", "watchfiles", "poll"] = _describe("auto", "How changes are noticed sooner.")

@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 from pydantic import BeforeValidator, WithJsonSchema
 
 from wakeful.core.match import Pattern, PatternError
+from wakeful.core.spec import Role
 from wakeful.specs.yaml_text import shorten
 
 _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(ms|s|m|h|d)")
@@ -26,6 +27,9 @@ _BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False,
 _WINDOW = re.compile(r"(\d{1,2}):(\d{2})\s*-\s*(\d{1,2}):(\d{2})")
 _SERVICE = re.compile(r"(tcp://(\[[0-9a-fA-F:.]+\]|[^/:\s]+):\d{1,5}/?|https?://[^/\s]+\S*)")
 _BINDING_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+# As useradd allows them, with the dots and signs that directories of larger houses use.
+_PERSON = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,99}")
+_ROLES = get_args(Role)
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _WORD = re.compile(r"[\w][\w.@:+/-]{0,99}")
 # A part of a session's name: what a file may be called so that it can be typed, shown and put in a URL.
@@ -79,6 +83,12 @@ def parse_whole_number(value: Any) -> int:
     if re.fullmatch(r"-?[0-9]{1,9}", text) is None:
         raise ValueError(f"'{shorten(text)}' is not a whole number")
     return int(text)
+
+
+def parse_count(value: Any) -> int:
+    """A whole number that may be written with marks between thousands: 1_000_000 or 1,000,000."""
+    text = _text(value, "a whole number")
+    return parse_whole_number(re.sub(r"(?<=\d)[_,](?=\d{3}(\D|$))", "", text))
 
 
 def parse_text(value: Any) -> str:
@@ -181,6 +191,19 @@ def parse_environment(value: Any) -> dict[str, str]:
     return value
 
 
+def parse_people(value: Any) -> dict[str, str]:
+    """Who has which role. A uid is a number, a name is one of the system's; which of them exists is not asked here."""
+    if not isinstance(value, dict):
+        raise ValueError("expected names or uids and their roles such as {ann: maintainer, 1001: observer}")
+    for name, role in value.items():
+        if _PERSON.fullmatch(name) is None:
+            raise ValueError(f"'{shorten(name)}' is neither a user's name nor a uid")
+        if role not in _ROLES:
+            found = f"'{shorten(role)}'" if isinstance(role, str) else "something else"
+            raise ValueError(f"'{shorten(name)}' is {found}; expected one of {', '.join(_ROLES)}")
+    return value
+
+
 def parse_window(value: Any) -> tuple[int, int]:
     """Minutes of the day from and to; 24:00 may end a window."""
     text = _text(value, 'hours such as "08:00-20:00"')
@@ -267,6 +290,7 @@ Period = Annotated[float, *_typed(parse_period, _DURATION_SCHEMA)]
 Size = Annotated[int, *_typed(parse_size, {"type": "string", "pattern": r"^\d+(\.\d+)? ?([kKmMgGtT]?[iI]?[bB])$"})]
 Boolean = Annotated[bool, *_typed(parse_boolean, {"anyOf": [{"type": "boolean"}, {"enum": sorted(_BOOLEANS)}]})]
 WholeNumber = Annotated[int, BeforeValidator(parse_whole_number)]
+Count = Annotated[int, *_typed(parse_count, {"anyOf": [{"type": "integer"}, {"type": "string", "pattern": r"^\d[\d_,]*$"}]})]
 PathPattern = Annotated[str, *_typed(parse_pattern, {"type": ["string", "number"], "minLength": 1})]
 FolderPath = Annotated[str, *_typed(parse_folder, {"type": ["string", "number"], "minLength": 1})]
 PathPatterns = Annotated[tuple[str, ...], *_typed(parse_patterns, _WORDS_SCHEMA)]
@@ -277,6 +301,9 @@ Command = Annotated[tuple[str, ...], *_typed(parse_command, _ARGV_SCHEMA)]
 Words = Annotated[tuple[str, ...], *_typed(parse_words, _WORDS_SCHEMA)]
 Environment = Annotated[
     dict[str, str], *_typed(parse_environment, {"type": "object", "additionalProperties": _TEXT_SCHEMA})
+]
+People = Annotated[
+    dict[str, str], *_typed(parse_people, {"type": "object", "additionalProperties": {"enum": list(_ROLES)}})
 ]
 Hours = Annotated[
     tuple[int, int], *_typed(parse_window, {"type": "string", "pattern": r"^\d{1,2}:\d{2}\s*-\s*\d{1,2}:\d{2}$"})

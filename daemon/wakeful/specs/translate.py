@@ -23,12 +23,12 @@ MODELS: dict[FileKind, type[Keys]] = {"session": SessionKeys, "agent": AgentKeys
 NOT_YET = "not yet"
 # Keys of the format whose part of the program does not exist yet: known, and never accepted silently.
 NOT_YET_SESSION = (
-    "budget", "secrets", "network", "isolation", "allow", "approve", "tools", "people", "retention", "notify", "hosts",
+    "budget", "secrets", "network", "isolation", "allow", "approve", "tools", "notify", "hosts",
 )  # fmt: skip
 NOT_YET_RUN = ("prompt", "workspace")
 NOT_YET_KINDS = ("webhook",)
 NOT_YET_OPTIONS = ("trust", "secret")
-NOT_YET_DAEMON = ("allow_unisolated", "store", "http", "retention", "notify", "prices")
+NOT_YET_DAEMON = ("allow_unisolated", "store", "http", "notify", "prices")
 # By the file's kind and the key whose mapping they belong in.
 NOT_YET_WITHIN: dict[tuple[FileKind, Any], tuple[str, ...]] = {("daemon", "concurrency"): ("agents",)}
 
@@ -155,8 +155,10 @@ def _keys_at(where: Path, data: dict[str, Any], kind: FileKind) -> tuple[str, li
         return f"in binding '{shorten(str(where[1]))}'", list(model.model_fields), NOT_YET_OPTIONS
     if where == ("run",):
         return "in run", list(RunKeys.model_fields), NOT_YET_RUN
-    field = MODELS[kind].model_fields.get(str(where[0]))
-    inner = _models_within(field.annotation) if field is not None else []
+    inner: list[type[Keys]] = [MODELS[kind]]
+    for step in where:
+        fields = [model.model_fields[str(step)] for model in inner if str(step) in model.model_fields]
+        inner = [model for field in fields for model in _models_within(field.annotation)]
     return f"in {where[-1]}", [key for model in inner for key in model.model_fields], NOT_YET_WITHIN.get((kind, where[0]), ())
 
 

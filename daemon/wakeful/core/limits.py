@@ -1,0 +1,76 @@
+"""How much of everything there may be: each limit has a level that warns and a hard one, named and published here alone.
+
+`limits` of wakeful.yaml overrides them, `doctor` shows them and who is near, docs/limits.md explains them. A warning changes
+nothing; beyond a hard level a call is refused (or output is cut), and what was recorded before stays. Pure values.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+KIB, MIB = 2**10, 2**20
+
+LimitName = Literal["payload", "message", "note", "fact", "facts", "conversation", "output", "records", "mailbox"]
+
+
+class Levels(Struct, frozen=True):
+    """`warn` is never above `hard`: whoever makes one has checked it."""
+
+    warn: int
+    hard: int
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """Every limit with its default. Bytes, but for those of COUNTED."""
+
+    payload: Levels = Levels(256 * KIB, MIB)
+    message: Levels = Levels(64 * KIB, 256 * KIB)
+    note: Levels = Levels(16 * KIB, 256 * KIB)
+    fact: Levels = Levels(16 * KIB, 256 * KIB)
+    facts: Levels = Levels(1_000, 10_000)
+    conversation: Levels = Levels(4 * MIB, 64 * MIB)
+    output: Levels = Levels(MIB, 2 * MIB)
+    records: Levels = Levels(1_000_000, 10_000_000)
+    mailbox: Levels = Levels(1_000, 10_000)
+
+    def of(self, name: LimitName) -> Levels:
+        return getattr(self, name)
+
+    def refuse_beyond(self, name: LimitName, amount: int) -> str | None:
+        """Why this much is too much, in words for the caller; None where it is not."""
+        hard = self.of(name).hard
+        return f"{MEANINGS[name]}: at most {say_amount(name, hard)}, this would be {say_amount(name, amount)}" if amount > hard else None
+
+
+COUNTED: frozenset[LimitName] = frozenset({"facts", "records", "mailbox"})
+# What each is about, in the order people read them.
+MEANINGS: dict[LimitName, str] = {
+    "payload": "what one record holds",
+    "message": "one message",
+    "note": "one hand-off note",
+    "fact": "one fact's value",
+    "facts": "facts of a session",
+    "conversation": "messages a session's conversation holds",
+    "output": "output kept of one run",
+    "records": "records of a session",
+    "mailbox": "messages a session has not seen",
+}
+# What brings a session below a level again.
+ADVICE: dict[LimitName, str] = {
+    "note": "wakeful note NAME TEXT, with the rest in a file",
+    "fact": "put long values in a file and remember its path",
+    "facts": "retract what is not needed: wakeful forget NAME KEY",
+    "conversation": "wakeful compress NAME",
+    "records": "wakeful archive NAME",
+    "mailbox": "see why it does not run: wakeful why NAME",
+}
+
+
+def say_amount(name: LimitName, amount: int) -> str:
+    """`1,000` for what is counted, `256 KiB` for what is measured."""
+    if name in COUNTED or amount < KIB:
+        return f"{amount:,}" if name in COUNTED else f"{amount:,} bytes"
+    size, unit = (amount / MIB, "MiB") if amount >= MIB else (amount / KIB, "KiB")
+    return f"{size:.4g} {unit}" if round(size, 1) == round(size, 4) else f"{amount:,} bytes"
