@@ -23,6 +23,13 @@ from wakeful.sources.statcache import StatCache
 QUIET_SECONDS = 0.06
 
 
+def look_now(source: FileSource, key: str) -> LookResult:
+    """Look at everything a target means, here and now, however long it takes."""
+    followed = source._followed[key]
+    followed.is_whole = True
+    return source._apply(followed, 0, source._looker.look(followed, followed.take_errand()))
+
+
 class World:
     """Everything one test needs around a source."""
 
@@ -101,7 +108,7 @@ class World:
         """The version as a source without memory and without hints finds it now."""
         fresh = FileSource(lambda observation: None, self.loop, self.root / ".no-state", choose_hints("poll"), StatCache(None))
         fresh.follow([FileTarget(key="truth", root=str(root or self.root), pattern=pattern, **options)])
-        result = fresh.look_now("truth")
+        result = look_now(fresh, "truth")
         await fresh.close()
         return result.version
 

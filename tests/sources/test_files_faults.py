@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from sources.files_world import World, open_world
+from sources.files_world import World, look_now, open_world
 from waiting import eventually_async
 from wakeful.core.target import FileTarget
 from wakeful.sources import files, sweep
@@ -161,7 +161,7 @@ async def test_an_old_file_is_not_read_twice(tmp_path: Path) -> None:
         path.write_text("1")
         seen = forge(world, path)
         await world.follow("*", key="k")
-        assert world.source.look_now("k").version != await world.truth("*")
+        assert look_now(world.source, "k").version != await world.truth("*")
         assert world.source._cache.seen[str(path)] is seen
 
 
@@ -442,5 +442,5 @@ async def test_a_state_folder_that_cannot_be_written_costs_only_the_cache(tmp_pa
     source = FileSource(lambda seen: None, asyncio.get_running_loop(), tmp_path / "missing", choose_hints("inotify"), cache)
     (tmp_path / "file").write_text("1")
     source.follow([FileTarget(key="k", root=str(tmp_path), pattern="file")])
-    assert source.look_now("k").version is not None
+    assert look_now(source, "k").version is not None
     await source.close()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from sources.files_world import open_world
+from sources.files_world import look_now, open_world
 from waiting import eventually_async
 from wakeful.core.target import FileTarget
 from wakeful.sources.entry import Demand, read_entry
@@ -165,6 +165,25 @@ async def test_a_large_file_is_hashed_off_the_loop(tmp_path: Path) -> None:
         await world.noticed(key, "large")
 
 
+async def test_a_huge_file_holds_up_no_other_target(tmp_path: Path) -> None:
+    """Two targets too large for the loop: the one with 64 small files answers while 64 GB of the other are still being read."""
+    async with open_world(tmp_path) as world:
+        with (world.root / "huge").open("wb") as file:
+            file.truncate(64 << 30)
+        (world.root / "small").mkdir()
+        for number in range(64):
+            (world.root / f"small/{number}").touch()
+        world.source.follow([FileTarget(key="huge", root=str(world.root), pattern="huge")])
+        world.look("huge")
+        small = [FileTarget(key=f"small {number}", root=str(world.root), pattern="small/*") for number in range(3)]
+        world.source.follow(small)
+        for target in small:
+            world.look(target.key)
+        await eventually_async(lambda: len(world.results) == 3, what="the small targets looked at")
+        assert "huge" not in world.results
+        # A stop does not wait for it either.
+
+
 async def test_a_file_that_changes_while_it_is_read_is_said_to_be_unstable(tmp_path: Path) -> None:
     """What was read is reported, and the target stays dirty until it stands still (rule 12)."""
     async with open_world(tmp_path) as world:
@@ -199,11 +218,13 @@ from wakeful.sources.statcache import StatCache
 os.setgid(65534); os.setuid(65534)
 async def main():
     root = sys.argv[1]
-    source = FileSource(lambda o: None, asyncio.get_running_loop(), root + "/none", choose_hints("inotify"), StatCache(None))
+    told = []
+    source = FileSource(told.append, asyncio.get_running_loop(), root + "/none", choose_hints("inotify"), StatCache(None))
     found = {}
     for pattern in ("secret.txt", "locked/*", "*.txt", "locked/file", "open.txt"):
         source.follow([FileTarget(key=pattern, root=root, pattern=pattern)])
-        result = source.look_now(pattern)
+        source.look(pattern, 1)
+        result = told[-1].result
         found[pattern] = [result.version, result.problem, result.is_absent]
     print(json.dumps(found))
     await source.close()
@@ -268,4 +289,4 @@ async def test_the_state_folder_is_never_watched_walked_or_read(tmp_path: Path) 
         before = world.version(link)
         (state / "log.db").write_text("changed")
         assert await world.truth("folder/none") is not None
-        assert world.source.look_now(link).version == before
+        assert look_now(world.source, link).version == before

@@ -1,7 +1,7 @@
 """The file source: follows targets, turns hints into dirty targets, looks when asked, and reports what it found.
 
 Owns the path trie, the watched folders and the stat cache of the whole daemon. The reactor calls it on the loop; looks
-that are not cheap run in its own two threads. It never decides whether anything is owed, never reads the state folder,
+that are not cheap run in its own threads. It never decides whether anything is owed, never reads the state folder,
 and never trusts a hint for more than where to look.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -20,7 +21,6 @@ from msgspec import Struct
 from wakeful.core.match import Excludes, PathTrie, Pattern
 from wakeful.core.observation import LookResult, TargetLooked, TargetsHinted
 from wakeful.core.target import FileTarget
-from wakeful.errors import CallerError
 from wakeful.sources.contract import LatestLook, SourceReport
 from wakeful.sources.entry import Allowance, CannotSee, Demand, NoLongerWanted, Seen, TooLarge, read_entry
 from wakeful.sources.hints.contract import Dirt, Dirty, Gone, Lost, MakeHints
@@ -43,6 +43,10 @@ _APPROVAL_SECONDS = 2 * _LONGEST_HOLD_SECONDS
 # A path hashed within 2 s of its change is read once more after that (racy-clean rule); so many a second.
 _RACY_PAUSE_SECONDS = 2.5
 _RACY_PER_TICK = 200
+# The cache is written when no look is under way, which would wait for the interpreter; after so many ticks in any case.
+_LONGEST_UNWRITTEN_TICKS = 30
+# About a third of a second of hashing.
+_LONG_BYTES = 256 << 20
 
 
 class Description(Struct, frozen=True, kw_only=True):
@@ -84,8 +88,10 @@ class FileSource:
         # A file behind links -> the links.
         self._links: dict[str, set[str]] = {}
         # One look at a time: two in Python take each other's turns, and a burst of 100,000 files took half as long again. What
-        # cannot be watched is apart, since a server that does not answer must not hold up the looks at this machine's files.
+        # takes long for its bytes is apart, and holds up nobody but its like. What cannot be watched is apart as well, since a
+        # server that does not answer must not hold up the looks at this machine's files.
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="look")
+        self._long_threads = ThreadPoolExecutor(2, thread_name_prefix="long look")
         self._far_threads = ThreadPoolExecutor(2, thread_name_prefix="far look")
         self._looking = 0
         # Folders nobody needs, disarmed when no look is under way that may just have armed one of them again.
@@ -99,6 +105,7 @@ class FileSource:
         self._polls = Polls()
         self._sweep = Sweep(cache.seen, lambda: self._mtimes, self._is_left_out)
         self._writing: asyncio.Future[None] | None = None
+        self._unwritten_ticks = 0
         self._tick_timer: asyncio.TimerHandle | None = loop.call_later(_TICK_SECONDS, self._tick)
         self._held_timer: asyncio.TimerHandle | None = None
 
@@ -141,7 +148,7 @@ class FileSource:
         self._followed.clear()
         if self._writing is not None:
             await self._writing
-        for threads in (self._threads, self._far_threads):
+        for threads in (self._threads, self._long_threads, self._far_threads):
             await asyncio.to_thread(threads.shutdown, wait=True)
         # Last of all: a walk that is just ending may still arm what it found.
         self._hints.close()
@@ -170,23 +177,31 @@ class FileSource:
         # A server that does not answer must not stop the loop, nor a look that is known to be too large.
         if not followed.refused and not followed.is_large(errand):
             try:
-                finding = self._looker.look(followed, errand, Allowance())
+                finding = self._looker.look(followed, errand, Allowance(), is_on_loop=True)
             except TooLarge:
                 pass
             else:
                 self._report(TargetLooked(self._apply(followed, generation, finding)))
                 return
         followed.is_looking = True
-        work = partial(self._looker.look, followed, errand)
-        self._submit(work, partial(self._finish, followed, generation), is_far=bool(followed.refused))
+        finish = partial(self._finish, followed, generation)
+        if followed.refused:
+            self._submit(self._far_threads, partial(self._looker.look, followed, errand), finish)
+        else:
+            self._submit(self._threads, partial(self._try_look, followed, errand), partial(self._take_try, followed, errand, finish))
 
-    def look_now(self, key: str, generation: int = 0) -> LookResult:
-        """Look at everything a target means, here and now, however long it takes; for `--once`, `plan` and tests."""
-        followed = self._followed.get(key)
-        if followed is None:
-            raise CallerError(f"no file target {key!r} is followed; follow it before looking at it")
-        followed.is_whole = True
-        return self._apply(followed, generation, self._looker.look(followed, followed.take_errand()))
+    def _try_look(self, followed: Followed, errand: Errand) -> Finding | None:
+        """None when the bytes to be read would hold up all other looks."""
+        try:
+            return self._looker.look(followed, errand, Allowance(sys.maxsize, _LONG_BYTES))
+        except TooLarge:
+            return None
+
+    def _take_try(self, followed: Followed, errand: Errand, finish: Callable[[Finding], None], finding: Finding | None) -> None:
+        if finding is not None:
+            finish(finding)
+        else:
+            self._submit(self._long_threads, partial(self._looker.look, followed, errand), finish)
 
     def _finish(self, followed: Followed, generation: int, finding: Finding) -> None:
         followed.is_looking = False
@@ -297,8 +312,8 @@ class FileSource:
         self._looker.disarmed(unneeded)
         self._hints.disarm(unneeded)
 
-    def _submit(self, work: Callable[[], object], then: Callable[..., None], *, is_far: bool = False) -> None:
-        """Run `work` in a thread and `then` with its result on the loop. An error of ours ends in the loop's handler."""
+    def _submit(self, threads: ThreadPoolExecutor, work: Callable[[], object], then: Callable[..., None]) -> None:
+        """Run `work` in one of these threads and `then` with its result on the loop. An error of ours ends in the loop's handler."""
         self._looking += 1
 
         def finish(done: asyncio.Future[object]) -> None:
@@ -311,7 +326,7 @@ class FileSource:
             then(done.result())
             self._disarm_unneeded()
 
-        self._loop.run_in_executor(self._far_threads if is_far else self._threads, work).add_done_callback(finish)
+        self._loop.run_in_executor(threads, work).add_done_callback(finish)
 
     # -- hints ----------------------------------------------------------------------------------------------------
 
@@ -444,9 +459,17 @@ class FileSource:
         self._end_approvals()
         if self._cache.has_kept and all(followed.manifest is not None for followed in self._followed.values()):
             self._cache.drop_kept()
-        if self._cache.has_changes and self._writing is None:
-            self._writing = self._loop.run_in_executor(self._threads, self._cache.write, self._cache.take_batch())
-            self._writing.add_done_callback(self._note_written)
+        self._write_cache()
+
+    def _write_cache(self) -> None:
+        if not self._cache.has_changes or self._writing is not None:
+            return
+        self._unwritten_ticks += 1
+        if self._looking and self._unwritten_ticks < _LONGEST_UNWRITTEN_TICKS:
+            return
+        self._unwritten_ticks = 0
+        self._writing = self._loop.run_in_executor(self._long_threads, self._cache.write, self._cache.take_batch())
+        self._writing.add_done_callback(self._note_written)
 
     def _end_approvals(self) -> None:
         now = time.monotonic()
@@ -486,7 +509,7 @@ class FileSource:
                 followed.is_whole = True
                 self._report(TargetsHinted((followed.key,)))
 
-        self._submit(lambda: self._peek(followed), finish, is_far=True)
+        self._submit(self._far_threads, lambda: self._peek(followed), finish)
 
     def _peek(self, followed: Followed) -> bool:
         """Compare stat keys with what was last seen, in a thread, without reading: is a look worth it?"""
@@ -505,7 +528,7 @@ class FileSource:
             if (seen := self._cache.seen.get(path)) is not None:
                 paths[path] = seen
         if paths:
-            self._submit(lambda: _find_rewritten(paths), lambda rewritten: self._take_rewritten(paths, rewritten))
+            self._submit(self._long_threads, partial(_find_rewritten, paths, self._looker.closing.is_set), partial(self._take_rewritten, paths))
 
     def _take_rewritten(self, paths: dict[str, Seen], rewritten: list[str]) -> None:
         hinted: dict[str, None] = {}
@@ -560,9 +583,9 @@ def _join(problems: list[str]) -> str:
     return problems[0] if len(problems) == 1 else f"{problems[0]} (and {len(problems) - 1} more)"
 
 
-def _find_rewritten(paths: dict[str, Seen]) -> list[str]:
+def _find_rewritten(paths: dict[str, Seen], is_closing: Callable[[], bool]) -> list[str]:
     """Those whose content changed although their stat key did not: hashed again, now that the key can be trusted."""
-    demand = Demand(wants_content=True)
+    demand = Demand(wants_content=True, is_closing=is_closing)
     rewritten: list[str] = []
     for path, seen in paths.items():
         try:

@@ -181,10 +181,10 @@ class Looker:
         # Folder -> its path without links; asked for every target, and nearly always the same.
         self._real: dict[str, str] = {}
 
-    def look(self, followed: Followed, errand: Errand, allowance: Allowance | None = None) -> Finding:
+    def look(self, followed: Followed, errand: Errand, allowance: Allowance | None = None, *, is_on_loop: bool = False) -> Finding:
         """Raises TooLarge when the allowance is spent; nothing has changed then but watches."""
         survey = self.survey(followed, errand, wants_content=followed.wants_content, allowance=allowance)
-        manifest, previous = self._begin(followed, survey, is_shared=allowance is None)
+        manifest, previous = self._begin(followed, survey, is_shared=not is_on_loop)
         members = manifest.members
         if survey.is_whole and not survey.problems:
             survey.found.update(dict.fromkeys(members.keys() - survey.found.keys()))
