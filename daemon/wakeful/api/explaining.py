@@ -15,6 +15,7 @@ from wakeful.api.chains import find_asked, find_chain, why_run
 from wakeful.api.reading import find_problem
 from wakeful.api.service import PathVerdict, Service
 from wakeful.errors import CallerError
+from wakeful.views.limits import view_limits
 from wakeful.views.reach import Reached, find_writers
 from wakeful.views.reasons import find_last_change, find_version, why_output, why_session
 from wakeful.views.times import say_shown, say_time, show_time, show_time_or_none
@@ -121,5 +122,6 @@ async def explain_health(request: Request) -> Response:
             "targets": len(core.looked.targets),
             "problems": service.problems(),
             "degraded": degraded,
+            "limits": view_limits(core.settings.limits, core.state),
         }
     )

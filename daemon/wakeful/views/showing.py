@@ -22,6 +22,7 @@ from wakeful.core.spec import (
     FileBinding,
     MessageBinding,
     ProbeBinding,
+    Retention,
     ServiceBinding,
     SessionBinding,
 )
@@ -101,6 +102,8 @@ def _view_recorded(session: Session) -> dict[str, Any]:
         "objective": spec.objective if spec is not None else None,
         "tags": list(spec.tags) if spec is not None else [],
         "root": spec.root if spec is not None else None,
+        "people": dict(sorted(spec.people.items())) if spec is not None else {},
+        "retention": view_retention(spec.retention) if spec is not None else None,
         "hold": view_hold(session.hold),
         "wake": None
         if wake is None
@@ -118,6 +121,10 @@ def _view_recorded(session: Session) -> dict[str, Any]:
         "handoff": session.handoff,
         **view_knowledge(session),
     }
+
+
+def view_retention(retention: Retention | None) -> dict[str, Any] | None:
+    return None if retention is None else {field: getattr(retention, field) for field in retention.__struct_fields__}
 
 
 def view_hold(hold: Hold | None) -> dict[str, Any] | None:

@@ -180,6 +180,17 @@ def _check_log(state: Path) -> Check:
     return Check("log", "good", "holds all that was acknowledged; wakeful verify recomputes every hash")
 
 
+def _check_limits(limits: dict[str, Any]) -> Iterator[Check]:
+    """The published limits, and who is above a level."""
+    told = "; ".join(f"{name} ({one['what']}) {one['words']}" for name, one in limits["levels"].items())
+    yield Check("limits", "good", told)
+    for one in limits["over"]:
+        verdict: Literal["warn", "bad"] = "bad" if one["level"] == "hard" else "warn"
+        yield Check("limit", verdict, f"{one['session']}, {one['words']}", one["mend"])
+    if (more := limits["over_count"] - len(limits["over"])) > 0:
+        yield Check("limit", "warn", f"{count(more, 'more session')} above a level that warns")
+
+
 def _check_health(health: dict[str, Any]) -> Iterator[Check]:
     """What the daemon says of itself."""
     if health["read_only"]:
@@ -190,5 +201,6 @@ def _check_health(health: dict[str, Any]) -> Iterator[Check]:
         yield Check("specs", "good", f"all of {health['specs']} are taken")
     for one in health["degraded"]:
         yield Check("binding", "warn", f"{one['session']}, {one['binding']}: {one['words']}", f"wakeful show {one['session']}")
+    yield from _check_limits(health["limits"])
     if not health["degraded"]:
         yield Check("bindings", "good", f"{health['targets']} watched by events")

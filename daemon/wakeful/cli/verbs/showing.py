@@ -56,6 +56,7 @@ def _head(found: dict[str, Any]) -> list[str]:
         ("agent", " ".join(part for part in (found["agent"], found["model"]) if part)),
         ("priority", str(found["priority"])),
         ("tags", ", ".join(found["tags"])),
+        ("people", ", ".join(f"{who} ({role})" for who, role in found["people"].items())),
         ("root", found["root"]),
         ("upstream", ", ".join(found.get("upstream", ()))),
         ("readers", ", ".join(found.get("readers", ()))),

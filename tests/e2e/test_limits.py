@@ -1,0 +1,37 @@
+"""Limits, people and retention from outside: said in files, reread while it runs, shown where people look."""
+
+from __future__ import annotations
+
+import json
+
+from e2e.box import Box
+from waiting import eventually
+
+
+def checks(box: Box, name: str) -> list[dict[str, str]]:
+    return [check for check in json.loads(box.run("doctor", "--json").stdout) if check["name"] == name]
+
+
+def test_doctor_prints_the_limits_and_who_is_above_one(box: Box) -> None:
+    """Levels change while the daemon runs; who is above one is named with what helps."""
+    box.spec("desk", "objective: People talk here.")
+    box.start()
+    box.ask("remember", "desk", "rates", "x" * 2000)
+    (limits,) = checks(box, "limits")
+    assert "fact (one fact's value) 16 KiB warns, 256 KiB at most" in limits["words"] and not checks(box, "limit")
+    box.write("wakeful.yaml", "limits: {fact: {warn: 1KB}}\n")
+    (over,) = eventually(lambda: checks(box, "limit"))
+    assert over["verdict"] == "warn" and over["words"] == "desk, one fact's value: 2,000 bytes, above 1,000 bytes"
+    box.write("wakeful.yaml", "limits: {fact: {warn: 1GB, hard: 1MB}}\n")
+    eventually(lambda: "is above the hard one" in box.run("doctor").stdout)
+    assert checks(box, "limit"), "the last good levels hold"
+
+
+def test_people_and_retention_of_a_spec_are_shown(box: Box) -> None:
+    """Who may do what is part of show."""
+    box.spec("desk", "objective: x\npeople: {ann: maintainer, 1001: observer}\nretention: {keep: 90d, runs: 5}\n")
+    box.start()
+    found = box.json("show", "desk")
+    assert found["people"] == {"1001": "observer", "ann": "maintainer"}
+    assert found["retention"] == {"keep_seconds": 7776000.0, "runs": 5, "size_bytes": None}
+    assert "1001 (observer), ann (maintainer)" in box.words("show", "desk")
