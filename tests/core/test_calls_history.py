@@ -155,6 +155,26 @@ def test_a_rewind_never_starts_a_run_and_the_next_change_does() -> None:
     assert state(world, "payroll").runs == 3
 
 
+def test_what_was_owed_before_a_rewind_is_no_longer() -> None:
+    """Rule 44: it counts as seen with everything else that is there; a message is still owed."""
+    world = payroll()
+    there = state(world, "payroll").seq
+    world.call(calls.Sleep(name="payroll"))
+    world.write("rates.csv", "2")
+    rest(world)
+    rewind(world, "payroll", there)
+    world.call(calls.Resume(name="payroll"))
+    rest(world)
+    assert state(world, "payroll").runs == 1
+    world.call(calls.Sleep(name="payroll"))
+    world.call(calls.Send(name="payroll", text="hello"))
+    rewind(world, "payroll", there)
+    assert state(world, "payroll").runs == 1
+    world.call(calls.Resume(name="payroll"))
+    rest(world)
+    assert state(world, "payroll").runs == 2
+
+
 def test_good_goes_back_and_ordered_positions_stay() -> None:
     """Rule 44: the next run is told everything since the good of that position; slots are not run again."""
     world = rest(World(session("payroll", read("rates.csv"), every(3600.0)), files={"rates.csv": "1"}))
@@ -212,6 +232,22 @@ def test_a_fork_has_an_identity_of_its_own_and_sleeps_until_activated() -> None:
     world.call(calls.Activate(name="april"))
     rest(world)
     assert state(world, "april").runs == 1 and state(world, "payroll").runs == 1
+
+
+def test_what_was_asked_of_the_parent_is_not_asked_of_the_fork() -> None:
+    """Activations and messages are counted anew: the first of each wakes it."""
+    world = rest(World(session("payroll", read("rates.csv")), files={"rates.csv": "1"}))
+    for _ in range(3):
+        world.call(calls.Activate(name="payroll"))
+        world.call(calls.Send(name="payroll", text="hello"))
+        rest(world)
+    fork(world, "payroll", state(world, "payroll").seq, "april")
+    world.call(calls.Activate(name="april"))
+    rest(world)
+    assert state(world, "april").runs == 1
+    world.call(calls.Send(name="april", text="hello"))
+    rest(world)
+    assert state(world, "april").runs == 2
 
 
 def test_a_fork_wakes_by_itself_once_it_was_let_go() -> None:

@@ -1,11 +1,12 @@
 """Rules 14 to 19: seen and good, what moves them, and what a wake is told."""
 
 import pytest
-from core.specs import commits, cron, read, session, write
+from core.specs import commits, cron, probe, read, session, write
 from core.world import World
 
 from wakeful.core import calls
 from wakeful.core.spec import Settings
+from wakeful.core.target import ProbeTarget
 
 IN = "file in content"
 
@@ -317,3 +318,39 @@ def test_rule_29_a_look_that_never_answers_does_not_keep_a_run_open() -> None:
     world.advance(31.0)
     assert world.outcomes("s") == ["succeeded", "succeeded"]
     assert world.session("s").last_run.written == {}
+
+
+def test_an_input_that_could_not_be_seen_at_the_start_is_looked_at_again() -> None:
+    """Rules 5, 17: an activation runs it all the same; what it found there nobody knows, so the version parked before is no proof."""
+    world = World(session("payroll", read("rates"), write("out")), files={"rates": "1"})
+    world.look()
+    world.call(calls.Cancel(name="payroll"))
+    world.rest()
+    assert world.outcomes("payroll") == ["cancelled"]
+    world.write("rates", "2")
+    world.hide("rates")
+    world.look()
+    world.call(calls.Activate(name="payroll"))
+    world.end("payroll")
+    world.write("rates", "1")
+    world.show("rates")
+    world.rest()
+    assert world.outcomes("payroll") == ["cancelled", "succeeded", "succeeded"]
+    world.oracle.judge_outputs()
+
+
+def test_a_probe_that_failed_at_the_start_is_news_when_it_answers() -> None:
+    """The same for what has no stat to compare: its old answer, parked by a cancel, does not stand for what the run found."""
+    world = World(session("payroll", probe("fx")), probes={("fx",): "1"})
+    world.look()
+    world.call(calls.Cancel(name="payroll"))
+    world.rest()
+    world.probes[("fx",)] = None
+    world.hint_kind(ProbeTarget)
+    world.look()
+    world.call(calls.Activate(name="payroll"))
+    world.end("payroll")
+    world.probes[("fx",)] = "1"
+    world.hint_kind(ProbeTarget)
+    world.rest()
+    assert world.outcomes("payroll") == ["cancelled", "succeeded", "succeeded"]

@@ -2,7 +2,7 @@
 
 A file without a folder is one of core/. Rule 6 is kept by the file source, and broken there.
 A mutant whose text is not found, or found twice, is an error of this list: the source moved on and the list must follow.
-Rules 27 and 43 to 45 belong to later work; 41 is kept by the runners and their tests.
+Rule 27 belongs to later work; 41 is kept by the runners and their tests.
 """
 
 from typing import NamedTuple
@@ -38,7 +38,7 @@ MUTANTS = (
     Mutant(7, "read and written are one thing", "spec.py", 'word = "output" if self.access == "write" else "file"', 'word = "file"'),
     Mutant(8, "seen belongs to the name", "looked.py", "                key=binding.identity,\n", "                key=binding.name,\n"),
     Mutant(8, "a clock taken up again owes the past", "clocks.py", "known = {binding.identity for binding in before} & (session.seen.keys() if session is not None else set())", "known = session.seen.keys() if session is not None else set()"),
-    Mutant(8, "a new clock has no position", "take.py", "positions = first_positions(spec, session, session_id, wall)", "positions = {}"),
+    Mutant(8, "a new clock has no position", "declare.py", "positions=first_positions(spec, session, session.id, wall)", "positions={}"),
     Mutant(9, "the spec's version is all of it", "spec.py", '        "agent": spec.agent,\n', '        "agent": spec.agent,\n        "priority": spec.priority,\n'),
     Mutant(9, "the objective is not noticed", "spec.py", '        "objective": spec.objective,\n', ""),
     # -- looking ------------------------------------------------------------------------------------
@@ -71,6 +71,7 @@ MUTANTS = (
     Mutant(17, "a touch is told and not owed", "reducer.py", "    for key in event.touched:\n        seen.pop(key, None)\n", ""),
     Mutant(17, "only an equal version counts as touched", "finish.py", "(stamps[bound.key] != look.stamp or not is_judged)", "(stamps[bound.key] != look.stamp or not is_judged) and look.version == run.versions.get(bound.key)"),
     Mutant(17, "what cannot be judged was not touched", "finish.py", "(stamps[bound.key] != look.stamp or not is_judged)", "stamps[bound.key] != look.stamp"),
+    Mutant(17, "what could not be seen at the start was seen", "finish.py", "bound.key in known and bound.key not in run.versions and", "False and"),
     Mutant(17, "what cannot be seen was not touched", "finish.py", "        if look is None:\n            continue\n        # It", "        if look is None or look.version is None:\n            continue\n        # It"),
     Mutant(17, "commits are touched", "dispatch.py", "        if bound.is_file and not bound.is_written:\n            stamps", "        if not bound.is_written:\n            stamps"),
     Mutant(18, "an undone wake runs", "dispatch.py", '    session = core.emit(decision, session.id, ev.WakeWithdrawn(wake=wake.wake, reason="undone"))\n', ""),
@@ -88,7 +89,7 @@ MUTANTS = (
     Mutant(20, "an activation needs no slot", "verdict.py", "    if not core.has_slot(session.spec.pool):\n", "    if not is_activation_owed(session) and not core.has_slot(session.spec.pool):\n"),
     Mutant(20, "an activation while running is used up", "owed.py", "    if session.activations:\n        versions[ACTIVATION] = str(session.activations)\n", "    if session.activations:\n        versions[ACTIVATION] = str(session.activations + 1)\n"),
     Mutant(20, "an activation ends a snooze", "reducer.py", '    hold = session.hold if session.hold is not None and session.hold.kind == "snoozed" else None\n', "    hold = None\n"),
-    Mutant(21, "attempts go on over changed versions", "dispatch.py", "attempt=wake.attempt if wake.tried == versions else 0", "attempt=wake.attempt"),
+    Mutant(21, "attempts go on over changed versions", "dispatch.py", "attempt = wake.attempt if wake.tried == versions else 0", "attempt = wake.attempt"),
     Mutant(21, "back-off begins anew", "finish.py", "    failures = session.wake.failures if session.wake is not None else 0\n", "    failures = run.attempt\n"),
     Mutant(21, "news shorten the back-off", "reducer.py", "replace(session.wake, causes=event.causes, chain=event.chain)", "replace(session.wake, causes=event.causes, chain=event.chain, retry_at=None)"),
     Mutant(21, "failed does not sleep", "finish.py", "    if session.hold is None and not is_owed(core.state, core.looked, session):\n", "    if False:\n"),
@@ -98,7 +99,7 @@ MUTANTS = (
     Mutant(23, "the weaker stop replaces the stronger", "judge.py", "STRENGTH[run.stop.why] >= STRENGTH[why]", "STRENGTH[run.stop.why] == STRENGTH[why]"),
     Mutant(23, "a crash turns a stop into a loss", "finish.py", "    stop = run.stop\n    match", "    stop = run.stop if report is not None else None\n    match"),
     Mutant(24, "terminated before the run has ended", "judge.py", '        return _stop(core, decision, session, "terminate", called, "terminates when its run has been stopped")\n', '        _stop(core, decision, session, "terminate", called, "")\n'),
-    Mutant(24, "a terminated session keeps its readers", "finish.py", "    if session.is_terminated or not session.is_declared:\n        core.detach(decision, session)\n        return\n", ""),
+    Mutant(24, "a terminated session keeps its readers", "finish.py", "    if session.is_shut or not session.is_declared:\n        core.detach(decision, session)\n        return\n", ""),
     Mutant(24, "suspend kills a command", "plan.py", '        case "suspend":\n            return []\n        case "interrupt"', '        case "suspend" | "interrupt"'),
     Mutant(25, "first sight tells every binding", "owed.py", '        if is_first and not (bound.is_clock or bound.kind == "message"):\n            continue\n', ""),
     Mutant(25, "adopt runs", "owed.py", '        return spec.first == "run"\n', "        return True\n"),
@@ -112,9 +113,9 @@ MUTANTS = (
     Mutant(26, "a removed wake stays", "reducer.py", "return replace(session, is_declared=False, wake=session.wake if session.run else None)", "return replace(session, is_declared=False)"),
     Mutant(26, "a batch is judged one by one", "graph.py", "        for spec in batch:\n            self.place(spec)\n        names = [spec.name for spec in batch]\n        if not any", "        names = [spec.name for spec in batch]\n        if False and not any"),
     Mutant(26, "the log's specs do not stand first", "take.py", "            core.graph.place(session.spec)\n", "            pass\n"),
-    Mutant(26, "a refused spec leaves its session unbound", "take.py", "        elif (kept := _standing(core, name)) is not None:\n            _declare(core, decision, kept)\n", ""),
+    Mutant(26, "a refused spec leaves its session unbound", "take.py", "        elif (kept := _standing(core, name)) is not None:\n            declare(core, decision, kept)\n", ""),
     Mutant(26, "a cycle is admitted", "graph.py", "                elif reader in path:\n                    return True\n", "                elif reader in path:\n                    continue\n"),
-    Mutant(26, "a terminated session comes back with its file", "take.py", "declared = [d for d in observation.declared if not _is_terminated(core, d.spec.name)]", "declared = list(observation.declared)"),
+    Mutant(26, "a terminated session comes back with its file", "take.py", "declared = [d for d in observation.declared if not _is_shut(core, d.spec.name)]", "declared = list(observation.declared)"),
     # -- outputs ------------------------------------------------------------------------------------
     Mutant(28, "a failure leaves nothing suspect", "reducer.py", '        is_suspect=event.outcome not in ("succeeded", "cancelled"),\n', "        is_suspect=False,\n"),
     Mutant(28, "a run does not tell what it left", "finish.py", "            written[bound.name] = look.version\n", "            pass\n"),
@@ -181,8 +182,25 @@ MUTANTS = (
     Mutant(39, "a wake is started by the next observation", "decide.py", "    while offer_slots(core, decision):\n        _dispatch_affected(core, decision)\n", "    if not any(type(entry.event).__name__ == 'WakeRequested' for entry in decision.entries):\n        while offer_slots(core, decision):\n            _dispatch_affected(core, decision)\n"),
     Mutant(39, "sent is not recorded with received", "judge.py", "    if sender is not None:\n        # Sent", "    if False:\n        # Sent"),
     Mutant(40, "any run may be ended by any report", "take.py", "session.run is not None and session.run.run_id == run_id else None", "session.run is not None else None"),
-    Mutant(40, "an end counts twice", "finish.py", "    if session.id in core.looked.ended:\n        return\n", ""),
+    Mutant(40, "an end counts twice", "finish.py", "            decision.touch(session.id)\n        return\n", "            decision.touch(session.id)\n"),
     Mutant(40, "a call loses its key", "judge.py", "run=called.run, key=called.key)", "run=called.run)"),
     Mutant(42, "every session has a mark", "busy.py", "    now = _find_business(core, session, decision.moment) if readers else None\n", "    now = _find_business(core, session, decision.moment)\n"),
     Mutant(42, "a mark is not passed on", "busy.py", "        if reader_id is not None:\n            decision.touch(reader_id)\n", "        pass\n"),
+    # -- calls on history -----------------------------------------------------------------------------
+    Mutant(43, "a fork is awake", "judge_history.py", '    core.emit(decision, fork_id, ev.SessionSlept(hold=ev.Hold(kind="apart", words=words)), author=called.author)\n', ""),
+    Mutant(43, "a fork writes over its parent", "judge_history.py", "    if call.root is not None:\n        return", "    if True:\n        return"),
+    Mutant(43, "a fork has its parent's activations", "judge_history.py", '_OWN_POSITIONS = ("cron ", "every ", "message", ACTIVATION)', '_OWN_POSITIONS = ("cron ", "every ", "message")'),
+    Mutant(43, "a fork forgets what its parent saw", "judge_history.py", "        seen={key: version for key, version in past.seen.items() if not key.startswith(_OWN_POSITIONS)},\n", ""),
+    Mutant(43, "a fork is gone with the daemon", "take.py", "        is_unfiled = not session.is_filed and session.name not in specs\n", "        is_unfiled = False\n"),
+    Mutant(43, "a detached fork runs", "holds.py", "    if session.detached:\n", "    if False:\n"),
+    Mutant(44, "going back starts a run", "judge_history.py", "recollection=call.past, versions=versions)", "recollection=call.past)"),
+    Mutant(44, "ordered positions go back", "reducer.py", "{**_only(session.good, is_ordered=True), **_only(past.good, is_ordered=False)}", "past.good"),
+    Mutant(44, "good stays", "reducer.py", "{**_only(session.good, is_ordered=True), **_only(past.good, is_ordered=False)}", "session.good"),
+    Mutant(44, "facts stay", "reducer.py", "        facts=past.facts,\n", ""),
+    Mutant(44, "the line goes on as if nothing was", "reducer.py", "        line=(*past.line, here),\n", ""),
+    Mutant(44, "a merge is not undone", "reducer.py", "        merges=past.merges,\n", ""),
+    Mutant(45, "a frozen session takes calls", "judge.py", "    if session.is_frozen:\n", "    if False:\n"),
+    Mutant(45, "a frozen session takes specs", "state.py", "return self.is_terminated or self.is_frozen or self.archive is not None", "return self.is_terminated or self.archive is not None"),
+    Mutant(45, "a frozen session is undeclared", "take.py", "not session.is_declared or session.is_frozen or session.archive is not None:", "not session.is_declared:"),
+    Mutant(45, "any receipt will do", "judge_history.py", "    if session.move != call.move:\n", "    if False:\n"),
 )  # fmt: skip

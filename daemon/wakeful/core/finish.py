@@ -164,7 +164,7 @@ def backoff_seconds(failures: int, run_id: str) -> float:
 def _add_findings(core: Core, session: Session, run: OpenRun, event: ev.RunFinished, awaited: dict[str, int]) -> ev.RunFinished:
     """What was written, as found at the end (rule 28), and which inputs were touched meanwhile (rule 17)."""
     stamps = core.looked.stamps.get(session.id, {})
-    outputs = {binding.identity for binding in run.spec.files}
+    known = {binding.identity for binding in run.spec.bindings}
     written, touched = dict[str, str](), []
     for bound in core.looked.bounds.get(session.id, ()):
         look = core.looked.target(bound)
@@ -172,9 +172,13 @@ def _add_findings(core: Core, session: Session, run: OpenRun, event: ev.RunFinis
             continue
         # It cannot be seen any more, or it was dirty when the process ended and not looked at since: a rebase, a look that hangs.
         is_judged = look.version is not None and look.applied >= awaited.get(look.target.key, 0)
-        if bound.is_written and bound.key in outputs and is_judged:
-            written[bound.name] = look.version
-        elif bound.key in stamps and bound.key in run.versions and (stamps[bound.key] != look.stamp or not is_judged):
+        if bound.is_written:
+            if bound.key in known and is_judged:
+                written[bound.name] = look.version
+        elif bound.key in known and bound.key not in run.versions and not bound.is_ordered and bound.kind != "service":
+            # An activation ran it although this could not be seen (rule 5): nobody knows what it found there.
+            touched.append(bound.key)
+        elif bound.key in stamps and (stamps[bound.key] != look.stamp or not is_judged):
             touched.append(bound.key)
     return replace(event, written=written, touched=tuple(touched) if event.is_final else ())
 

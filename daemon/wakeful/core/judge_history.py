@@ -63,8 +63,16 @@ def _(call: calls.Rewind, core: Core, decision: Decision, called: calls.Called) 
     if call.to == session.seq:
         return f"{call.name} stands at seq {call.to} already"
     versions = {key: version for key, version in _versions_now(core, session).items() if not key.startswith(ORDERED_KEYS)}
+    # Level causes count as seen; what is ordered is still owed, and asks again (rule 44).
+    session = _withdraw(core, decision, session, f"rewound by {called.author}")
     emit_call(core, decision, session, ev.SessionRewound(to=call.to, recollection=call.past, versions=versions), called)
     return f"{call.name} goes on from seq {call.to}; what came after it stays in the log"
+
+
+def _withdraw(core: Core, decision: Decision, session: Session, reason: str) -> Session:
+    if session.wake is None:
+        return session
+    return core.emit(decision, session.id, ev.WakeWithdrawn(wake=session.wake.wake, reason=reason))
 
 
 def _versions_now(core: Core, session: Session) -> dict[str, str]:
@@ -232,6 +240,8 @@ def _(call: calls.Migrate, core: Core, decision: Decision, called: calls.Called)
 @judge_call.register
 def _(call: calls.Freeze, core: Core, decision: Decision, called: calls.Called) -> str:
     session = find_resting(core, call.name, "move")
+    # What is owed is owed where it goes: seen moves with it (rule 45).
+    session = _withdraw(core, decision, session, f"moves to {call.to}")
     emit_call(core, decision, session, ev.SessionFrozen(move=call.move, to=call.to), called)
     core.detach(decision, session)
     return f"{call.name} is frozen until its receipt comes"

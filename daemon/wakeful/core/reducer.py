@@ -351,8 +351,7 @@ def _(event: ev.CheckpointMarked, session: Session, at: int, author: str, seq: i
 @_apply.register
 def _(event: ev.SessionRewound, session: Session, at: int, author: str, seq: int) -> Session:
     seen = {**session.seen, **event.versions}
-    # Level causes count as seen; what is ordered is still owed, and asks again (rule 44).
-    return replace(_recall(session, event.recollection, seq), seen=seen, wake=None, touched=(), last_active_at=at)
+    return replace(_recall(session, event.recollection, seq), seen=seen, touched=(), last_active_at=at)
 
 
 @_apply.register
@@ -401,7 +400,7 @@ def _(event: ev.SessionMigrated, session: Session, at: int, author: str, seq: in
 @_apply.register
 def _(event: ev.SessionFrozen, session: Session, at: int, author: str, seq: int) -> Session:
     words = f"moving to {event.to}: frozen until its receipt comes"
-    return replace(session, move=event.move, wake=None, hold=ev.Hold(kind="moved", words=words))
+    return replace(session, move=event.move, hold=ev.Hold(kind="moved", words=words))
 
 
 @_apply.register

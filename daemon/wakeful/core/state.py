@@ -168,7 +168,7 @@ class Session(Struct, frozen=True, kw_only=True):
     @property
     def is_armed(self) -> bool:
         """May wakes be requested? A disabled session is owed, as any that sleeps, but not woken."""
-        return self.is_live and self.spec is not None and self.spec.enabled and not self.detached
+        return self.is_live and self.spec is not None and self.spec.enabled
 
     @property
     def pool(self) -> str | None:
