@@ -85,3 +85,14 @@ def test_the_log_is_exported_to_a_file_whole_or_not_at_all(counted: Box) -> None
         refused = counted.run("export", *words)
         assert refused.returncode == code and refused.stderr.startswith("wakeful: "), words
     assert not list(counted.folder.glob("*.part")) and not (counted.folder / "none.jsonl").exists()
+
+
+def test_words_are_found_from_outside(counted: Box) -> None:
+    """In facts and notes, with where they stand; nothing found is said, a search for nothing is refused."""
+    text = counted.ask("search", "counted")
+    assert "words" in text and "note_added" in text and "done: counted" in text
+    assert all(len(line) <= 80 for line in text.splitlines())
+    found = [json.loads(line) for line in counted.ask("search", "--json", "--session", "words", "looks so").splitlines()]
+    assert [(one["kind"], one["payload"]["value"]) for one in found] == [("fact_set", "english")]
+    assert counted.ask("search", "nowhere") == "nothing found\n"
+    assert counted.run("search", "**").returncode == 1 and counted.run("search").returncode == 2

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from wakeful.api import calling, comparing, costing, explaining, exporting, reading, slices
+from wakeful.api import calling, comparing, costing, explaining, exporting, reading, replaying, searching, slices
 from wakeful.api.answers import answer_error, handle_error
 from wakeful.api.peers import Caller, name_person, name_run
 from wakeful.api.queries import decode_name
@@ -43,8 +43,10 @@ def build_app(service: Service) -> ASGIApp:
             Route("/diff", comparing.read_diff),
             Route("/export", exporting.export),
             Route("/costs", costing.read_costs),
+            Route("/search", searching.search),
             Route("/plan", explaining.explain_plan),
             Route("/doctor", explaining.explain_health),
+            Route("/replay", replaying.replay, methods=["POST"]),
             Route("/call/{verb}", calling.call, methods=["POST"]),
         ],
         exception_handlers={WakefulError: handle_error, HTTPException: _handle_http, Exception: _handle_defect},
