@@ -45,12 +45,15 @@ class Place:
         self.socket = folder / "s"
         self.said = folder / "said"
         self.specs.mkdir(parents=True, exist_ok=True)
-        # The folders of runs, in memory as without us, under a name of our own: a killed daemon leaves them.
-        self.runtime = Path(tempfile.mkdtemp(prefix="wakeful-bench-", dir="/dev/shm" if os.path.isdir("/dev/shm") else folder))
+        # Where the folders of runs lie from the first start to `stop`.
+        self.runtime: str | None = None
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> float:
         """Seconds from the spawn to the line that begins with `ready`."""
+        if self.runtime is None:
+            # In memory as without us, but under a name of our own, since a killed daemon leaves them.
+            self.runtime = tempfile.mkdtemp(prefix="wakeful-bench-", dir="/dev/shm" if os.path.isdir("/dev/shm") else self.folder)
         began = time.monotonic()
         with self.said.open("wb") as said:
             self.process = subprocess.Popen(
@@ -58,7 +61,7 @@ class Place:
                 stdout=said,
                 stderr=subprocess.STDOUT,
                 cwd=self.folder,
-                env=os.environ | {"RUNTIME_DIRECTORY": str(self.runtime)},
+                env=os.environ | {"RUNTIME_DIRECTORY": self.runtime},
             )
         wait_until(self._is_ready_or_over, READY_SECONDS, "the daemon to be ready", every=0.002)
         if self.process.poll() is not None:
@@ -103,6 +106,9 @@ class Place:
     def stop(self) -> None:
         if self.process is not None:
             end(self.process)
+        if self.runtime is not None:
+            shutil.rmtree(self.runtime)
+            self.runtime = None
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
@@ -125,4 +131,3 @@ def daemon(folder: Path) -> Iterator[Place]:
         yield place
     finally:
         place.stop()
-        shutil.rmtree(place.runtime, ignore_errors=True)
