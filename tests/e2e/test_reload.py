@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import signal
 import subprocess
 import time
@@ -112,6 +113,33 @@ def test_sighup_reads_the_settings_again(box: Box) -> None:
     box.daemon.send_signal(signal.SIGHUP)
     eventually(lambda: [row["state"] for row in box.rows()] == ["running", "running"])
     box.write("go", "")
+
+
+def how_polled(box: Box, name: str) -> list[str]:
+    """What show and doctor say of this session's bindings that are not watched; both say the same."""
+    shown = [binding["degraded"] for binding in box.json("show", name)["bindings"] if binding.get("degraded")]
+    told = [check["words"] for check in json.loads(box.run("doctor", "--json").stdout) if "polling" in check["words"]]
+    return shown if all(any(words in line for line in told) for words in shown) and bool(told) == bool(shown) else [*shown, *told]
+
+
+def test_the_watcher_is_exchanged_in_the_running_daemon(box: Box) -> None:
+    """`hints` is hot: what is saved while the watcher changes is not missed, and show says how each binding is watched."""
+    declare(box, "one")
+    box.start()
+    box.wait_at_rest("one", runs=1)
+    for runs, setting in enumerate(("watchfiles", "poll", "inotify", "auto"), start=2):
+        box.write("one.txt", f"{runs}\n")
+        box.write("wakeful.yaml", f"hints: {setting}\n")
+        if runs == 4:
+            # While everything is polled, so is wakeful.yaml, some seconds apart.
+            assert box.daemon is not None
+            box.daemon.send_signal(signal.SIGHUP)
+        wanted = ["polling: chosen by `hints: poll`"] if setting == "poll" else []
+        eventually(lambda wanted=wanted: how_polled(box, "one") == wanted, what=f"hints: {setting}")
+        box.wait_at_rest("one", runs=runs)
+    assert box.lines("one.ledger") == ["1", "2", "3", "4", "5"]
+    box.write("one.txt", "6\n")
+    box.wait_at_rest("one", runs=6)
 
 
 def test_bombs_are_refused_at_once(box: Box) -> None:

@@ -23,6 +23,7 @@ from wakeful.sources.hints.choice import choose_hints
 from wakeful.sources.hints.contract import Dirt, Dirty, Gone, Hints, Lost
 from wakeful.sources.hints.inotify import InotifyHints
 from wakeful.sources.hints.poll import NoHints
+from wakeful.sources.hints.switch import HintsSwitch
 
 pytestmark = pytest.mark.asyncio
 
@@ -328,3 +329,49 @@ async def test_inotify_reports_a_burst_in_few_batches(tmp_path: Path) -> None:
     assert len({name for dirt in heard.dirt if isinstance(dirt, Dirty) for name in dirt.names or ()}) == 2000
     assert len(heard.batches) <= breaths * inotify._TURNS_PER_BREATH
     heard.hints.close()
+
+
+@pytest.mark.parametrize(("before", "after"), [("inotify", "watchfiles"), ("watchfiles", "auto"), ("poll", "inotify")])
+async def test_another_watcher_takes_over_while_folders_are_armed(tmp_path: Path, before: str, after: str) -> None:
+    """A loss is told, so that everything is looked at; what happens from then on is heard without arming again."""
+    batches: list[tuple[Dirt, ...]] = []
+    switch = HintsSwitch(before)
+    hints = switch.make(asyncio.get_running_loop(), batches.append)
+    is_armed = not hints.arm([str(tmp_path)])
+    switch.choose(after)
+    assert Lost(f"hints: {after} in wakeful.yaml") in batches[-1]
+    assert hints.degraded is None
+    if not is_armed:
+        assert hints.arm([str(tmp_path)]) == {}
+    told = len(batches)
+    (tmp_path / "file").touch()
+    await eventually_async(lambda: any("file" in (dirt.names or ()) for batch in batches[told:] for dirt in batch if isinstance(dirt, Dirty)))
+    hints.close()
+
+
+async def test_what_the_new_watcher_cannot_watch_is_said_to_be_gone(tmp_path: Path) -> None:
+    """Whoever had it watched would wait for ever otherwise; and a setting this system cannot do changes nothing."""
+    batches: list[tuple[Dirt, ...]] = []
+    switch = HintsSwitch("inotify")
+    hints = switch.make(asyncio.get_running_loop(), batches.append)
+    assert hints.arm([str(tmp_path)]) == {}
+    switch.choose("poll")
+    assert batches[-1] == (Lost("hints: poll in wakeful.yaml"), Gone(str(tmp_path)))
+    assert hints.degraded == "polling: chosen by `hints: poll`"
+    switch.choose("poll")
+    assert len(batches) == 1
+    hints.close()
+
+
+async def test_a_setting_this_system_cannot_do_leaves_the_watcher_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The words are for the operator; what was watched still is."""
+    batches: list[tuple[Dirt, ...]] = []
+    switch = HintsSwitch("watchfiles")
+    hints = switch.make(asyncio.get_running_loop(), batches.append)
+    hints.arm([str(tmp_path)])
+    monkeypatch.setattr(choice, "IS_LINUX", False)
+    with pytest.raises(OperatorError, match="needs Linux"):
+        switch.choose("inotify")
+    (tmp_path / "file").touch()
+    await eventually_async(lambda: any(isinstance(dirt, Dirty) for batch in batches for dirt in batch))
+    hints.close()

@@ -1,4 +1,7 @@
-"""Which watcher to use: the setting `hints`, and what this system can do. Called by wiring, once."""
+"""Which watcher to use: the setting `hints`, and what this system can do.
+
+Asked by the switch, when it is made and whenever the setting changes.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,14 @@ from wakeful.sources.hints.contract import Hints, MakeHints, Report
 from wakeful.sources.hints.poll import NoHints
 from wakeful.sources.hints.watchfiles import WatchfilesHints
 
+HintsSetting = Literal["auto", "inotify", "watchfiles", "poll"]
+
 IS_LINUX = sys.platform == "linux"
 if IS_LINUX:
     from wakeful.sources.hints.inotify import InotifyHints
 
 
-def choose_hints(setting: Literal["auto", "inotify", "watchfiles", "poll"]) -> MakeHints:
+def choose_hints(setting: HintsSetting) -> MakeHints:
     """The maker of watchers for this setting; `auto` is inotify on Linux, watchfiles elsewhere."""
     match setting:
         case "poll":
