@@ -85,6 +85,22 @@ def test_an_import_goes_on_after_a_restart_where_it_was_left(open_again: Open, s
     assert [session for session, _, _ in log.tails()] == ["a"]
 
 
+def test_an_inert_session_is_read_by_its_id_and_opened_by_nobody_until_it_is_brought_in_for_good(open_again: Open, source: EventLog) -> None:
+    log, records = open_again(), list(source.read("a"))
+    log.begin_import("a", 10, records[-1].hash)
+    log.import_records("a", records)
+    log.finish_import("a", is_inert=True)
+    for log in look_twice(log, open_again):
+        assert (log.heads(), list(log.tails()), log.imports()) == ({}, [], ())
+        assert list(log.read("a")) == records and log.head("a") == source.head("a")
+        assert log.verify().is_sound
+    assert log.begin_import("a", 10, records[-1].hash) == 11
+    log.finish_import("a")
+    for log in look_twice(log, open_again):
+        assert log.heads() == {"a": source.head("a")}
+        assert [session for session, _, _ in log.tails()] == ["a"]
+
+
 def test_records_that_are_here_and_equal_are_passed_over(log: EventLog, source: EventLog) -> None:
     records = list(source.read("a"))
     log.begin_import("a", 10, records[-1].hash)

@@ -252,8 +252,11 @@ class EventLog(Protocol):
         Records that are here already and equal are passed over; a different one is a Conflict, one that does not verify
         a BadImport, and then nothing of this call is written. A payload of None comes in as erased."""
 
-    def finish_import(self, session: str) -> Head:
-        """The session now counts. A BadImport when it has not come to the head that was announced."""
+    def finish_import(self, session: str, *, is_inert: bool = False) -> Head:
+        """The session now counts. A BadImport when it has not come to the head that was announced.
+
+        One that is `is_inert` is here to be read, by its id alone: heads, tails and search pass it over, until its
+        import is finished again without."""
 
     def imports(self) -> tuple[Import, ...]:
         """Those begun and not finished: hidden from heads and tails, and resumed by importing the same again."""

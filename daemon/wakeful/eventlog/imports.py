@@ -69,13 +69,17 @@ def begin(connection: apsw.Connection, session: str, last_seq: int, head: bytes,
     return here.seq + 1
 
 
-def finish(connection: apsw.Connection, session: str) -> Head:
+def finish(connection: apsw.Connection, session: str, is_inert: bool) -> Head:
     """End an import that has come to the head it announced."""
     here = read_head(connection, session)
     begun = connection.execute("SELECT last_seq, head FROM import WHERE session = ?", (session,)).get
     if begun is not None and Head(*begun) != here:
         raise BadImport(f"session {session}: its import has come to seq {here.seq} of {begun[0]}; bring the rest first")
     connection.execute("DELETE FROM import WHERE session = ?", (session,))
+    if is_inert:
+        connection.execute("INSERT OR IGNORE INTO inert VALUES (?)", (session,))
+    else:
+        connection.execute("DELETE FROM inert WHERE session = ?", (session,))
     return here
 
 

@@ -276,8 +276,8 @@ class SqliteLog:
         self._put(ImportCall(session, records, waiter))
         return waiter.result()
 
-    def finish_import(self, session: str) -> Head:
-        return self._keep(lambda connection: imports.finish(connection, session))
+    def finish_import(self, session: str, *, is_inert: bool = False) -> Head:
+        return self._keep(lambda connection: imports.finish(connection, session, is_inert))
 
     def imports(self) -> tuple[Import, ...]:
         return imports.read_imports(self._reader())

@@ -1,4 +1,4 @@
--- Histories that come and go. Both tables are empty in a store at rest.
+-- Histories that come and go.
 
 -- An import that was begun and not finished: its session is hidden from every start until it has come to its head.
 CREATE TABLE import (
@@ -6,6 +6,9 @@ CREATE TABLE import (
     last_seq INTEGER NOT NULL,
     head     BLOB NOT NULL
 ) STRICT;
+
+-- Sessions that are here only to be read: forks go back to them, nobody opens them.
+CREATE TABLE inert (session TEXT PRIMARY KEY) STRICT;
 
 -- Payloads kept elsewhere: inside the span, a payload without a row is archived, and one with a NULL body was erased.
 CREATE TABLE archived (
