@@ -1,7 +1,7 @@
 """A new spec from a person's answers: commented, ready to edit, and sure to check.
 
-The pure half of `wakeful new`: the CLI asks or takes flags, this renders and validates. `write_new` is the only
-function that touches the disk, and never replaces a file.
+The pure half of `wakeful new`: the CLI asks or takes flags, this renders and validates. `put_new` is the only
+function that writes to the disk, and never replaces a file.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from wakeful.core.spec import RESERVED_BINDINGS
+from wakeful.core.spec import RESERVED_BINDINGS, find_template
 from wakeful.errors import CallerError
 from wakeful.specs.build import MESSAGE, Surroundings
+from wakeful.specs.copying import copy_spec
 from wakeful.specs.load import AGENTS, SUFFIX, read_text
 from wakeful.specs.scalars import find_name_problem
 
@@ -64,9 +65,32 @@ def render_spec(name: str, answers: Answers) -> str:
 def write_new(specs_dir: Path, name: str, answers: Answers) -> Path:
     """Write the spec where nothing stands yet; returns its path."""
     text = render_spec(name, answers)
-    path = specs_dir / f"{name}{SUFFIX}"
     if answers.agent and not (specs_dir / AGENTS / f"{answers.agent}{SUFFIX}").exists():
         raise CallerError(f"agent '{answers.agent}' does not exist; write {AGENTS}/{answers.agent}{SUFFIX} first, or leave it out")
+    return put_new(specs_dir, name, text)
+
+
+def render_copy(specs_dir: Path, name: str, origin: str) -> str:
+    """The text of a session that begins from another's spec; refused where it could not be put in place."""
+    _check_name(name)
+    if problem := find_name_problem(origin):
+        raise CallerError(problem)
+    if (specs_dir / f"{name}{SUFFIX}").exists():
+        raise CallerError(f"{specs_dir / name}{SUFFIX} exists already; choose another name, or edit that file")
+    source = specs_dir / f"{origin}{SUFFIX}"
+    try:
+        return copy_spec(source.read_bytes(), origin, name)
+    except FileNotFoundError:
+        if (template := find_template(origin)) and template != origin:
+            raise CallerError(f"{origin} has no file of its own, it comes from {template}{SUFFIX}; begin from a session that has one") from None
+        raise CallerError(f"there is no {source}; name a session of this folder, or another folder with --specs") from None
+    except OSError as error:
+        raise CallerError(f"{source} cannot be read: {error.strerror}") from None
+
+
+def put_new(specs_dir: Path, name: str, text: str) -> Path:
+    """Put a spec where nothing stands yet; returns its path."""
+    path = specs_dir / f"{name}{SUFFIX}"
     path.parent.mkdir(parents=True, exist_ok=True)
     # Written apart and linked in place: the daemon, which watches this folder, never sees half a file.
     half = path.with_name(f".{path.name}.{os.getpid()}")

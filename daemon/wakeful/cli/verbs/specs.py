@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import click
 
 from wakeful.cli.command import verb
-from wakeful.cli.failure import FAILED, Failure
+from wakeful.cli.failure import FAILED, Failure, NoDaemon
 from wakeful.cli.options import Options
 from wakeful.cli.places import find_specs
 from wakeful.cli.text import count, escape, paint
@@ -21,7 +21,7 @@ from wakeful.core.spec import TEMPLATE_MARK, SessionSpec, find_template
 from wakeful.settings import SETTINGS_FILE, SPECS_FOLDER, find_settings_file, read_settings
 from wakeful.specs.build import Surroundings
 from wakeful.specs.load import INSTANCE, FolderReading, read_folder, read_template, read_text
-from wakeful.specs.new import Answers, write_new
+from wakeful.specs.new import Answers, put_new, render_copy, write_new
 from wakeful.specs.problem import Problem, RefusedSpec
 from wakeful.specs.schema import json_schema
 from wakeful.specs.timezones import find_local_zone
@@ -187,9 +187,15 @@ def schema_verb(options: Options, kind: Any) -> None:
 @click.option("--objective", metavar="TEXT", help="One sentence.")
 @click.option("--agent", metavar="NAME", help="The owner.")
 @click.option("--priority", type=click.IntRange(0, 100), help="Higher first.")
+@click.option("--from", "origin", metavar="SESSION", help="Begin from another session: a copy of its spec, its facts and its hand-off.")
 @click.option("--specs", metavar="DIR", help="The folder to write to.")
-def new_verb(options: Options, name: str, specs: str | None, command: str | None, **flags: Any) -> None:
+def new_verb(options: Options, name: str, origin: str | None, specs: str | None, command: str | None, **flags: Any) -> None:
     """Write a commented spec that checks. Asks, when it is given no flags and somebody is there to answer."""
+    if origin is not None:
+        if command is not None or any(value not in (None, ()) for value in flags.values()):
+            raise click.UsageError("--from copies the spec of another session; give no other keys, and edit the file afterwards")
+        _begin_from(options, Path(find_specs(specs or os.environ.get("WAKEFUL_SPECS") or "sessions.d")), name, origin)
+        return
     if not any(flags.values()) and command is None and sys.stdin.isatty():
         flags, command = _ask(flags)
     try:
@@ -204,6 +210,31 @@ def new_verb(options: Options, name: str, specs: str | None, command: str | None
         return
     # The whole path, and where the paths inside it begin.
     print(f"{escape(str(path))} is written; its paths begin at {escape(str(folder.parent))}; edit it, then: wakeful check")
+
+
+def _begin_from(options: Options, folder: Path, name: str, origin: str) -> None:
+    """The fork comes before the file: the daemon, which opens a session at once for each new file, finds it there."""
+    text = render_copy(folder, name, origin)
+    words = _take_over(options, folder, name, origin)
+    path = put_new(folder, name, text)
+    if options.is_json:
+        print(json.dumps({"name": name, "file": str(path), "from": origin, "taken_over": words is None}))
+        return
+    print(f"{escape(str(path))} is written; what {escape(origin)} writes is commented out in it")
+    print(escape(words or f"facts and hand-off of {origin} came with it; it sleeps until: wakeful activate {name}"))
+
+
+def _take_over(options: Options, folder: Path, name: str, origin: str) -> str | None:
+    """Ask the daemon of this folder for the facts; else words for what did not come."""
+    client = options.client()
+    try:
+        is_ours = client.get("/doctor")["specs"] == str(folder)
+    except NoDaemon:
+        is_ours = False
+    if not is_ours:
+        return f"no daemon reads {folder} now, so it begins without the facts of {origin}"
+    client.call("fork", name=origin, new=name, fresh=True)
+    return None
 
 
 def _ask(flags: dict[str, Any]) -> tuple[dict[str, Any], str]:
