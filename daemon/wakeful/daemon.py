@@ -294,13 +294,13 @@ class Daemon:
 
     def explain_path(self, path: str) -> list[PathVerdict]:
         verdicts = []
-        for key, words in self._edges.sources.explain(path):
+        for key, meaning in self._edges.sources.explain(path):
             look = self.core.looked.targets.get(key)
             for session_id in sorted(look.subscribers) if look is not None else ():
                 session = self.core.state.get(session_id)
                 for bound in self.core.looked.bounds.get(session_id, ()):
                     if bound.target == key:
-                        verdicts.append(PathVerdict(session.name, bound.name, words, look.looked_at if look else 0))
+                        verdicts.append(PathVerdict(session.name, bound.name, meaning, look.looked_at if look else 0))
         return verdicts
 
     def describe_target(self, key: str) -> str | None:

@@ -20,6 +20,7 @@ from wakeful.core.calls import Call, Called
 from wakeful.core.decide import Observation, decide
 from wakeful.core.decision import Decision
 from wakeful.core.machine import Core
+from wakeful.core.meaning import Found
 from wakeful.core.observation import (
     DaemonStarted,
     Declaration,
@@ -161,7 +162,7 @@ class SmallDaemon:
     def explain_path(self, path: str) -> list[PathVerdict]:
         looks = self.core.looked.targets.values()
         return [
-            PathVerdict(self.core.state.get(one).name, "input", "matches", look.looked_at)
+            PathVerdict(self.core.state.get(one).name, "input", Found(is_there=True), look.looked_at)
             for look in looks
             for one in look.subscribers
             if isinstance(look.target, FileTarget) and f"{look.target.root}/{look.target.pattern}" == path

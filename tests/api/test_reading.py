@@ -10,6 +10,7 @@ from api.small_daemon import RunningDaemon, SmallDaemon, declare, reads, writes
 from waiting import eventually
 
 from wakeful.api.service import PathVerdict
+from wakeful.core.meaning import CannotTell, Excluded, Found, NearlyMatched, NotYetLooked
 from wakeful.core.calls import Note
 from wakeful.core.events import SpecDeclared
 from wakeful.core.observation import PathChange
@@ -313,25 +314,36 @@ def test_why_an_input_names_its_readers_and_its_last_change(rested: RunningDaemo
 
 def test_why_has_one_way_to_tell_a_moment_and_a_version(rested: RunningDaemon, speaker: Speaker) -> None:
     """The digest a run left and the one a look found are the same text, and so are their times but for the second."""
-    looked = "matches; last looked at 2026-11-16T07:08:51+00:00: "
-    found = {"input": f"{looked}f:84f806cf9de1cb24f6d6f6eed27650f946611a6d", "gone": f"{looked}nothing there", "other": "excluded by *.csv"}
+    meanings = {
+        "result": Found(is_there=True),
+        "gone": Found(is_there=False),
+        "other": Excluded("*.csv"),
+        "closed": CannotTell("/project/out.csv: Permission denied"),
+        "new": NotYetLooked(),
+        "near": NearlyMatched("*.tsv", "has the extension .tsv, not .csv"),
+    }
     rested.small.explain_path = lambda path: [  # type: ignore[method-assign]
-        PathVerdict("payroll", "result" if name == "input" else name, words, 1_700_000_000_000_000) for name, words in found.items()
+        PathVerdict("payroll", name, meaning, 1_700_000_000_000_000) for name, meaning in meanings.items()
     ]
     rested.do(lambda d: d.change("out.csv", "c" * 32, PathChange("out.csv", "1", "2")))
     words = speaker.get("/why?x=out.csv&path=/project/out.csv").json["words"]
     assert "payroll, result: matches; looked at 2023-11-14T22:13:20Z: its binding is at cccccccccccc" in words
     assert "payroll, gone: matches; looked at 2023-11-14T22:13:20Z: nothing there" in words
     assert "payroll, other: excluded by *.csv" in words
+    assert "payroll, closed: matches; looked at 2023-11-14T22:13:20Z: /project/out.csv: Permission denied" in words
+    assert "payroll, new: matches; not yet looked at" in words
+    assert "payroll, near: nearly matches *.tsv: has the extension .tsv, not .csv" in words
     told = " ".join(words)
     assert "it is cccccccccccc now" in told and "was last found modified at 20" in told
-    assert len(re.findall(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", told)) == len(re.findall(r"\d{4}-\d\d-\d\d", told)) == 4
+    assert len(re.findall(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", told)) == len(re.findall(r"\d{4}-\d\d-\d\d", told)) == 5
 
 
 def test_why_something_nobody_knows_is_refused_or_said(rested: RunningDaemon, speaker: Speaker) -> None:
     """No silence: an unknown word gets words."""
     assert speaker.get("/why?x=nothing").status == 400
     assert "No binding" in speaker.get("/why?x=nothing&path=/nothing").json["words"][0]
+    state = rested.small.places.state
+    assert "state folder of wakeful" in speaker.get(f"/why?x=nothing&path={state}/cache.db").json["words"][0]
 
 
 def test_plan_tells_the_waves_a_change_would_start(rested: RunningDaemon, speaker: Speaker) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from sources.files_world import World, open_world
 from waiting import eventually_async
+from wakeful.core.meaning import Excluded, Found, NearlyMatched
 from wakeful.core.target import FileTarget
 from wakeful.sources.hints.choice import choose_hints
 
@@ -459,9 +460,10 @@ async def test_why_says_what_a_path_means_to_whom(tmp_path: Path) -> None:
         excludes = await world.follow("data/**", exclude=("*.csv",))
         misses = await world.follow("data/*.tsv")
         verdicts = dict(world.source.explain(str(path)))
-        assert verdicts[means].startswith("matches; last looked at 20")
-        assert verdicts[excludes] == "excluded by *.csv"
-        assert verdicts[misses] == "nearly matches data/*.tsv: has the extension .tsv, not .csv"
+        assert verdicts[means] == Found(is_there=True)
+        assert verdicts[excludes] == Excluded("*.csv")
+        assert verdicts[misses] == NearlyMatched("data/*.tsv", "has the extension .tsv, not .csv")
+        assert dict(world.source.explain(str(world.root / "data/gone.csv")))[means] == Found(is_there=False)
         assert world.source.explain(str(world.root / "elsewhere")) == []
-        assert "state folder" in world.source.explain(str(tmp_path / "state/log.db"))[0][1]
+        assert world.source.explain(str(tmp_path / "state/log.db")) == []
         assert world.source.describe("stranger") is None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
-from typing import Any
+from pathlib import Path
+from typing import Any, assert_never
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -14,6 +14,7 @@ from wakeful.api.answers import answer_json, refuse_refused, service_of
 from wakeful.api.chains import find_asked, find_chain, why_run
 from wakeful.api.reading import find_problem
 from wakeful.api.service import PathVerdict, Service
+from wakeful.core.meaning import CannotTell, Excluded, Found, NearlyMatched, NotYetLooked
 from wakeful.errors import CallerError
 from wakeful.views.limits import view_limits
 from wakeful.views.reach import Reached, find_writers
@@ -24,9 +25,6 @@ from wakeful.views.waves import plan_now, plan_paths
 
 # Enough runs to find the one that wrote what is there now; older ones would have written it long ago.
 RUN_RECORDS = 400
-# How a source tells of a path it looked at, and what it found there when that is content.
-_LOOK = re.compile(r"matches; last looked at \S+: (?P<found>.*)", re.DOTALL)
-_DIGEST = re.compile(r"\w(:[0-9a-f]+)?")
 
 
 async def explain_why(request: Request) -> Response:
@@ -65,18 +63,29 @@ def _why_path(service: Service, path: str) -> dict[str, Any]:
         words.append(f"It was last found {change['change']} at {say_shown(change['at'])}.")
     elif inputs and not outputs:
         words.append("No change of it was found since the daemon started.")
+    if Path(path).is_relative_to(service.places.state):
+        words.append(f"{path} lies in the state folder of wakeful, which is never watched or read.")
     if not words:
         words.append(f"No binding of any session covers {path}, or nearly does; `wakeful show NAME` lists the bindings of one.")
     return {"about": "path", "path": path, "outputs": outputs, "inputs": inputs, "last_change": change, "words": words}
 
 
 def _say_verdict(service: Service, verdict: PathVerdict) -> str:
-    """A verdict whose moment and version read as everywhere else; the digest of one file alone would be found nowhere again."""
-    look = _LOOK.fullmatch(verdict.words)
-    if look is None:
-        return verdict.words
-    version = find_version(service.core, service.core.state.by_name(verdict.session), verdict.binding)
-    found = f"its binding is at {shorten(version)}" if _DIGEST.fullmatch(look["found"]) else look["found"]
+    """Moments and versions read as everywhere else: the digest of one file alone would be found nowhere again."""
+    match verdict.meaning:
+        case Excluded(by):
+            return f"excluded by {by}"
+        case NearlyMatched(pattern, words):
+            return f"nearly matches {pattern}: {words}"
+        case NotYetLooked():
+            return "matches; not yet looked at"
+        case CannotTell(problem):
+            found = problem
+        case Found(is_there):
+            version = find_version(service.core, service.core.state.by_name(verdict.session), verdict.binding) if is_there else None
+            found = f"its binding is at {shorten(version)}" if is_there else "nothing there"
+        case never:
+            assert_never(never)
     return f"matches; looked at {say_time(verdict.looked_at)}: {found}"
 
 

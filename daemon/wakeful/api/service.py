@@ -13,6 +13,7 @@ from typing import Protocol
 
 from wakeful.core.calls import Call
 from wakeful.core.machine import Core
+from wakeful.core.meaning import PathMeaning
 from wakeful.core.observation import Moment, Usage
 from wakeful.eventlog.contract import EventLog, Record
 
@@ -30,11 +31,11 @@ class Places(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PathVerdict:
-    """One binding's answer to "what about this path?": `words` say that it matches, nearly matches, or what excludes it."""
+    """One binding's answer to "what about this path?"."""
 
     session: str
     binding: str
-    words: str
+    meaning: PathMeaning
     # Wall time of the binding's last look in microseconds; 0 when it was not looked at yet.
     looked_at: int
 

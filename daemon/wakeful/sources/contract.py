@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from wakeful.core.action import Look
+from wakeful.core.meaning import PathMeaning
 from wakeful.core.observation import TargetLooked, TargetsHinted
 from wakeful.core.target import Target
 from wakeful.sources.entry import Seen
@@ -62,8 +63,8 @@ class Sources(Protocol):
         """Take in at once what watchers hold ready."""
         ...
 
-    def explain(self, path: str) -> list[tuple[str, str]]:
-        """What each file target says of this path: (key, words)."""
+    def explain(self, path: str) -> list[tuple[str, PathMeaning]]:
+        """What each file target that has to do with this path makes of it, by key."""
         ...
 
     def describe(self, key: str) -> str | None:

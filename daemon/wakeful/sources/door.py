@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from wakeful.core.action import Look
+from wakeful.core.meaning import PathMeaning
 from wakeful.core.target import CommitsTarget, FileTarget, ProbeTarget, ServiceTarget, Target
 from wakeful.sources.commits import CommitSource
 from wakeful.sources.contract import LatestLook
@@ -52,7 +53,7 @@ class Door:
     def hear(self) -> None:
         self._files.hear()
 
-    def explain(self, path: str) -> list[tuple[str, str]]:
+    def explain(self, path: str) -> list[tuple[str, PathMeaning]]:
         return self._files.explain(path)
 
     def describe(self, key: str) -> str | None:

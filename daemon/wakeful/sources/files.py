@@ -19,6 +19,7 @@ from functools import partial
 from msgspec import Struct
 
 from wakeful.core.match import Excludes, PathTrie, Pattern
+from wakeful.core.meaning import NearlyMatched, PathMeaning
 from wakeful.core.observation import LookResult, TargetLooked, TargetsHinted
 from wakeful.core.target import FileTarget
 from wakeful.sources.contract import LatestLook, SourceReport
@@ -563,14 +564,14 @@ class FileSource:
             looked_at=followed.looked_at,
         )
 
-    def explain(self, path: str) -> list[tuple[str, str]]:
-        """For `why PATH`: each target that means it, excludes it or nearly means it, in words."""
+    def explain(self, path: str) -> list[tuple[str, PathMeaning]]:
+        """For `why PATH`: each target that means it, excludes it or nearly means it. To nobody the state folder means anything."""
         path = os.path.abspath(path)
         if self._state.holds(path):
-            return [("", "lies in the state folder of wakeful, which is never watched or read")]
-        verdicts = [(followed.key, followed.explain(path)) for followed in self._trie.find(path)]
+            return []
+        meanings = [(followed.key, followed.explain(path)) for followed in self._trie.find(path)]
         misses = self._trie.near_misses(path)
-        return verdicts + [(miss.value.key, f"nearly matches {miss.pattern.text}: {miss.words}") for miss in misses]
+        return meanings + [(miss.value.key, NearlyMatched(miss.pattern.text, miss.words)) for miss in misses]
 
 
 def _concerns(followed: Followed, folder: str) -> bool:

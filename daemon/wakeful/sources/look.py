@@ -11,13 +11,13 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 
 from wakeful.core.match import Excludes, PathTrie, parse_under
+from wakeful.core.meaning import CannotTell, Excluded, Found, NotYetLooked, PathMeaning
 from wakeful.core.observation import PathChange
 from wakeful.core.spec import DEFAULT_EXCLUDES
 from wakeful.core.target import FileTarget
-from wakeful.sources.entry import FOLDER, LOOP_ENTRIES, Allowance, CannotSee, Demand, NoLongerWanted, Seen, describe_tag, read_entry, show
+from wakeful.sources.entry import FOLDER, LOOP_ENTRIES, Allowance, CannotSee, Demand, NoLongerWanted, Seen, read_entry, show
 from wakeful.sources.hints.contract import NOT_A_FOLDER, NOT_THERE
 from wakeful.sources.manifest import ABSENT, Manifest, Naming
 from wakeful.sources.mounts import Mounts
@@ -102,17 +102,16 @@ class Followed:
             self.trees = (self.trees or set()) | errand.trees
         self.is_whole = self.is_whole or errand.is_whole
 
-    def explain(self, path: str) -> str:
+    def explain(self, path: str) -> PathMeaning:
         """What this target makes of a path that its pattern matches."""
         excluded = self.walker.excluded_by(path)
         if excluded is not None:
-            return f"excluded by {excluded}"
+            return Excluded(excluded)
         if self.looked_at is None:
-            return "matches; not yet looked at"
-        at = datetime.fromtimestamp(self.looked_at, UTC).isoformat(timespec="seconds")
-        seen = self.manifest.members.get(path) if self.manifest is not None else None
-        found = describe_tag(seen.tag(self.target.compare)) if seen is not None else "nothing there"
-        return f"matches; last looked at {at}: {self.problem or found}"
+            return NotYetLooked()
+        if self.problem is not None:
+            return CannotTell(self.problem)
+        return Found(self.manifest is not None and path in self.manifest.members)
 
     @property
     def wants_content(self) -> bool:
