@@ -32,7 +32,7 @@ LAYERS: dict[str, set[str]] = {
     "sources": {"core"},
     "runners": {"core", "blobs"},
     # Sessions as files, over the log's contract and the blobs.
-    "bundles": {"core", "eventlog", "blobs"},
+    "bundles": {"core", "eventlog", "blobs", "contents"},
     # State, and events, to what people see.
     "views": {"core"},
     "narration": {"core"},
@@ -44,7 +44,7 @@ LAYERS: dict[str, set[str]] = {
     "contents": {"core", "blobs", "runners"},
     # The loop speaks to the edges through their contracts, which it is handed.
     "reactor": {"core", "eventlog", "sources", "runners", "supervision"},
-    "api": {"core", "views", "reactor", "specs", "settings", "eventlog", "blobs", "narration", "past", "conversation"},
+    "api": {"core", "views", "reactor", "specs", "settings", "eventlog", "blobs", "contents", "narration", "past", "conversation"},
     # The running daemon, over edges it knows by their contracts: how a run starts, and its whole life.
     "starting": {"core", "views", "api", "sources", "runners"},
     "daemon": {"core", "settings", "eventlog", "sources", "runners", "narration", "reactor", "api", "blobs", "contents", "starting", "supervision"},

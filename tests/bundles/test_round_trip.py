@@ -5,11 +5,13 @@ import json
 import os
 from pathlib import Path
 
+import msgspec
 import pytest
 from bundles.small import SESSION, Place
 from wakeful.bundles.format import BundleNotWritten, BundleRefused
 from wakeful.bundles.load import inspect, load, restore_archive, verify_bundle
 from wakeful.bundles.save import save
+from wakeful.contents.record import BindingFiles, Entry, Found, RunFiles, make_found, read_entries, read_record
 from wakeful.eventlog.contract import Append, Conflict, Draft
 
 
@@ -87,7 +89,7 @@ def test_an_erased_payload_stays_erased(here: Place, there: Place, tmp_path: Pat
 def test_a_blob_that_is_gone_is_told_and_the_rest_is_saved(here: Place, tmp_path: Path) -> None:
     next(path for path in (here.folder / "blobs").rglob("*") if path.is_file()).unlink()
     saved = here.save(tmp_path / "b")
-    assert len(saved.missing_blobs) == 1
+    assert saved.missing_blobs == 1
     assert verify_bundle(tmp_path / "b") == saved.contents
 
 
@@ -182,3 +184,22 @@ def test_progress_is_told_to_its_end(here: Place, there: Place, tmp_path: Path) 
     told.clear()
     contents = verify_bundle(tmp_path / "b", lambda done, total: told.append((done, total)))
     assert told[-1] == (contents.total_bytes, contents.total_bytes)
+
+
+def test_the_contents_a_run_read_and_wrote_come_along(here: Place, there: Place, tmp_path: Path) -> None:
+    """By the list that its end names, and a long list by a list of its own."""
+    contents = [b"content %d" % number for number in range(100)]
+    entries = [Entry(path=f"in/{number}", kind="f", digest=here.blobs.add(content).removeprefix("blake2b-")) for number, content in enumerate(contents)]
+    found = make_found(here.blobs, "v1", tuple(entries))
+    gone = Entry(path="gone", kind="f", digest="00" * 20)
+    files = RunFiles(run_id="r1", root="/root", bindings=(BindingFiles(name="in", access="read", before=found, after=Found(entries=(entries[0], gone))),))
+    address = here.blobs.put(msgspec.json.encode(files))
+    payload = msgspec.json.encode({"run": 1, "files": address})
+    here.log.append_blocking([Append(SESSION, 10, (Draft("run_finished", payload, "payroll"),))], at=9)
+    saved = here.save(tmp_path / "b")
+    assert saved.missing_blobs == 1
+    assert saved.contents.blobs == 2 + 100 + 2
+    load(there.log, there.blobs, tmp_path / "b")
+    loaded = read_record(there.blobs, address)
+    assert loaded == files
+    assert [there.blobs.get(entry.address or "") for entry in read_entries(there.blobs, loaded.bindings[0].before)] == contents

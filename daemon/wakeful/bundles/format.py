@@ -130,6 +130,11 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True):
     file_bytes: int = 0
 
 
+def count_digest(address: str) -> int:
+    """How many bytes of blake2b an address has: blobs know 32 and 20. Any other ends as 32, which it will not match."""
+    return 20 if len(address) == len("blake2b-") + 40 else 32
+
+
 def write_record(record: Record) -> RecordLine:
     text, raw = None, None
     if record.payload is not None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from wakeful.blobs import Blobs
+from wakeful.blobs import SHORT_BYTES, Blobs, address_of
 from wakeful.bundles.format import (
     AnyLine,
     BlobLine,
@@ -26,6 +26,7 @@ from wakeful.bundles.format import (
     Limits,
     Manifest,
     RecordLine,
+    count_digest,
     read_record,
 )
 from wakeful.bundles.reading import OpenBundle, read_content
@@ -91,6 +92,7 @@ def restore_archive(log: EventLog, blobs: Blobs, path: Path, progress: Progress 
                     _take_blob(bundle, blobs, batch, lines)
                 case FileLine():
                     _drain(read_content(bundle, batch.size, lines))
+        blobs.flush()
     return restored
 
 
@@ -155,10 +157,10 @@ class _Check:
         limit = self._bundle.limits.blob_bytes
         if not 0 <= line.size <= limit:
             raise self._bundle.refuse(f"blob {line.address[:80]} has {line.size:,} bytes, at most {limit:,} are taken in", kind=BundleTooLarge)
-        digest = hashlib.blake2b(digest_size=32)
+        digest = hashlib.blake2b(digest_size=count_digest(line.address))
         for piece in read_content(self._bundle, line.size, lines):
             digest.update(piece)
-        if f"blake2b-{digest.hexdigest()}" != line.address:
+        if address_of(digest.digest()) != line.address:
             raise self._bundle.refuse(f"blob {line.address[:80]}: the content differs from its address")
         self._blobs += 1
         self._blob_bytes += line.size
@@ -217,6 +219,7 @@ def take_in(
                         _take_blob(bundle, blobs, batch, lines)
                     case FileLine():
                         _take_file(bundle, folder, batch, lines)
+        blobs.flush()
         if folder is not None:
             folder.finish()
     except BaseException:
@@ -253,7 +256,8 @@ def _take_blob(bundle: OpenBundle, blobs: Blobs, line: BlobLine, lines: Iterator
     """Kept under the address of what was read, whatever the bundle calls it."""
     if not 0 <= line.size <= bundle.limits.blob_bytes:
         raise _changed(bundle)
-    address = blobs.put(b"".join(read_content(bundle, line.size, lines)))
+    content = b"".join(read_content(bundle, line.size, lines))
+    address = blobs.add(content) if count_digest(line.address) == SHORT_BYTES else blobs.put(content)
     if address != line.address:
         raise _changed(bundle)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO
@@ -16,7 +15,7 @@ from typing import BinaryIO
 import msgspec
 
 from wakeful import __version__
-from wakeful.blobs import Blobs, DamagedBlob, UnknownBlob
+from wakeful.blobs import Blobs, DamagedBlob, UnknownBlob, address_of
 from wakeful.bundles.format import (
     CHUNK_BYTES,
     FORMAT,
@@ -26,14 +25,14 @@ from wakeful.bundles.format import (
     Cut,
     Limits,
     Manifest,
+    count_digest,
     write_record,
 )
+from wakeful.bundles.references import References
 from wakeful.bundles.scratch import find_files, read_file
 from wakeful.bundles.writing import BundleWriter
 from wakeful.eventlog.contract import EventLog, Head, Progress, Record
 
-# An address is a whole JSON string: a person who writes one in a sentence names no blob.
-_ADDRESS = re.compile(rb'"(blake2b-[0-9a-f]{64})"')
 _PROGRESS_RECORDS = 1_000
 
 
@@ -42,7 +41,7 @@ class Saved(msgspec.Struct, frozen=True):
 
     path: Path
     contents: Contents
-    missing_blobs: tuple[str, ...] = ()
+    missing_blobs: int = 0
     passed_files: tuple[str, ...] = ()
 
 
@@ -73,8 +72,9 @@ def save(
     )  # fmt: skip
     with BundleWriter(out, limits) as writer:
         writer.put(manifest)
-        addresses, erased = _put_records(writer, log, session, head, progress)
-        kept, missing, blob_bytes = _put_blobs(writer, blobs, addresses, limits)
+        references = References(blobs)
+        erased = _put_records(writer, log, session, head, references, progress)
+        kept, blob_bytes = _put_blobs(writer, blobs, references, limits)
         files, passed = find_files(scratch) if scratch is not None and scratch.is_dir() else ([], [])
         if len(files) > limits.files:
             raise BundleNotWritten(f"{scratch} holds {len(files):,} files, a bundle takes {limits.files:,}; clear it first")
@@ -86,7 +86,7 @@ def save(
         manifest=manifest, digest=digest, total_bytes=writer.total_bytes, records=head.seq, erased=erased, blobs=kept, blob_bytes=blob_bytes,
         files=len(files), file_bytes=sum(line.size for line in files),
     )  # fmt: skip
-    return Saved(out, contents, tuple(missing), tuple(passed))
+    return Saved(out, contents, references.missing, tuple(passed))
 
 
 def _find_head(log: EventLog, session: str, to_seq: int | None) -> Head:
@@ -105,24 +105,21 @@ def _find_head(log: EventLog, session: str, to_seq: int | None) -> Head:
 
 
 def _put_records(
-    writer: BundleWriter, log: EventLog, session: str, head: Head, progress: Progress | None
-) -> tuple[dict[bytes, None], int]:
-    """All records; returns the addresses they name, in the order of naming, and how many were erased."""
-    addresses: dict[bytes, None] = {}
+    writer: BundleWriter, log: EventLog, session: str, head: Head, references: References, progress: Progress | None
+) -> int:
+    """All records, noting the blobs they name; returns how many were erased."""
     erased = seq = 0
     for record in log.read(session, to_seq=head.seq):
         seq += 1
         _check_next(session, record, seq)
         writer.put(write_record(record))
-        if record.payload is None:
-            erased += 1
-        elif b"blake2b-" in record.payload:
-            addresses.update(dict.fromkeys(_ADDRESS.findall(record.payload)))
+        references.add(record)
+        erased += record.payload is None
         if progress is not None and (seq % _PROGRESS_RECORDS == 0 or seq == head.seq):
             progress(seq, head.seq)
     if seq != head.seq:
         raise BundleNotWritten(f"session {session}: {seq} of {head.seq} records could be read; run wakeful verify")
-    return addresses, erased
+    return erased
 
 
 def _check_next(session: str, record: Record, seq: int) -> None:
@@ -130,16 +127,14 @@ def _check_next(session: str, record: Record, seq: int) -> None:
         raise BundleNotWritten(f"session {session}: seq {record.seq} follows {seq - 1}; run wakeful verify")
 
 
-def _put_blobs(writer: BundleWriter, blobs: Blobs, addresses: dict[bytes, None], limits: Limits) -> tuple[int, list[str], int]:
-    """Each blob that is there; returns how many, the missing ones, and their bytes."""
+def _put_blobs(writer: BundleWriter, blobs: Blobs, references: References, limits: Limits) -> tuple[int, int]:
+    """Each blob that is there, the others are noted as missing; returns how many, and their bytes."""
     kept = total = 0
-    missing: list[str] = []
-    for encoded in addresses:
-        address = encoded.decode()
+    for address in references:
         try:
             file = blobs.open(address)
         except UnknownBlob:
-            missing.append(address)
+            references.missing += 1
             continue
         with file:
             size = os.fstat(file.fileno()).st_size
@@ -149,14 +144,14 @@ def _put_blobs(writer: BundleWriter, blobs: Blobs, addresses: dict[bytes, None],
             writer.put_content(_read_blob(file, address))
         kept += 1
         total += size
-    return kept, missing, total
+    return kept, total
 
 
 def _read_blob(file: BinaryIO, address: str) -> Iterator[bytes]:
     """The blob in chunks, checked against its address: what is damaged here must not travel."""
-    digest = hashlib.blake2b(digest_size=32)
+    digest = hashlib.blake2b(digest_size=count_digest(address))
     while piece := file.read(CHUNK_BYTES):
         digest.update(piece)
         yield piece
-    if f"blake2b-{digest.hexdigest()}" != address:
+    if address_of(digest.digest()) != address:
         raise DamagedBlob(f"blob {address}: the content differs from its address; restore it from a backup")

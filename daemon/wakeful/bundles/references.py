@@ -1,0 +1,81 @@
+"""Which blobs a record leans on: a run's output, the list of its files, and the contents that list names.
+
+`save` asks for every record in turn. What a later kind of event keeps in blobs is added here, in one place. Each blob is
+given once; a million runs that name the same files cost one entry each.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import msgspec
+
+from wakeful.blobs import Blobs, UnknownBlob
+from wakeful.contents.record import read_entries, read_record
+from wakeful.core.observation import Output
+from wakeful.errors import OperatorError
+from wakeful.eventlog.contract import Record
+
+_PREFIX = "blake2b-"
+_ADDRESS = re.compile(r"blake2b-(?:[0-9a-f]{40}|[0-9a-f]{64})")
+
+
+class _Finished(msgspec.Struct):
+    """What of a run's end names blobs."""
+
+    output: Output = Output()
+    files: str | None = None
+
+
+_decode = msgspec.json.Decoder(_Finished).decode
+
+
+class References:
+    """The blobs named so far, each once, and how many could not be found."""
+
+    def __init__(self, blobs: Blobs) -> None:
+        self._blobs = blobs
+        # As bytes: of a million outputs the names alone would take 200 MB as text.
+        self._named: set[bytes] = set()
+        self.missing = 0
+
+    def add(self, record: Record) -> None:
+        if record.kind != "run_finished" or record.payload is None:
+            return
+        try:
+            finished = _decode(record.payload)
+        except msgspec.DecodeError:
+            return  # not an event of ours: the log keeps it, and so does the bundle
+        for address in (finished.output.head, finished.output.tail):
+            if address is not None:
+                self._name(address)
+        if finished.files is not None and self._name(finished.files):
+            self._add_files(finished.files)
+
+    def __iter__(self) -> Iterator[str]:
+        """In the order of addresses, so that the same session makes the same bundle."""
+        return (_PREFIX + digest.hex() for digest in sorted(self._named))
+
+    def _add_files(self, address: str) -> None:
+        try:
+            bindings = read_record(self._blobs, address).bindings
+            for found in (found for binding in bindings for found in (binding.before, binding.after) if found is not None):
+                # A list that was named before has named its contents already.
+                if found.listing is None or self._name(found.listing):
+                    for entry in read_entries(self._blobs, found):
+                        if entry.address is not None:
+                            self._name(entry.address)
+        except (UnknownBlob, OperatorError):
+            # The list is gone or damaged: told when its own turn comes; what it named is not known any more.
+            return
+
+    def _name(self, address: str) -> bool:
+        """Take a blob in; False when it was named before, or is no address at all: a payload may hold anything."""
+        if _ADDRESS.fullmatch(address) is None:
+            return False
+        digest = bytes.fromhex(address.removeprefix(_PREFIX))
+        if digest in self._named:
+            return False
+        self._named.add(digest)
+        return True
