@@ -67,7 +67,7 @@ def test_erased_bytes_are_in_no_file_of_the_state_folder(log: SqliteLog, tmp_pat
     append(log, "a", *(f"{CANARY} {'x' * size}" if number % 3 == 0 else "kept" for number in range(30)))
     log.save_snapshot_blocking("a", 20, f"a fold with {CANARY}".encode())
     assert log.search(CANARY)
-    assert find_canary(tmp_path / "state") == ["events.db-wal"]
+    assert find_canary(tmp_path / "state")
     log.erase("a", range(1, 31, 3))
     assert find_canary(tmp_path / "state") == []
     append(log, "a", "goes on")

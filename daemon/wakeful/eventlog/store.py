@@ -22,6 +22,7 @@ BUSY_MILLISECONDS = 10_000
 # An older store is read beside the daemon that wrote it, and from its backups: as one that has nothing of what came later.
 _AS_OF_TWO = """
 CREATE TEMP TABLE import (session, last_seq, head);
+CREATE TEMP TABLE inert (session);
 CREATE TEMP TABLE archived (session, first_seq, last_seq);
 CREATE TEMP TABLE payload_change (count);
 INSERT INTO payload_change VALUES (0);
