@@ -56,14 +56,8 @@ def _dispatch_affected(core: Core, decision: Decision) -> None:
     while decision.affected:
         # A mark passes on to readers, so all of them are set before anybody acts on one.
         while decision.unmarked:
-            refresh_busy(core, decision, _pop_first(decision.unmarked))
-        session_id = _pop_first(decision.affected)
+            refresh_busy(core, decision, decision.unmarked.popitem(last=False)[0])
+        session_id, _ = decision.affected.popitem(last=False)
         dispatch(core, decision, session_id)
         # What it emitted about itself it has taken into account.
         decision.affected.pop(session_id, None)
-
-
-def _pop_first(sessions: dict[str, None]) -> str:
-    first = next(iter(sessions))
-    del sessions[first]
-    return first

@@ -6,6 +6,7 @@ carries out looks at once, everything else after the entries are durable.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from dataclasses import dataclass, field
 
 from wakeful.core.action import Look
@@ -38,8 +39,9 @@ class Decision:
     forget: list[str] = field(default_factory=list)
     # Sessions still to be dispatched, in the order they were touched; before any of them, those whose
     # busy mark may have changed: nobody starts on the word of a mark that is out of date (rule 30).
-    affected: dict[str, None] = field(default_factory=dict)
-    unmarked: dict[str, None] = field(default_factory=dict)
+    # Taken from the front, which a plain dictionary of 10,000 searches for through all the gaps before it.
+    affected: OrderedDict[str, None] = field(default_factory=OrderedDict)
+    unmarked: OrderedDict[str, None] = field(default_factory=OrderedDict)
     # Sessions whose plan may have changed.
     planned: dict[str, None] = field(default_factory=dict)
     finished: list[str] = field(default_factory=list)
