@@ -23,6 +23,7 @@ from wakeful.api.server import ControlSocket
 from wakeful.api.service import FollowLine, PathVerdict, RunIdentity
 from wakeful.blobs import Blobs
 from wakeful.contents.keeper import Keeper
+from wakeful.contents.replay import Replays
 from wakeful.core.calls import Call, Open, Rename
 from wakeful.core.decision import Entry
 from wakeful.core.observation import DaemonStarted, DaemonStopping, Moment, Usage
@@ -53,6 +54,7 @@ class Edges:
     starter: RunStarter
     blobs: Blobs
     keeper: Keeper
+    replays: Replays
     voice: Voice
 
 
@@ -64,6 +66,7 @@ class Daemon:
         self.reactor = reactor
         self.core = reactor.core
         self.log = reactor.log
+        self.replays = edges.replays
         self.version = __version__
         self.pid = os.getpid()
         self.started_at = time.time_ns() // 1000

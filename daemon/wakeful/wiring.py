@@ -19,10 +19,12 @@ import msgspec
 
 from wakeful.blobs import Blobs
 from wakeful.contents.keeper import Keeper
+from wakeful.contents.replay import MakeOrder as MakeReplayOrder
+from wakeful.contents.replay import Replays
 from wakeful.core.machine import Core
 from wakeful.core.observation import ProcessEnded, RoomSeen, RunRecovered, SettingsRead, SpecsRead, TargetLooked, TargetsHinted
 from wakeful.core.reducer import fold
-from wakeful.core.state import Session
+from wakeful.core.state import OpenRun, Session
 from wakeful.daemon import Daemon, Edges
 from wakeful.errors import OperatorError
 from wakeful.eventlog.codec import decode
@@ -34,7 +36,7 @@ from wakeful.reactor import Reactor
 from wakeful.runners.cgroup import find_delegated
 from wakeful.runners.children import Children, become_subreaper
 from wakeful.runners.command import CommandRunner
-from wakeful.runners.contract import Runner
+from wakeful.runners.contract import Runner, RunOrder
 from wakeful.runners.orders import Premises, make_order
 from wakeful.runners.place import open_run_folders
 from wakeful.settings import SETTINGS_FILE, Places, ProjectReader, read_settings, resolve_places
@@ -45,8 +47,8 @@ from wakeful.sources.declarations import Declarations
 from wakeful.sources.declarations_watch import DeclarationsWatch
 from wakeful.sources.door import Door
 from wakeful.sources.files import FileSource
+from wakeful.sources.hints.choice import choose_hints
 from wakeful.sources.hints.contract import MakeHints
-from wakeful.sources.hints.switch import HintsSwitch
 from wakeful.sources.probes import ProbeSource
 from wakeful.sources.room import RoomWatch
 from wakeful.sources.services import ServiceSource
@@ -94,22 +96,24 @@ def build_daemon(places: Places, log: EventLog, *, is_once: bool) -> Daemon:
     sessions, snapshots = load_sessions(log)
     reactor = Reactor(Core(sessions), log, snapshots=snapshots)
     settings, _, _ = read_settings(places.specs)
-    hints = HintsSwitch(settings.hints)
+    make_hints = choose_hints(settings.hints)
     voice = Voice(is_terminal=sys.stdout.isatty())
     blobs = Blobs(f"{places.state}/blobs")
     blobs.remove_unfinished()
     keeper = Keeper(reactor.core, blobs, reactor.observe, voice.say)
-    sources = _build_sources(places, reactor, hints.make, keeper)
-    runner = _build_runner(places, keeper, sources, blobs)
+    sources = _build_sources(places, reactor, make_hints, keeper)
+    replays = Replays(blobs, str(places.state), _make_replay_order(reactor.core))
+    replays.runner = runner = _build_runner(places, keeper, replays, sources, blobs)
     edges = Edges(
         sources=sources,
-        specs=_build_specs(places, reactor, hints, voice),
+        specs=_build_specs(places, reactor, make_hints, voice),
         room=RoomWatch(str(places.state), _tell_room(reactor, voice)),
         clock=Clock(reactor.observe, asyncio.get_running_loop(), lambda: time.time_ns() // 1000, on_jump=voice.say),
         runner=runner,
         starter=_build_starter(places, reactor, sources, runner, keeper),
-        keeper=keeper,
         blobs=blobs,
+        keeper=keeper,
+        replays=replays,
         voice=voice,
     )
     return Daemon(places, reactor, edges, settings, is_once=is_once)
@@ -130,23 +134,18 @@ def load_sessions(log: EventLog) -> tuple[list[Session], dict[str, int]]:
     return sessions, snapshots
 
 
-def _build_specs(places: Places, reactor: Reactor, hints: HintsSwitch, voice: Voice) -> DeclarationsWatch:
+def _build_specs(places: Places, reactor: Reactor, make_hints: MakeHints, voice: Voice) -> DeclarationsWatch:
     reader = ProjectReader(places.specs, kept=places.state / KEPT_SPECS)
 
     def report(observation: SpecsRead | SettingsRead) -> None:
         reactor.observe(observation)
-        if isinstance(observation, SettingsRead):
-            try:
-                hints.choose(observation.settings.hints)
-            except OperatorError as problem:
-                voice.say(f"{problem}; changes are noticed as before")
-        else:
+        if isinstance(observation, SpecsRead):
             for name, words in reactor.core.looked.refused.items():
                 if name in observation.refused:
                     voice.say(words, name=name)
 
     declarations = Declarations(reader, report)
-    return DeclarationsWatch(declarations, asyncio.get_running_loop(), hints.make, str(places.specs), SETTINGS_FILE, reader.keep)
+    return DeclarationsWatch(declarations, asyncio.get_running_loop(), make_hints, str(places.specs), SETTINGS_FILE, reader.keep)
 
 
 def _tell_room(reactor: Reactor, voice: Voice) -> Callable[[RoomSeen], None]:
@@ -172,13 +171,24 @@ def _build_sources(places: Places, reactor: Reactor, make_hints: MakeHints, keep
     return Door(files, CommitSource(observe, loop, make_hints), ProbeSource(observe, loop), ServiceSource(observe, loop))
 
 
-def _build_runner(places: Places, keeper: Keeper, sources: Sources, blobs: Blobs) -> CommandRunner:
+def _build_runner(places: Places, keeper: Keeper, replays: Replays, sources: Sources, blobs: Blobs) -> CommandRunner:
     def report(end: ProcessEnded | RunRecovered) -> None:
+        if replays.take(end):
+            return
         # A change that came and went during the run lies in the watcher's queue: it is taken in first (rule 17).
         sources.hear()
         keeper.end(end)
 
     return CommandRunner(report=report, blobs=blobs, state=str(places.state), children=Children(), cgroups=find_delegated())
+
+
+def _make_replay_order(core: Core) -> MakeReplayOrder:
+    def make(session: Session, run: OpenRun, folder: str, *, causes: bytes) -> RunOrder:
+        # No socket and no token: a replay changes nothing, also not by asking.
+        premises = Premises(scratch=f"{folder}/scratch", run_folders=folder, socket=f"{folder}/no-daemon")
+        return make_order(session, run, premises, token="", causes=causes, exports={}, output_limit_bytes=core.settings.output_limit_bytes)
+
+    return make
 
 
 def _build_starter(places: Places, reactor: Reactor, sources: Sources, runner: Runner, keeper: Keeper) -> RunStarter:

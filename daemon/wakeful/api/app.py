@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from wakeful.api import calling, comparing, costing, explaining, exporting, reading, replaying, searching, slices
+from wakeful.api import calling, comparing, costing, explaining, exporting, participants, reading, replaying, searching, slices
 from wakeful.api.answers import answer_error, handle_error
 from wakeful.api.peers import Caller, name_person, name_run
 from wakeful.api.queries import decode_name

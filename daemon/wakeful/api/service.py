@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from wakeful.contents.replay import Replays
 from wakeful.core.calls import Call
 from wakeful.core.machine import Core
 from wakeful.core.meaning import PathMeaning
@@ -68,6 +69,7 @@ class Service(Protocol):
     # Microseconds UTC.
     started_at: int
     places: Places
+    replays: Replays
 
     async def call(self, call: Call, *, author: str, key: str | None, run: int | None) -> str:
         """Carry a call out and return its words once it is durable; raises CallerError."""

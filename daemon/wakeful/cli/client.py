@@ -58,6 +58,11 @@ class Client:
         """Lines of JSON, without their newline."""
         return split_lines(self.stream(route, **query))
 
+    def post_lines(self, route: str, **body: Any) -> Iterator[bytes]:
+        """Lines of JSON, without their newline, for as long as it takes; leaving them unread ends what was asked for."""
+        given = {name: value for name, value in body.items() if value is not None}
+        return split_lines(self._ask("POST", route, {}, body=json.dumps(given).encode(), is_patient=True).body)
+
     def call(self, verb: str, key: str | None = None, /, **body: Any) -> dict[str, Any]:
         given = {name: value for name, value in body.items() if value is not None}
         headers = {"Idempotency-Key": key} if key is not None else {}
