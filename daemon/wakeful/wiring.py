@@ -47,8 +47,8 @@ from wakeful.sources.declarations import Declarations
 from wakeful.sources.declarations_watch import DeclarationsWatch
 from wakeful.sources.door import Door
 from wakeful.sources.files import FileSource
-from wakeful.sources.hints.choice import choose_hints
 from wakeful.sources.hints.contract import MakeHints
+from wakeful.sources.hints.switch import HintsSwitch
 from wakeful.sources.probes import ProbeSource
 from wakeful.sources.room import RoomWatch
 from wakeful.sources.services import ServiceSource
@@ -96,17 +96,17 @@ def build_daemon(places: Places, log: EventLog, *, is_once: bool) -> Daemon:
     sessions, snapshots = load_sessions(log)
     reactor = Reactor(Core(sessions), log, snapshots=snapshots)
     settings, _, _ = read_settings(places.specs)
-    make_hints = choose_hints(settings.hints)
+    hints = HintsSwitch(settings.hints)
     voice = Voice(is_terminal=sys.stdout.isatty())
     blobs = Blobs(f"{places.state}/blobs")
     blobs.remove_unfinished()
     keeper = Keeper(reactor.core, blobs, reactor.observe, voice.say)
-    sources = _build_sources(places, reactor, make_hints, keeper)
+    sources = _build_sources(places, reactor, hints.make, keeper)
     replays = Replays(blobs, str(places.state), _make_replay_order(reactor.core))
     replays.runner = runner = _build_runner(places, keeper, replays, sources, blobs)
     edges = Edges(
         sources=sources,
-        specs=_build_specs(places, reactor, make_hints, voice),
+        specs=_build_specs(places, reactor, hints, voice),
         room=RoomWatch(str(places.state), _tell_room(reactor, voice)),
         clock=Clock(reactor.observe, asyncio.get_running_loop(), lambda: time.time_ns() // 1000, on_jump=voice.say),
         runner=runner,
@@ -134,18 +134,23 @@ def load_sessions(log: EventLog) -> tuple[list[Session], dict[str, int]]:
     return sessions, snapshots
 
 
-def _build_specs(places: Places, reactor: Reactor, make_hints: MakeHints, voice: Voice) -> DeclarationsWatch:
+def _build_specs(places: Places, reactor: Reactor, hints: HintsSwitch, voice: Voice) -> DeclarationsWatch:
     reader = ProjectReader(places.specs, kept=places.state / KEPT_SPECS)
 
     def report(observation: SpecsRead | SettingsRead) -> None:
         reactor.observe(observation)
-        if isinstance(observation, SpecsRead):
+        if isinstance(observation, SettingsRead):
+            try:
+                hints.choose(observation.settings.hints)
+            except OperatorError as problem:
+                voice.say(f"{problem}; changes are noticed as before")
+        else:
             for name, words in reactor.core.looked.refused.items():
                 if name in observation.refused:
                     voice.say(words, name=name)
 
     declarations = Declarations(reader, report)
-    return DeclarationsWatch(declarations, asyncio.get_running_loop(), make_hints, str(places.specs), SETTINGS_FILE, reader.keep)
+    return DeclarationsWatch(declarations, asyncio.get_running_loop(), hints.make, str(places.specs), SETTINGS_FILE, reader.keep)
 
 
 def _tell_room(reactor: Reactor, voice: Voice) -> Callable[[RoomSeen], None]:
