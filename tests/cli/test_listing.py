@@ -1,0 +1,44 @@
+"""How rows become lines: the sessions of a template are one, and say what each would have said."""
+
+from __future__ import annotations
+
+import pytest
+
+from wakeful.cli import listing
+from wakeful.core import spec
+
+
+def row(name: str, state: str = "suspended", runs: int = 1, outcome: str | None = "succeeded", at: int | None = 5) -> list[object]:
+    return [name, state, runs, outcome, at, ""]
+
+
+def test_two_or_more_sessions_of_a_template_are_one_row() -> None:
+    """Where the first stood, with the sum of runs and the latest of them."""
+    rows = [row("a"), row("t@1", at=3), row("t@2", "running", 4, "failed", 9), row("t@3", runs=0, outcome=None, at=None), row("u@1"), row("z")]
+    assert listing.group_rows(rows) == [
+        row("a"),
+        ["t@", "mixed", 5, "failed", 9, "(3 sessions: 2 suspended, 1 running; 1 failed)"],
+        row("u@1"),
+        row("z"),
+    ]
+
+
+def test_a_state_that_all_have_is_the_state_of_the_group() -> None:
+    """Nothing ran yet: nothing is said of a run."""
+    rows = [row(f"hr/t@{n}", runs=0, outcome=None, at=None) for n in range(1000)]
+    assert listing.group_rows(rows) == [["hr/t@", "suspended", 0, None, None, "(1000 sessions: 1000 suspended)"]]
+
+
+@pytest.mark.parametrize("name", ["ticket@17", "hr/ticket@a@b", "ticket@", "plain", "a@b/plain", "", "/@", "@x"])
+def test_a_list_knows_templates_as_the_core_does(name: str) -> None:
+    """Two ways to say it, one meaning: the core's takes too long to import."""
+    assert listing.find_template(name) == spec.find_template(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "names", "is_meant"),
+    [("t@1", ("t@",), True), ("t@1", ("t@1",), True), ("t@1", ("t",), False), ("t", ("t@",), False), ("hr/t@1", ("t@",), False)],
+)
+def test_a_template_s_name_means_its_sessions(name: str, names: tuple[str, ...], is_meant: bool) -> None:
+    """And nobody else's."""
+    assert listing.is_meant(name, names) is is_meant
