@@ -113,6 +113,7 @@ MUTANTS = (
     Mutant(26, "a removed wake stays", "reducer.py", "return replace(session, is_declared=False, wake=session.wake if session.run else None)", "return replace(session, is_declared=False)"),
     Mutant(26, "a batch is judged one by one", "graph.py", "        for spec in batch:\n            self.place(spec)\n        names = [spec.name for spec in batch]\n        if not any", "        names = [spec.name for spec in batch]\n        if False and not any"),
     Mutant(26, "the log's specs do not stand first", "take.py", "            core.graph.place(session.spec)\n", "            pass\n"),
+    Mutant(26, "a template that cannot be read undeclares its sessions", "spec.py", "    return name in refused or (bool(refused) and find_template(name) in refused)\n", "    return name in refused\n"),
     Mutant(26, "a refused spec leaves its session unbound", "take.py", "        elif (kept := _standing(core, name)) is not None:\n            declare(core, decision, kept)\n", ""),
     Mutant(26, "a cycle is admitted", "graph.py", "                elif reader in path:\n                    return True\n", "                elif reader in path:\n                    continue\n"),
     Mutant(26, "a terminated session comes back with its file", "take.py", "declared = [d for d in observation.declared if not _is_shut(core, d.spec.name)]", "declared = list(observation.declared)"),
