@@ -54,6 +54,7 @@ def build_app(service: Service) -> ASGIApp:
     app.state.service = service
     app.state.rows = reading.Rows()
     app.state.accounts = costing.Accounts()
+    app.state.roster = participants.Roster()
     return Gate(app, service)
 
 

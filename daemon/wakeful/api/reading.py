@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from wakeful.api.answers import JSON, answer_json, answer_lines, find_named, service_of
+from wakeful.api.participants import Roster
 from wakeful.api.queries import find_session, read_number
 from wakeful.api.service import FollowLine, Service
 from wakeful.core.state import Session
@@ -20,8 +21,10 @@ from wakeful.eventlog.codec import decode
 from wakeful.narration import narrate
 from wakeful.past import find_seq, fold_until
 from wakeful.views.listing import Rows
+from wakeful.views.people import DAEMON, view_participants
 from wakeful.views.records import encode_line, view_record, view_runs
 from wakeful.views.showing import show, show_past, view_facts
+from wakeful.views.telling import tell
 from wakeful.views.times import show_time
 
 RUNS_SHOWN = 10
@@ -61,19 +64,24 @@ async def read_session(request: Request) -> Response:
     session = find_session(request, service)
     at = request.query_params.get("at")
     if at is not None:
-        return answer_json(show_past(await find_past(service, session, at)))
+        past = await find_past(service, session, at)
+        parts = await asyncio.to_thread(Roster().parts, service.log, past.id, past.seq)
+        return answer_json({**show_past(past), "participants": view_participants(past, parts)})
+    roster: Roster = request.app.state.roster
+    parts = await asyncio.to_thread(roster.parts, service.log, session.id, session.seq)
+    # Asked again, since the loop went on meanwhile: what follows is of one moment.
+    session = find_session(request, service)
     records = service.log.read(session.id, kinds=("run_started", "run_finished"), limit=RUN_RECORDS, newest_first=True)
-    return answer_json(
-        show(
-            service.core,
-            session,
-            service.moment(),
-            runs=view_runs(records, RUNS_SHOWN),
-            problem=find_problem(service.problems(), session),
-            describe=service.describe_target,
-            usage=service.usage(session.id),
-        )
+    shown = show(
+        service.core,
+        session,
+        service.moment(),
+        runs=view_runs(records, RUNS_SHOWN),
+        problem=find_problem(service.problems(), session),
+        describe=service.describe_target,
+        usage=service.usage(session.id),
     )
+    return answer_json({**shown, "participants": view_participants(session, parts)})
 
 
 async def find_past(service: Service, session: Session, position: str) -> Session:
@@ -89,11 +97,12 @@ def find_problem(problems: dict[str, str], session: Session) -> str | None:
 
 
 def _line_of_follow(line: FollowLine, with_words: bool) -> bytes:
-    """The same with its session; `words` are null for what nobody waits for."""
+    """A line of the log with its session; `words` are null for what the daemon did and nobody waits for."""
     record = line.record
     if not with_words:
         return encode_line(record, line.session)
-    words = narrate(decode(record.kind, record.payload)) if record.payload is not None else "erased"
+    event = decode(record.kind, record.payload) if record.payload is not None else None
+    words = "erased" if event is None else narrate(event) or (tell(event) if record.author != DAEMON else None)
     return msgspec.json.encode({"session": line.session, **view_record(record), "words": words}) + b"\n"
 
 

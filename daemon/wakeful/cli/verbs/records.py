@@ -86,7 +86,7 @@ def history_verb(options: Options, name: str | None, last: int) -> None:
 @verb("follow")
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 def follow_verb(options: Options, names: tuple[str, ...]) -> None:
-    """What happens, as it happens: wakes with their causes, runs, their ends. Ends with Ctrl-C."""
+    """What happens, as it happens, and who does it: wakes with their causes, runs, their ends, calls. Ends with Ctrl-C."""
     lines = options.client().stream_lines("/follow", name=names or None, words=None if options.is_json else "true")
     if options.is_json:
         for line in lines:
@@ -115,7 +115,8 @@ def _write_line(line: bytes) -> None:
 def format_line(record: dict[str, Any], session: str) -> str:
     """A line of `follow`: when, who, what. Never cut: the paths at its end are what one looks for."""
     at = parse_time(record["at"]).astimezone().strftime("%H:%M:%S")
-    return f"{paint(at, 'dim')}  {paint(escape(session), 'bold')}  {paint(escape(record['words']), _colour(record))}"
+    line = f"{paint(at, 'dim')}  {paint(escape(session), 'bold')}  {paint(escape(record['words']), _colour(record))}"
+    return line + paint(escape(_say_author(record)), "dim")
 
 
 def format_record(record: dict[str, Any]) -> str:
@@ -123,10 +124,14 @@ def format_record(record: dict[str, Any]) -> str:
     at = parse_time(record["at"]).astimezone()
     is_today = at.date() == datetime.now(UTC).astimezone().date()
     when = at.strftime("%H:%M:%S") if is_today else at.strftime("%Y-%m-%d %H:%M:%S")
-    author = "" if record["author"] == _DAEMON else f"  ({record['author']})"
     head = f"{record['seq']:>5}  {when}  {record['kind']:<20}  "
-    words = fit(escape(record["words"] + author), max(columns() - len(head), 30))
+    words = fit(escape(record["words"] + _say_author(record)), max(columns() - len(head), 30))
     return f"{paint(head, 'dim')}{paint(words, _colour(record))}"
+
+
+def _say_author(record: dict[str, Any]) -> str:
+    """Who did it, where that was not the daemon."""
+    return "" if record["author"] == _DAEMON else f"  ({record['author']})"
 
 
 def _colour(record: dict[str, Any]) -> str:

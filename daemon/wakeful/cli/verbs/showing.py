@@ -35,7 +35,7 @@ def show_verb(options: Options, name: str, at: str | None) -> None:
     if options.is_json:
         print(json.dumps(found))
         return
-    for block in (_head(found), _bindings(found), _runs(found), _keeps(found)):
+    for block in (_head(found), _bindings(found), _runs(found), _participants(found), _keeps(found)):
         if block:
             print("\n".join(block))
 
@@ -56,7 +56,6 @@ def _head(found: dict[str, Any]) -> list[str]:
         ("agent", " ".join(part for part in (found["agent"], found["model"]) if part)),
         ("priority", str(found["priority"])),
         ("tags", ", ".join(found["tags"])),
-        ("people", ", ".join(f"{who} ({role})" for who, role in found["people"].items())),
         ("root", found["root"]),
         ("upstream", ", ".join(found.get("upstream", ()))),
         ("readers", ", ".join(found.get("readers", ()))),
@@ -167,6 +166,15 @@ def _runs(found: dict[str, Any]) -> list[str]:
     ]
     colours = [("", row[1], "", "", "") for row in rows]
     return ["", *format_table(("  RUN", "OUTCOME", "STARTED", "TOOK", "CAUSES"), rows, colours)]
+
+
+def _participants(found: dict[str, Any]) -> list[str]:
+    """People and runs that had a say, and those the spec gives a role."""
+    rows = [
+        (f"  {escape(one['author'])}", one["role"] or "-", str(one["records"]), format_ago(one["last_at"]))
+        for one in found["participants"]
+    ]
+    return ["", *format_table(("  PARTICIPANT", "ROLE", "RECORDS", "LAST"), rows)] if rows else []
 
 
 def _keeps(found: dict[str, Any]) -> list[str]:
