@@ -9,7 +9,7 @@ READY  := $(VENV)/.ready
 PYTEST ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-long test-mutants bench wheel clean
+.PHONY: help setup run test test-long test-mutants golden bench wheel clean
 
 help: ## say what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,6 +28,9 @@ test-long: $(READY) ## the tests that take longer
 
 test-mutants: $(READY) ## break each rule on purpose; the suite must notice
 	$(BIN)/python tests/mutants/run.py
+
+golden: $(READY) ## write the golden log of this release, after a kind of event was added
+	$(BIN)/python tests/golden/make.py
 
 bench: $(READY) ## measure, side by side with the alternatives
 	$(BIN)/python bench/run.py

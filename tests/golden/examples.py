@@ -1,0 +1,168 @@
+"""A small log with every kind of event there is, each field set at least once: what `make golden` records.
+
+Sessions in the order they are recorded; an entry is an event, or an event with its author. A new kind of event gets an example here,
+wherever its fold makes sense, and `make golden` writes the log of this release anew. Logs of earlier releases are never touched.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+from wakeful.core import events as ev
+from wakeful.core.knowledge import Conflict, Conversation, Fact, Origin, Recollection, Stretch
+from wakeful.core.observation import Output, Usage
+from wakeful.core.spec import (
+    CommandRun,
+    CommitsBinding,
+    CronBinding,
+    EveryBinding,
+    FileBinding,
+    MessageBinding,
+    ProbeBinding,
+    Retention,
+    ScriptRun,
+    ServiceBinding,
+    SessionBinding,
+    SessionSpec,
+    Window,
+)
+from wakeful.core.state import Session
+
+Example: TypeAlias = "ev.Event | tuple[ev.Event, str]"
+
+PAYROLL, DRAFT, MOVED, SHELVED = "01payroll", "02draft", "03moved", "04shelved"
+BLOB = "blake2b-" + "0f" * 32
+
+SPEC = SessionSpec(
+    name="payroll", root="/project", agent="hr", objective="Pay everyone what they are owed.", priority=70, tags=("hr", "monthly"),
+    bindings=(
+        FileBinding(name="rates", pattern="inputs/*.csv", exclude=("*.bak",), compare="stat", missing="wait", settle_seconds=0.2),
+        FileBinding(name="report", pattern="out/report.md", access="write", wake=False),
+        CommitsBinding(name="code", path="src", repo=".", branch="main", each_commit=True, export=True, stale_allowed=True),
+        CronBinding(name="monthly", expression="0 6 1 * *", timezone="Europe/Berlin", catch_up="all", jitter_seconds=5.0),
+        EveryBinding(name="pulse", period_seconds=3600.0, overlap="skip", catch_up="none"),
+        MessageBinding(name="mail"),
+        SessionBinding(name="staff", session="staff"),
+        ProbeBinding(name="exchange", argv=("curl", "-s", "x"), check_every_seconds=60.0, timeout_seconds=3.0),
+        ServiceBinding(name="bank", url="tcp://bank:443", check_every_seconds=9.0, timeout_seconds=2.0),
+    ),
+    when="changed", pace_seconds=60.0, window=Window(360, 1200, "Europe/Berlin"), first="run",
+    run=CommandRun(argv=("python", "pay.py"), cwd=".", env={"LANG": "C"}, timeout_seconds=60.0, grace_seconds=5.0, retries=1, check=("test", "-s", "out/report.md")),
+    conversation="continue", pool="hr", program="pay.py", people={"ada": "maintainer", "1000": "observer"},
+    retention=Retention(keep_seconds=7776000.0, runs=500, size_bytes=1_000_000_000),
+)  # fmt: skip
+RATES, REPORT, CRON = SPEC.bindings[0].identity, SPEC.bindings[1].identity, SPEC.bindings[3].identity
+SECOND_SPEC = msgspec.structs.replace(SPEC, enabled=False, run=ScriptRun(text="pay\nfile\n", timeout_seconds=30.0))
+
+CAUSE = ev.Cause(
+    binding="rates", kind="file", key=RATES, old="v1", new="v2", reason="changed", paths=(ev.ChangedPath("inputs/rates.csv", "modified"),),
+    delta="known", commits=("c0ffee",), at=1_700_000_000_000_000,
+)  # fmt: skip
+ACTIVATION = ev.Cause(binding="activation", kind="activation", key="activation", new="1", reason="ada")
+
+
+def start(run: int, wake: int, **fields: object) -> ev.RunStarted:
+    return ev.RunStarted(
+        run=run, run_id=f"{PAYROLL}-{run}", wake=wake, incarnation="daemon-1", versions={RATES: f"v{run}", CRON: "2026-01-01T06:00"},
+        causes=(CAUSE,), **{"attempt": 0, **fields},
+    )  # type: ignore[arg-type]  # fmt: skip
+
+
+FACT = Fact(key="rate", value="0.19", author="ada", seq=9, rationale="the law", confidence=0.9, source=5)
+RECOLLECTION = Recollection(
+    line=(Stretch(PAYROLL, 1, 12),), facts={"rate": FACT}, memory={"step": "two"}, handoff="half done",
+    conversation=Conversation(stretches=(Stretch(PAYROLL, 1, 12),), summary="earlier", messages=2, size_bytes=40), good={RATES: "v1"},
+    conflicts=(Conflict(number=1, key="rate", base="0.1", ours="0.19", theirs="0.2", fork=DRAFT, theirs_rationale="a guess"),),
+    merges={DRAFT: 3},
+)  # fmt: skip
+
+PAYROLL_EVENTS: tuple[Example, ...] = (
+    ev.SessionOpened(id=PAYROLL, name="payroll-old"),
+    (ev.SessionRenamed(old="payroll-old", new="payroll"), "ada"),
+    ev.SpecDeclared(spec=SPEC, version="spec1", text_digest="text1", positions={CRON: "2026-01-01T06:00"}),
+    ev.SessionAdopted(versions={RATES: "v0", REPORT: "r0"}),
+    (ev.MessageAdded(position=1, sender="staff", text="two people joined", wake=True, chain=("staff",)), "staff"),
+    ev.MessageAdded(position=2, sender="ada", text="no hurry", wake=False),
+    ev.MessageSent(receiver="filing", position=1, text="wait for the report"),
+    (ev.NoteAdded(text="half done"), "payroll"),
+    (ev.FactSet(key="rate", value="0.19", rationale="the law", confidence=0.9, source=5), "ada"),
+    ev.FactSet(key="office", value="Bonn"),
+    ev.FactRetracted(key="office", rationale="moved away"),
+    ev.MemorySet(key="step", value="two"),
+    ev.MemorySet(key="step", value=None),
+    ev.WakeRequested(wake=1, causes=(CAUSE,), chain=("staff",)),
+    (ev.ActivationRequested(position=1, note="now, please", fresh=True), "ada"),
+    ev.WakeExtended(wake=1, causes=(CAUSE, ACTIVATION), chain=("staff",)),
+    start(1, 1, chain=("staff",), mixed=True, resumed_from=None, is_backlog=True),
+    ev.RunFinished(run=1, outcome="failed", is_final=False, reason="exit 3", exit_code=3, retry_at=1_700_000_100_000_000, backoff_seconds=30.0),
+    start(2, 1, attempt=1, resumed_from=1),
+    (ev.RunStopRequested(run=2, why="interrupt"), "ada"),
+    ev.RunFinished(run=2, outcome="interrupted", is_final=True, by="ada", signal=2, touched=(RATES,), reason="interrupted by ada"),
+    ev.WakeRequested(wake=2, causes=(CAUSE,)),
+    start(3, 2),
+    ev.RunFinished(
+        run=3, outcome="succeeded", is_final=True, exit_code=0, written={"out/report.md": "r1"}, assumed=False, files=BLOB,
+        usage=Usage(cpu_seconds=0.5, max_rss_bytes=10_000_000, read_bytes=4_096, written_bytes=512, wall_seconds=0.7),
+        output=Output(head=BLOB, tail=BLOB, total_bytes=2_000_000, kept_bytes=200_000),
+    ),
+    ev.SessionSuspended(reason="nothing is owed"),
+    ev.SlotSkipped(binding="monthly", key=CRON, slot="2026-02-01T06:00", count=1, reason="overlap"),
+    ev.ClockRebased(binding="monthly", key=CRON, old="2026-02-01T06:00", new="2026-01-01T06:00"),
+    ev.SessionSlept(hold=ev.Hold(kind="snoozed", words="until Monday", until=1_700_100_000_000_000, length_seconds=86_400.0)),
+    (ev.SessionResumed(reason="ada said so", is_forgiven=True), "ada"),
+    ev.WakeRequested(wake=3, causes=(CAUSE,)),
+    (ev.WakeWithdrawn(wake=3, reason="cancelled", versions={RATES: "v3"}, is_cancelled=True), "ada"),
+    ev.CheckpointMarked(mark="before-march", position=24, note="sound"),
+    ev.SessionForked(fork=DRAFT, name="draft", position=24),
+    ev.SessionMerged(
+        fork=DRAFT, name="draft", fork_seq=3, taken=(msgspec.structs.replace(FACT, key="bonus", value="100"),), retracted=("office",),
+        conflicts=RECOLLECTION.conflicts, summary="the draft raised the rate", files={"out/report.md": "merged"},
+    ),
+    (ev.ConflictResolved(number=1, key="rate", value="0.2", rationale="the draft is right"), "ada"),
+    ev.ConversationCompressed(
+        replaced=(Stretch(PAYROLL, 1, 20),), kept=(Stretch(PAYROLL, 21),), summary="two people joined", messages=3, kept_messages=1,
+        kept_bytes=25, by="digest",
+    ),
+    (ev.SessionMigrated(agent="hr-2", model="model-2", old_agent="hr", old_model=None), "ada"),
+    ev.SessionRewound(to=12, recollection=RECOLLECTION, versions={RATES: "v4"}),
+    ev.SpecDeclared(spec=SECOND_SPEC, version="spec2", text_digest="text2"),
+    ev.SpecRemoved(),
+    # Record 8 was erased: a replay folds what stands here in its place.
+    (ev.PayloadErased(erased=8, kind="note_added", stand_in={"text": "[erased]"}, reason="a password"), "ada"),
+    (ev.SessionTerminated(reason="the year is over"), "ada"),
+    (ev.SessionReopened(reason="not quite"), "ada"),
+)  # fmt: skip
+ERASED = {(PAYROLL, 8)}
+
+DRAFT_EVENTS: tuple[Example, ...] = (
+    ev.SessionOpened(
+        id=DRAFT, name="draft", origin=Origin(session=PAYROLL, name="payroll", seq=24, hash="ab" * 32), recollection=RECOLLECTION,
+        seen={RATES: "v1"}, is_first_taken=True, detached=("report",),
+    ),
+    ev.SpecDeclared(spec=SPEC, version="spec1", text_digest="text1", is_filed=False),
+    (ev.FactSet(key="rate", value="0.2"), "ada"),
+)  # fmt: skip
+
+MOVED_EVENTS: tuple[Example, ...] = (
+    ev.SessionOpened(id=MOVED, name="moved"),
+    ev.SessionFrozen(move="move-1", to="ssh://other"),
+    ev.SessionThawed(move="move-1", reason="the other host is down"),
+    ev.SessionFrozen(move="move-2", to="ssh://other"),
+    ev.SessionDeparted(move="move-2", receipt="r2"),
+    ev.SessionArrived(move="move-2", origin="ssh://this"),
+)
+
+SHELVED_EVENTS: tuple[Example, ...] = (
+    ev.SessionOpened(id=SHELVED, name="shelved"),
+    (ev.NoteAdded(text="for later"), "ada"),
+    ev.SessionArchived(
+        bundle="archive/shelved.wakeful", digest="cd" * 32,
+        state=msgspec.to_builtins(Session(id=SHELVED, name="shelved", opened_at=1_700_000_000_000_000, seq=2, handoff="for later")),
+    ),
+    ev.SessionRestored(bundle="archive/shelved.wakeful"),
+)  # fmt: skip
+
+SESSIONS: dict[str, tuple[Example, ...]] = {
+    PAYROLL: PAYROLL_EVENTS, DRAFT: DRAFT_EVENTS, MOVED: MOVED_EVENTS, SHELVED: SHELVED_EVENTS,
+}  # fmt: skip

@@ -1,0 +1,107 @@
+"""Golden logs of every release fold for ever: to the state they folded to then, record by record, from lines, stores and bundles."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from golden import folding
+from golden.examples import SESSIONS
+from wakeful import __version__
+from wakeful.blobs import Blobs
+from wakeful.bundles.load import load
+from wakeful.core.state import Session
+from wakeful.eventlog.codec import KINDS
+from wakeful.eventlog.sqlite import open_log
+
+every_release = pytest.mark.parametrize("release", folding.releases(), ids=lambda path: path.name)
+
+
+def test_this_release_has_a_golden_log_with_every_kind_of_event() -> None:
+    """A kind that is missing: give it an example in tests/golden/examples.py and run `make golden`."""
+    recorded = {record.kind for record in folding.read_records(folding.HERE / __version__)}
+    assert sorted(set(KINDS.values()) - recorded) == []
+
+
+def test_every_example_is_in_the_golden_log() -> None:
+    """Examples that changed: run `make golden`."""
+    records = folding.read_records(folding.HERE / __version__)
+    assert {name: len(examples) for name, examples in SESSIONS.items()} == {
+        name: sum(record.session == name for record in records) for name in SESSIONS
+    }
+
+
+@every_release
+def test_a_golden_log_folds_to_the_states_it_had(release: Path) -> None:
+    """After every record, and fields that came since do not count."""
+    expected: dict[str, dict[str, Any]] = {}
+    rows = {(row.session, row.seq): row.changed for row in folding.read_states(release)}
+    for record, state in folding.fold_all(folding.read_records(release)):
+        expected[record.session] = expected.get(record.session, {}) | rows[record.session, record.seq]
+        wrong = folding.find_difference(expected[record.session], folding.read_fields(state))
+        assert wrong is None, f"{release.name}, {record.session}, after seq {record.seq} ({record.kind}): {wrong}"
+
+
+@every_release
+def test_a_snapshot_of_a_release_can_be_read_and_one_of_this_release_is_the_state(release: Path) -> None:
+    """A daemon that was upgraded finds what the one before it saved. What is folded since is not in it, so it is only read."""
+    expected: dict[str, dict[str, Any]] = {}
+    rows = {(row.session, row.seq): row.changed for row in folding.read_states(release)}
+    for record, state in folding.fold_all(folding.read_records(release)):
+        expected[record.session] = expected.get(record.session, {}) | rows[record.session, record.seq]
+        saved = msgspec.json.decode(msgspec.json.encode(expected[record.session]), type=Session)
+        assert saved.seq == state.seq
+        assert saved == state or release.name != __version__
+
+
+@every_release
+def test_the_store_of_a_release_is_opened_with_the_same_records_and_goes_on(release: Path, tmp_path: Path) -> None:
+    if not (release / "events.db").exists():
+        pytest.skip("its log was kept as lines alone")
+    (tmp_path / "state/log").mkdir(parents=True, mode=0o700)
+    for name in ("events.db", "anchor"):
+        shutil.copyfile(release / name, tmp_path / "state/log" / name)
+    log = open_log(tmp_path / "state")
+    try:
+        assert log.read_only is None
+        records = folding.read_records(release)
+        assert [record for name in dict.fromkeys(one.session for one in records) for record in log.read(name)] == records
+        assert log.verify().findings == ()
+    finally:
+        log.close()
+
+
+@every_release
+def test_the_bundles_of_a_release_are_loaded_with_the_same_records(release: Path, tmp_path: Path) -> None:
+    records = folding.read_records(release)
+    log = open_log(tmp_path / "state")
+    try:
+        for bundle in release.glob("*.wakeful"):
+            loaded = load(log, Blobs(str(tmp_path / "blobs")), bundle)
+            session = loaded.contents.manifest.session
+            assert list(log.read(session)) == [record for record in records if record.session == session]
+    finally:
+        log.close()
+
+
+@every_release
+def test_a_golden_session_saved_and_loaded_folds_to_the_same_state(release: Path, tmp_path: Path) -> None:
+    """The round trip of a bundle, over events that mean something."""
+    records = folding.read_records(release)
+    log = open_log(tmp_path / "state")
+    try:
+        for bundle in release.glob("*.wakeful"):
+            session = load(log, Blobs(str(tmp_path / "blobs")), bundle).contents.manifest.session
+            of_session = [record for record in records if record.session == session]
+            assert list(folding.fold_all(list(log.read(session)))) == list(folding.fold_all(of_session))
+    finally:
+        log.close()
+
+
+def test_a_difference_is_named_by_its_place() -> None:
+    """The comparison itself: strict about what was there, blind to what came since."""
+    assert folding.find_difference({"a": [1, {"b": 2}]}, {"a": [1, {"b": 2, "new": 3}], "c": 4}) is None
+    assert folding.find_difference({"a": [1, {"b": 2}]}, {"a": [1, {"b": 3}]}) == "state.a[1].b is 3; expected 2"
+    assert folding.find_difference({"a": 1}, {}) == "state.a is gone; expected 1"
+    assert folding.find_difference({"a": [1]}, {"a": [1, 2]}) == "state.a is [1, 2]; expected [1]"
