@@ -1,6 +1,6 @@
 """`make bench`: all benchmarks, or those named, as one table with the machine and the date. Asserts nothing.
 
-    python bench/run.py [latency appends scale burst slices listing recovery spawn matching]
+    python bench/run.py [latency appends scale burst slices listing recovery spawn matching templates]
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ import recovery
 import scale
 import slices
 import spawn
+import templates
 from place import TookTooLong
 from table import Row, describe_machine, print_table
 
 BENCHMARKS = {
-    one.__name__: one.measure for one in (latency, appends, scale, burst, slices, listing, recovery, spawn, matching)
+    one.__name__: one.measure for one in (latency, appends, scale, burst, slices, listing, recovery, spawn, matching, templates)
 }
 
 

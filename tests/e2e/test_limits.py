@@ -34,4 +34,4 @@ def test_people_and_retention_of_a_spec_are_shown(box: Box) -> None:
     found = box.json("show", "desk")
     assert found["people"] == {"1001": "observer", "ann": "maintainer"}
     assert found["retention"] == {"keep_seconds": 7776000.0, "runs": 5, "size_bytes": None}
-    assert "1001 (observer), ann (maintainer)" in box.words("show", "desk")
+    assert "person:1001 observer" in (shown := box.words("show", "desk")) and "person:ann maintainer" in shown
