@@ -9,7 +9,8 @@ import pytest
 from contents.world import World
 
 from wakeful.contents.capture import Capture, Limits
-from wakeful.contents.record import INLINE_PATHS, RunFiles, make_found, read_entries, read_record
+from wakeful.contents.listing import read_entries
+from wakeful.contents.record import RunFiles, read_record
 from wakeful.errors import OperatorError
 
 
@@ -69,15 +70,6 @@ def test_odd_things_are_listed_and_never_opened(world: World) -> None:
     assert entries["fifo"].not_kept == "not a file" and entries["dangling"].link == "nowhere"
     assert entries["dangling"].address is None and entries["dangling"].not_kept is None
     assert entries["link"].link == "file" and world.blobs.get(entries["link"].address) == b"behind the link"
-
-
-def test_a_long_list_is_one_blob_while_nothing_changes(world: World) -> None:
-    names = [f"f{number:03}" for number in range(INLINE_PATHS + 1)]
-    for name in names:
-        world.write(name, name)
-    lists = [make_found(world.blobs, "v", Capture(world.blobs, Limits()).take(str(world.root), world.look(*names))) for _ in range(2)]
-    assert lists[0] == lists[1] and lists[0].entries == () and lists[0].listing is not None
-    assert [entry.path for entry in read_entries(world.blobs, lists[0])] == names
 
 
 def test_a_record_is_read_back_as_it_was_written(world: World) -> None:

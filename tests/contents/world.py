@@ -9,7 +9,7 @@ import msgspec
 
 from wakeful.blobs import Blobs
 from wakeful.contents.capture import Capture, Limits
-from wakeful.contents.record import BindingFiles, RunFiles, make_found
+from wakeful.contents.record import BindingFiles, Found, RunFiles
 from wakeful.sources.entry import Demand, Seen, read_entry
 
 
@@ -53,5 +53,5 @@ class World:
         self.runs.append((number, address))
         return address
 
-    def _find(self, capture: Capture, names: tuple[str, ...]):
-        return make_found(self.blobs, "v", capture.take(str(self.root), self.look(*names)))
+    def _find(self, capture: Capture, names: tuple[str, ...]) -> Found:
+        return Found(version="v", entries=capture.take(str(self.root), self.look(*names)))

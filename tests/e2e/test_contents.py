@@ -6,7 +6,8 @@ import pytest
 from e2e.box import Box
 
 from wakeful.blobs import Blobs
-from wakeful.contents.record import RunFiles, read_entries, read_record
+from wakeful.contents.listing import read_entries
+from wakeful.contents.record import RunFiles, read_record
 
 
 def files_of(box: Box, name: str, run: int) -> RunFiles:

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 import msgspec
 
 from wakeful.blobs import Blobs, UnknownBlob
-from wakeful.contents.record import read_entries, read_record
+from wakeful.contents.listing import read_entries, read_parts
+from wakeful.contents.record import read_record
 from wakeful.core.observation import Output
 from wakeful.errors import OperatorError
 from wakeful.eventlog.contract import Record
@@ -63,6 +64,8 @@ class References:
             for found in (found for binding in bindings for found in (binding.before, binding.after) if found is not None):
                 # A list that was named before has named its contents already.
                 if found.listing is None or self._name(found.listing):
+                    for part in read_parts(self._blobs, found):
+                        self._name(part)
                     for entry in read_entries(self._blobs, found):
                         if entry.address is not None:
                             self._name(entry.address)

@@ -24,6 +24,8 @@ TOO_LARGE = "too large"
 TOO_MUCH = "the run has more than is kept"
 CHANGED = "changed"
 NO_FILE = "not a file"
+# What will not be kept next time either, as long as the file stays as it is (None: it was kept).
+LASTING = (None, TOO_LARGE, NO_FILE)
 # Not there, or another kind of thing than what was looked at.
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EINVAL, errno.ENXIO, errno.EISDIR)
 _OPEN_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY

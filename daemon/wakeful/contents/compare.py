@@ -11,8 +11,9 @@ from collections.abc import Iterable
 from typing import Any, Literal
 
 from wakeful.blobs import Blobs, UnknownBlob, address_of
+from wakeful.contents.listing import read_entries
 from wakeful.contents.present import look_at, read_content
-from wakeful.contents.record import Entry, RunFiles, read_entries
+from wakeful.contents.record import Entry, RunFiles
 from wakeful.core.match import Excludes, parse_under
 from wakeful.core.observation import Output
 from wakeful.core.spec import DEFAULT_EXCLUDES, SessionSpec

@@ -19,7 +19,8 @@ from msgspec.structs import replace
 
 from wakeful.blobs import Blobs
 from wakeful.contents.capture import Capture, Limits, Sight
-from wakeful.contents.record import BindingFiles, Found, RunFiles, make_found
+from wakeful.contents.listing import Listing, keep_listing
+from wakeful.contents.record import INLINE_PATHS, BindingFiles, Found, RunFiles
 from wakeful.core.finish import has_last_look
 from wakeful.core.machine import Core
 from wakeful.core.observation import ProcessEnded, RunRecovered
@@ -28,8 +29,8 @@ from wakeful.core.state import OpenRun, Session
 from wakeful.errors import WakefulError
 
 _POOL_SIZE = 2
-# Addresses of long lists, by the target they belong to; beyond this the oldest are worked out again.
-_LISTINGS_REMEMBERED = 10_000
+# Paths of long lists that are remembered, so that only what changed is taken down again; some 20 MB. Beyond, the oldest go.
+_PATHS_REMEMBERED = 200_000
 
 
 class Look(Protocol):
@@ -48,15 +49,14 @@ FindLook = Callable[[str], Look | None]
 
 @dataclass(frozen=True, slots=True)
 class _Snapshot:
-    """What was looked at, copied on the loop; `known` instead where the same look was kept before."""
+    """What was looked at, copied on the loop; None where the same look was kept before, as `last`."""
 
     name: str
-    access: str
     target: str
     version: str | None
     stamp: str
     members: dict[str, Sight] | None
-    known: Found | None
+    last: Listing | None
 
 
 @dataclass(slots=True)
@@ -88,8 +88,8 @@ class Keeper:
         self._pool = ThreadPoolExecutor(_POOL_SIZE, thread_name_prefix="contents")
         self._open: dict[str, _OpenRecord] = {}
         self._ending: dict[str, _OpenRecord] = {}
-        # Target -> the stamp of a look and the list that was made of it.
-        self._listings: dict[str, tuple[str, Found]] = {}
+        # Target -> the stamp of a look and the list that was made of it, oldest first.
+        self._listings: dict[str, tuple[str, Listing]] = {}
 
     def begin(self, session: Session, run: OpenRun, find: FindLook) -> None:
         """The run's process was started just now: take down what it finds."""
@@ -138,15 +138,23 @@ class Keeper:
 
     def _take_snapshots(self, targets: tuple[tuple[str, str, str], ...], find: FindLook) -> list[_Snapshot]:
         snapshots = []
-        for name, access, target in targets:
+        for name, _, target in targets:
             look = find(target)
             if look is None:
                 continue
-            stamp, known = self._listings.get(target, ("", None))
-            known = known if known is not None and stamp == look.stamp and known.version == look.version else None
-            members = None if known is not None else dict(look.members)
-            snapshots.append(_Snapshot(name, access, target, look.version, look.stamp, members, known))
+            stamp, last = self._listings.get(target, ("", None))
+            is_known = last is not None and stamp == look.stamp and not last.unsettled
+            members = None if is_known else dict(look.members)
+            snapshots.append(_Snapshot(name, target, look.version, look.stamp, members, last))
         return snapshots
+
+    def _remember(self, target: str, stamp: str, listing: Listing) -> None:
+        self._listings.pop(target, None)
+        self._listings[target] = (stamp, listing)
+        left = sum(len(known.members) for _, known in self._listings.values()) - _PATHS_REMEMBERED
+        while left > 0:
+            oldest = next(iter(self._listings))
+            left -= len(self._listings.pop(oldest)[1].members)
 
     def _close_record(self, record: _OpenRecord) -> None:
         written = tuple(target for target in record.targets if target[1] != "read")
@@ -166,24 +174,17 @@ class Keeper:
     # -- in a thread --------------------------------------------------------------------------
 
     def _keep(self, capture: Capture, root: str, snapshots: list[_Snapshot]) -> dict[str, Found]:
-        kept = {}
-        for snapshot in snapshots:
-            if snapshot.members is None:
-                assert snapshot.known is not None
-                kept[snapshot.name] = snapshot.known
-                continue
-            entries = capture.take(root, snapshot.members)
-            found = make_found(self._blobs, snapshot.version, entries)
-            kept[snapshot.name] = found
-            if found.listing is not None and all(entry.not_kept is None for entry in entries):
-                self._remember(snapshot, found)
-        return kept
+        return {snapshot.name: self._keep_one(capture, root, snapshot) for snapshot in snapshots}
 
-    def _remember(self, snapshot: _Snapshot, found: Found) -> None:
-        self._listings.pop(snapshot.target, None)
-        self._listings[snapshot.target] = (snapshot.stamp, found)
-        if len(self._listings) > _LISTINGS_REMEMBERED:
-            self._listings.pop(next(iter(self._listings)), None)
+    def _keep_one(self, capture: Capture, root: str, snapshot: _Snapshot) -> Found:
+        if snapshot.members is None:
+            assert snapshot.last is not None
+            return Found(version=snapshot.version, listing=snapshot.last.address)
+        if len(snapshot.members) <= INLINE_PATHS:
+            return Found(version=snapshot.version, entries=capture.take(root, snapshot.members))
+        listing = keep_listing(capture, root, snapshot.members, snapshot.last)
+        self._loop.call_soon_threadsafe(self._remember, snapshot.target, snapshot.stamp, listing)
+        return Found(version=snapshot.version, listing=listing.address)
 
     def _keep_rest(self, record: _OpenRecord, snapshots: list[_Snapshot]) -> str:
         before = record.before.result()

@@ -1,6 +1,6 @@
 """The record of one run's files: which paths it found, which it left, and where their contents are kept.
 
-A record is one JSON blob, whose address stands in `run_finished`; a long list of paths is a blob of its own, so that a
+A record is one JSON blob, whose address stands in `run_finished`; a long list of paths is kept apart, so that a
 binding that did not change costs the next record one address. Values and their reading, nothing else.
 """
 
@@ -49,7 +49,7 @@ class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Found(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a binding's target held at one look: in place, or as the address of a `list[Entry]`."""
+    """What a binding's target held at one look: in place, or as the address of a list in parts (listing.py)."""
 
     version: str | None = None
     entries: tuple[Entry, ...] = ()
@@ -79,7 +79,6 @@ class RunFiles(Struct, frozen=True, kw_only=True):
 
 
 _RECORD = msgspec.json.Decoder(RunFiles)
-_LISTING = msgspec.json.Decoder(tuple[Entry, ...])
 
 
 def read_record(blobs: Blobs, address: str) -> RunFiles:
@@ -88,19 +87,3 @@ def read_record(blobs: Blobs, address: str) -> RunFiles:
         return _RECORD.decode(blobs.get(address))
     except msgspec.DecodeError as error:
         raise OperatorError(f"blob {address}: expected the files of a run, found something else: {error}") from error
-
-
-def read_entries(blobs: Blobs, found: Found | None) -> tuple[Entry, ...]:
-    """Blocks. Every path of one look; nothing of one that was never made."""
-    if found is None:
-        return ()
-    if found.listing is None:
-        return found.entries
-    return _LISTING.decode(blobs.get(found.listing))
-
-
-def make_found(blobs: Blobs, version: str | None, entries: tuple[Entry, ...]) -> Found:
-    """Blocks. A long list becomes a blob, which is the same one as long as nothing in it changes."""
-    if len(entries) <= INLINE_PATHS:
-        return Found(version=version, entries=entries)
-    return Found(version=version, listing=blobs.add(msgspec.json.encode(entries)))

@@ -15,8 +15,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from wakeful.blobs import Blobs, UnknownBlob, address_of
+from wakeful.contents.listing import read_entries
 from wakeful.contents.present import InTheWay, look_at, read_content, remove_file, write_file, write_link
-from wakeful.contents.record import Entry, RunFiles, read_entries, read_record
+from wakeful.contents.record import Entry, RunFiles, read_record
 from wakeful.errors import WakefulError
 
 # The verb in the plan, and what became of it: `restore` -> `restored`.

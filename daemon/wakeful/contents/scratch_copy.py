@@ -16,8 +16,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from wakeful.blobs import Blobs, address_of
+from wakeful.contents.listing import read_entries
 from wakeful.contents.present import InTheWay, read_content, write_file, write_link
-from wakeful.contents.record import Entry, RunFiles, read_entries
+from wakeful.contents.record import Entry, RunFiles
 from wakeful.core.match import parse_under
 from wakeful.core.spec import CommandRun, CommitsBinding, FileBinding, ScriptRun, SessionSpec
 from wakeful.errors import CallerError, WakefulError

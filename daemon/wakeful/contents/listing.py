@@ -1,0 +1,83 @@
+"""Long lists of paths, kept in parts, so that one changed file among 10,000 costs one small part and not the whole list anew.
+
+A path belongs to the part its name falls to; a part is a blob of entries, a list a blob of the addresses of its parts. `Keeper`
+remembers the last list of each target: only parts with a path that was seen differently since are taken down again.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from wakeful.blobs import Blobs
+from wakeful.contents.capture import LASTING, Capture, Sight
+from wakeful.contents.record import Entry, Found
+
+_PARTS = msgspec.json.Decoder(tuple[str, ...])
+_ENTRIES = msgspec.json.Decoder(tuple[Entry, ...])
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A list as it was kept, and what it was made of. `unsettled` parts hold a path whose content may be had next time."""
+
+    address: str
+    parts: tuple[str, ...]
+    members: Mapping[str, Sight]
+    unsettled: frozenset[int]
+
+
+def keep_listing(capture: Capture, root: str, members: Mapping[str, Sight], last: Listing | None) -> Listing:
+    """Blocks. `members` as they were looked at; `last` is an earlier list of the same target."""
+    count = _count_parts(len(members))
+    if last is None or len(last.parts) != count:
+        last = None
+    parts = list(last.parts) if last is not None else [""] * count
+    groups: dict[int, dict[str, Sight]] = {number: {} for number in _find_stale(members, last, count)}
+    for path, sight in members.items() if groups else ():
+        group = groups.get(_part_of(path, count))
+        if group is not None:
+            group[path] = sight
+    unsettled = set()
+    for number, group in groups.items():
+        entries = capture.take(root, group)
+        parts[number] = capture.blobs.add(msgspec.json.encode(entries))
+        if any(entry.not_kept not in LASTING for entry in entries):
+            unsettled.add(number)
+    return Listing(capture.blobs.add(msgspec.json.encode(parts)), tuple(parts), members, frozenset(unsettled))
+
+
+def read_parts(blobs: Blobs, found: Found) -> tuple[str, ...]:
+    """Blocks. The blobs a long list is made of; none of one that stands in the record."""
+    return _PARTS.decode(blobs.get(found.listing)) if found.listing is not None else ()
+
+
+def read_entries(blobs: Blobs, found: Found | None) -> tuple[Entry, ...]:
+    """Blocks. Every path of one look, ordered; nothing of one that was never made."""
+    if found is None or found.listing is None:
+        return found.entries if found is not None else ()
+    entries = [entry for part in read_parts(blobs, found) for entry in _ENTRIES.decode(blobs.get(part))]
+    return tuple(sorted(entries, key=lambda entry: entry.path))
+
+
+def _find_stale(members: Mapping[str, Sight], last: Listing | None, count: int) -> set[int]:
+    if last is None:
+        return set(range(count))
+    known = last.members
+    # The same object is the same state of the path: that is what looks promise.
+    moved = [path for path, sight in members.items() if known.get(path) is not sight]
+    moved += [path for path in known if path not in members]
+    return {_part_of(path, count) for path in moved} | last.unsettled
+
+
+def _count_parts(paths: int) -> int:
+    """Some 10 to 60 paths a part, a few KB; a target that grows is divided anew, once for each of three sizes."""
+    return 16 if paths <= 1_000 else 64 if paths <= 4_000 else 256
+
+
+def _part_of(path: str, count: int) -> int:
+    return zlib.crc32(os.fsencode(path)) % count
