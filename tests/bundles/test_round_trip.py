@@ -11,7 +11,8 @@ from bundles.small import SESSION, Place
 from wakeful.bundles.format import BundleNotWritten, BundleRefused
 from wakeful.bundles.load import inspect, load, restore_archive, verify_bundle
 from wakeful.bundles.save import save
-from wakeful.contents.record import BindingFiles, Entry, Found, RunFiles, make_found, read_entries, read_record
+from wakeful.contents.listing import read_entries
+from wakeful.contents.record import BindingFiles, Entry, Found, RunFiles, read_record
 from wakeful.eventlog.contract import Append, Conflict, Draft
 
 
@@ -187,10 +188,11 @@ def test_progress_is_told_to_its_end(here: Place, there: Place, tmp_path: Path) 
 
 
 def test_the_contents_a_run_read_and_wrote_come_along(here: Place, there: Place, tmp_path: Path) -> None:
-    """By the list that its end names, and a long list by a list of its own."""
-    contents = [b"content %d" % number for number in range(100)]
-    entries = [Entry(path=f"in/{number}", kind="f", digest=here.blobs.add(content).removeprefix("blake2b-")) for number, content in enumerate(contents)]
-    found = make_found(here.blobs, "v1", tuple(entries))
+    """By the record that its end names, and a long list by its parts."""
+    contents = [b"content %02d" % number for number in range(100)]
+    entries = [Entry(path=f"in/{number:02}", kind="f", digest=here.blobs.add(content).removeprefix("blake2b-")) for number, content in enumerate(contents)]
+    parts = [here.blobs.add(msgspec.json.encode(some)) for some in (entries[:50], entries[50:])]
+    found = Found(version="v1", listing=here.blobs.add(msgspec.json.encode(parts)))
     gone = Entry(path="gone", kind="f", digest="00" * 20)
     files = RunFiles(run_id="r1", root="/root", bindings=(BindingFiles(name="in", access="read", before=found, after=Found(entries=(entries[0], gone))),))
     address = here.blobs.put(msgspec.json.encode(files))
@@ -198,7 +200,7 @@ def test_the_contents_a_run_read_and_wrote_come_along(here: Place, there: Place,
     here.log.append_blocking([Append(SESSION, 10, (Draft("run_finished", payload, "payroll"),))], at=9)
     saved = here.save(tmp_path / "b")
     assert saved.missing_blobs == 1
-    assert saved.contents.blobs == 2 + 100 + 2
+    assert saved.contents.blobs == 2 + 100 + 2 + 2
     load(there.log, there.blobs, tmp_path / "b")
     loaded = read_record(there.blobs, address)
     assert loaded == files

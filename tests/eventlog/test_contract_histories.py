@@ -213,6 +213,25 @@ def test_what_was_erased_elsewhere_comes_in_as_erased(log: EventLog, source: Eve
     assert (log.verify().is_sound, log.verify().erased) == (True, 1)
 
 
+def test_whoever_follows_the_log_is_not_told_of_imported_records(log: EventLog, source: EventLog) -> None:
+    append(log, "mine", "before")
+    seen, _ = log.read_after(0, 100)
+    head, records = source.head("a"), list(source.read("a"))
+    log.begin_import("a", head.seq, head.hash)
+    log.import_records("a", records[:5])
+    seen, told = log.read_after(seen, 100)
+    assert (seen, told) == (log.position(), [])
+    log.import_records("a", records[5:])
+    log.finish_import("a")
+    append(log, "mine", "between")
+    append(log, "a", "here")
+    assert [(record.session, record.seq) for record in log.read_after(seen, 1)[1]] == [("mine", 2)]
+    seen, told = log.read_after(seen, 100)
+    assert [(record.session, record.seq) for record in told] == [("mine", 2), ("a", 11)]
+    assert log.read_after(seen, 100) == (log.position(), [])
+    assert [record.seq for record in log.read_after(0, 100)[1]] == [1, 2, 11]
+
+
 def test_an_import_goes_on_while_others_append(log: EventLog, source: EventLog) -> None:
     append(source, "long", *(str(number) for number in range(3_000)))
     importing = threading.Thread(target=carry, args=(source, log, "long"), kwargs={"batch": 100})

@@ -158,7 +158,8 @@ class LogMachine(RuleBasedStateMachine):
     @rule(position=st.integers(0, 40), limit=st.integers(1, 10))
     def follow(self, position: int, limit: int) -> None:
         _, found = self.log.read_after(position, limit)
-        assert [(record.session, record.seq) for record in found] == self.order[position : position + limit]
+        own = [place for place in self.order[position:] if place[0] != "far"]
+        assert [(record.session, record.seq) for record in found] == own[:limit]
 
     @invariant()
     def heads_and_tails_agree(self) -> None:

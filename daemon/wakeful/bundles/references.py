@@ -69,7 +69,7 @@ class References:
                     for entry in read_entries(self._blobs, found):
                         if entry.address is not None:
                             self._name(entry.address)
-        except (UnknownBlob, OperatorError):
+        except (UnknownBlob, OperatorError, msgspec.DecodeError):
             # The list is gone or damaged: told when its own turn comes; what it named is not known any more.
             return
 

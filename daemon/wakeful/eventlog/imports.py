@@ -65,7 +65,9 @@ def begin(connection: apsw.Connection, session: str, last_seq: int, head: bytes,
         return last_seq + 1
     if begun is None and here.seq and not extend:
         raise Conflict(f"session {session}: it is here up to seq {here.seq}, the import goes on to {last_seq}; say that it shall be extended")
-    connection.execute("INSERT OR IGNORE INTO import VALUES (?, ?, ?)", (session, last_seq, head))
+    if begun is None:
+        connection.execute("INSERT INTO import VALUES (?, ?, ?)", (session, last_seq, head))
+        connection.execute("INSERT INTO imported VALUES (?, ?, ?)", (session, here.seq + 1, last_seq))
     return here.seq + 1
 
 

@@ -22,6 +22,7 @@ _NO_LIMIT = 2**63 - 1
 _COLUMNS = "e.seq, e.at, e.kind, e.author, e.run, e.parent, e.rationale, p.body, e.payload_hash, e.hash"
 _NEWEST = "(SELECT max(seq) FROM snapshot WHERE session = s.key)"
 _LIVING = "s.id NOT IN (SELECT session FROM import UNION ALL SELECT session FROM inert)"
+_OWN = "AND NOT EXISTS (SELECT 1 FROM imported i WHERE i.session = s.id AND e.seq BETWEEN i.first_seq AND i.last_seq)"
 _FROM = "FROM event e INDEXED BY event_by_seq LEFT JOIN payload p ON p.event = e.id"
 
 
@@ -102,14 +103,16 @@ def read_heads(connection: apsw.Connection) -> dict[str, Head]:
     return {session: Head(seq, digest) for session, seq, digest in rows}
 
 
-def read_after(connection: apsw.Connection, position: int, limit: int) -> tuple[int, list[Record]]:
-    """The next records of all sessions, in the order of recording."""
+def read_after(connection: apsw.Connection, position: int, limit: int, *, imported: bool = False) -> tuple[int, list[Record]]:
+    """The next records of all sessions, in the order of recording, and the position all before which were looked at."""
+    newest = connection.execute("SELECT coalesce(max(id), 0) FROM event").get
     rows = connection.execute(
         f"SELECT e.id, s.id, {_COLUMNS} FROM event e JOIN session s ON s.key = e.session LEFT JOIN payload p ON p.event = e.id "
-        "WHERE e.id > ? ORDER BY e.id LIMIT ?",
-        (position, limit),
+        f"WHERE e.id > ? AND e.id <= ? {'' if imported else _OWN} ORDER BY e.id LIMIT ?",
+        (position, newest, limit),
     ).fetchall()
-    return (rows[-1][0] if rows else position), [Record(*row[1:]) for row in rows]
+    reached = rows[-1][0] if len(rows) == limit and rows else max(position, newest)
+    return reached, [Record(*row[1:]) for row in rows]
 
 
 def read_positions(

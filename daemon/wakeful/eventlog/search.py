@@ -182,7 +182,7 @@ def _catch_up(index: apsw.Connection, log: apsw.Connection) -> None:
     while is_behind:
         with write_index(index):
             position = _prepare(index, log)
-            reached, records = reads.read_after(log, position, CATCH_UP_RECORDS)
+            reached, records = reads.read_after(log, position, CATCH_UP_RECORDS, imported=True)
             is_behind = len(records) == CATCH_UP_RECORDS
             if not records:
                 return

@@ -20,13 +20,16 @@ from wakeful.eventlog.contract import StoreDamaged, StoreUnsafe
 
 BUSY_MILLISECONDS = 10_000
 # An older store is read beside the daemon that wrote it, and from its backups: as one that has nothing of what came later.
-_AS_OF_TWO = """
-CREATE TEMP TABLE import (session, last_seq, head);
-CREATE TEMP TABLE inert (session);
-CREATE TEMP TABLE archived (session, first_seq, last_seq);
-CREATE TEMP TABLE payload_change (count);
-INSERT INTO payload_change VALUES (0);
-"""
+_CAME_WITH = {
+    2: """
+    CREATE TEMP TABLE import (session, last_seq, head);
+    CREATE TEMP TABLE inert (session);
+    CREATE TEMP TABLE archived (session, first_seq, last_seq);
+    CREATE TEMP TABLE payload_change (count);
+    INSERT INTO payload_change VALUES (0);
+    """,
+    3: "CREATE TEMP TABLE imported (session, first_seq, last_seq)",
+}
 _WAL_KEPT_BYTES = 64 * 1024 * 1024
 _REMOTE_FILE_SYSTEMS = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "fuse.sshfs", "glusterfs", "lustre"})
 
@@ -119,8 +122,10 @@ def connect_reader(database: Path) -> apsw.Connection:
 def _connect_to_read(name: str, flags: int) -> apsw.Connection:
     connection = apsw.Connection(name, flags=flags)
     connection.set_busy_timeout(BUSY_MILLISECONDS)
-    if connection.execute("PRAGMA user_version").get == 1:
-        connection.execute(_AS_OF_TWO)
+    version = connection.execute("PRAGMA user_version").get
+    for number, tables in _CAME_WITH.items():
+        if 0 < version < number:
+            connection.execute(tables)
     return connection
 
 
