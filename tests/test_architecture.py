@@ -44,12 +44,12 @@ LAYERS: dict[str, set[str]] = {
     "contents": {"core", "blobs", "runners"},
     # The loop speaks to the edges through their contracts, which it is handed.
     "reactor": {"core", "eventlog", "sources", "runners", "supervision"},
-    "api": {"core", "views", "reactor", "specs", "settings", "eventlog", "blobs", "contents", "narration", "past", "conversation"},
+    "api": {"core", "views", "reactor", "specs", "settings", "eventlog", "blobs", "contents", "narration", "past", "conversation", "bundles"},
     # The running daemon, over edges it knows by their contracts: how a run starts, and its whole life.
-    "starting": {"core", "views", "api", "sources", "runners"},
-    "daemon": {"core", "settings", "eventlog", "sources", "runners", "narration", "reactor", "api", "blobs", "contents", "starting", "supervision"},
+    "starting": {"core", "views", "api", "sources", "runners", "contents"},
+    "daemon": {"core", "settings", "eventlog", "sources", "runners", "narration", "reactor", "api", "blobs", "contents", "starting", "supervision", "past"},
     # The only place that constructs edges.
-    "wiring": {"core", "settings", "eventlog", "sources", "runners", "narration", "reactor", "blobs", "contents", "starting", "daemon"},
+    "wiring": {"core", "settings", "eventlog", "sources", "runners", "narration", "reactor", "blobs", "contents", "starting", "daemon", "past"},
     # The store without a daemon.
     "keeping": {"eventlog"},
     # Arguments in, text out; of the log it knows the port, to say what a report holds.

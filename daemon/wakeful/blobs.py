@@ -7,12 +7,13 @@ Every call blocks: off the loop, in a thread. Nothing is ever removed from here 
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import hashlib
 import os
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import BinaryIO, NamedTuple
 
 from wakeful.errors import CallerError, OperatorError
@@ -112,6 +113,12 @@ class Blobs:
         for prefix in _list(self._folder):
             for name in _list(os.path.join(self._folder, prefix)) if prefix != _UNFINISHED else ():
                 yield f"blake2b-{prefix}{name}", os.stat(os.path.join(self._folder, prefix, name)).st_size
+
+    def remove(self, addresses: Iterable[str]) -> None:
+        """Take blobs away for good, where a person asked for it: what an erased record named."""
+        for address in addresses:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._path(address))
 
     def remove_unfinished(self) -> None:
         """Before anybody writes: what a daemon that died was writing belongs to nobody."""

@@ -15,7 +15,7 @@ from msgspec import Struct
 from wakeful.core import events as ev
 from wakeful.core.calls import Compress
 from wakeful.core.digest import Message, digest_messages
-from wakeful.core.knowledge import Stretch, split_stretches
+from wakeful.core.knowledge import Stretch, count_bytes, split_stretches
 from wakeful.core.state import Session
 from wakeful.errors import CallerError
 from wakeful.eventlog.codec import decode
@@ -94,7 +94,7 @@ def make_compress(log: EventLog, session: Session, keep: int, summariser: Summar
         summary=_ensure_objective(summariser.summarise(request), request.objective),
         messages=len(old),
         kept_messages=len(kept),
-        kept_bytes=sum(len(message.text.encode(errors="surrogatepass")) for message in kept),
+        kept_bytes=sum(count_bytes(message.text) for message in kept),
         by=summariser.name,
     )
 

@@ -24,7 +24,7 @@ from wakeful.api.service import FollowLine, PathVerdict, RunIdentity
 from wakeful.blobs import Blobs
 from wakeful.contents.keeper import Keeper
 from wakeful.contents.replay import Replays
-from wakeful.core.calls import Call, Open, Rename
+from wakeful.core.calls import Arrive, Call, Open, Rename, Restore, Thaw
 from wakeful.core.decision import Entry
 from wakeful.core.observation import DaemonStarted, DaemonStopping, Moment, Usage
 from wakeful.core.spec import Settings
@@ -32,6 +32,7 @@ from wakeful.core.state import Session
 from wakeful.errors import CallerError, OperatorError
 from wakeful.eventlog.codec import decode
 from wakeful.narration import Voice, narrate, suggest_edit
+from wakeful.past import fold_at
 from wakeful.reactor import Outside, Reactor, read_moment
 from wakeful.runners.contract import Runner
 from wakeful.settings import Places
@@ -63,6 +64,7 @@ class Daemon:
 
     def __init__(self, places: Places, reactor: Reactor, edges: Edges, settings: Settings, *, is_once: bool) -> None:
         self.places = places
+        self.blobs = edges.blobs
         self.reactor = reactor
         self.core = reactor.core
         self.log = reactor.log
@@ -272,9 +274,13 @@ class Daemon:
         while records:
             self._narrated, records = self.log.read_after(self._narrated, FOLLOW_BATCH)
             for record in records:
-                line = narrate(decode(record.kind, record.payload)) if record.payload is not None else None
+                session = self.core.state.sessions.get(record.session)
+                # What a bundle brought in happened elsewhere.
+                if record.payload is None or session is None:
+                    continue
+                line = narrate(decode(record.kind, record.payload))
                 if line is not None:
-                    self._voice.say(line, name=self.core.state.get(record.session).name, at=record.at)
+                    self._voice.say(line, name=session.name, at=record.at)
 
     # -- the facade of the API ----------------------------------------------------------------
 
@@ -284,10 +290,15 @@ class Daemon:
     async def call(self, call: Call, *, author: str, key: str | None = None, run: int | None = None) -> str:
         if isinstance(call, Rename) and self._spec_file(call.new).exists():
             raise CallerError(f"{self._spec_file(call.new)} exists already; choose a free name")
+        if isinstance(call, Rename) and call.name in self.core.state.ids and not self._spec_file(call.name).exists():
+            raise CallerError(f"{call.name} has no file of its own to be renamed; write {self._spec_file(call.name)} first, or rename what its template finds")
         reply = await self.reactor.call(call, author=author, key=key, run=run)
-        if isinstance(call, Open):
+        if isinstance(call, Open | Thaw | Restore | Arrive):
             self._specs.report_again(call.name)
         return reply
+
+    def refold(self, session_id: str) -> None:
+        self.reactor.refold(fold_at(self.log, session_id, self.core.state.get(session_id).seq))
 
     def read_specs(self) -> None:
         self._specs.read()
@@ -337,9 +348,9 @@ class Daemon:
                 if len(records) == FOLLOW_BATCH:
                     heard.set()
                 for record in records:
-                    name = self.core.state.get(record.session).name
-                    if names is None or name in names:
-                        yield FollowLine(name, record)
+                    session = self.core.state.sessions.get(record.session)
+                    if session is not None and (names is None or session.name in names):
+                        yield FollowLine(session.name, record)
         finally:
             self._listeners.discard(heard)
 

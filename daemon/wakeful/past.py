@@ -7,14 +7,16 @@ blocks while it does: the API calls it off the loop.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
-from wakeful.core.events import PayloadErased
+from wakeful.core.events import PayloadErased, SessionArchived
 from wakeful.core.reducer import fold
 from wakeful.core.state import Session
-from wakeful.errors import CallerError
+from wakeful.errors import CallerError, OperatorError
 from wakeful.eventlog.codec import decode
-from wakeful.eventlog.contract import EventLog
+from wakeful.eventlog.contract import EventLog, Record
 from wakeful.specs.scalars import parse_duration
 from wakeful.views.times import read_time, say_time
 
@@ -61,25 +63,57 @@ def fold_until(log: EventLog, session: Session, seq: int) -> Session:
     """The session as its log knew it when `seq` was its newest record."""
     if seq == session.seq:
         return session
-    snapshot = log.snapshot(session.id, at_or_before=seq)
-    past = _DECODER.decode(snapshot.state) if snapshot is not None else None
-    stand_ins: dict[int, bytes] | None = None
-    for record in log.read(session.id, from_seq=1 if snapshot is None else snapshot.seq + 1, to_seq=seq):
-        payload = record.payload
-        if payload is None:
-            stand_ins = _read_stand_ins(log, session) if stand_ins is None else stand_ins
-            payload = stand_ins.get(record.seq)
-        if payload is None:
-            raise CallerError(_say_gone(session, record.seq, seq))
-        past = fold(past, decode(record.kind, payload), seq=record.seq, at=record.at, author=record.author)
-    assert past is not None
+    try:
+        return fold_at(log, session.id, seq)
+    except PastGone as gone:
+        raise CallerError(_say_gone(session, gone.seq, seq)) from None
+
+
+def fold_at(log: EventLog, session_id: str, seq: int) -> Session:
+    """The same by a session's id; PastGone where a payload it needs is nowhere."""
+    snapshot = log.snapshot(session_id, at_or_before=seq)
+    base = _DECODER.decode(snapshot.state) if snapshot is not None else None
+    past = fold_records(log, session_id, base, log.read(session_id, from_seq=1 if snapshot is None else snapshot.seq + 1, to_seq=seq))
+    if past is None:
+        raise PastGone(session_id, seq)
     return past
 
 
-def _read_stand_ins(log: EventLog, session: Session) -> dict[int, bytes]:
+class PastGone(OperatorError):
+    """A payload that is needed to tell a state was erased without a stand-in, or lies in an archive."""
+
+    def __init__(self, session_id: str, seq: int) -> None:
+        super().__init__(f"session {session_id}: the payload of record {seq} is not in the log; `wakeful verify` says why")
+        self.seq = seq
+
+
+def fold_records(log: EventLog, session_id: str, base: Session | None, records: Iterable[Record]) -> Session | None:
+    """Fold records on `base`. An erased payload is folded by its stand-in; the record of an archive carries the state
+    of those before it, which are in its bundle."""
+    past, missing = base, 0
+    stand_ins: dict[int, bytes] | None = None
+    for record in records:
+        payload = record.payload
+        if payload is None:
+            stand_ins = _read_stand_ins(log, session_id) if stand_ins is None else stand_ins
+            payload = stand_ins.get(record.seq)
+        if payload is None:
+            past, missing = None, missing or record.seq
+            continue
+        event = decode(record.kind, payload)
+        if missing and isinstance(event, SessionArchived):
+            past, missing = Session(id=session_id, name="", opened_at=0), 0
+        if not missing:
+            past = fold(past, event, seq=record.seq, at=record.at, author=record.author)
+    if missing:
+        raise PastGone(session_id, missing)
+    return past
+
+
+def _read_stand_ins(log: EventLog, session_id: str) -> dict[int, bytes]:
     """What is folded in the place of erased payloads. They are told by records anywhere behind, so all are read, once."""
     stand_ins: dict[int, bytes] = {}
-    for record in log.read(session.id, kinds=("payload_erased",)):
+    for record in log.read(session_id, kinds=("payload_erased",)):
         erased = decode(record.kind, record.payload) if record.payload is not None else None
         if isinstance(erased, PayloadErased):
             stand_ins[erased.erased] = msgspec.json.encode(erased.stand_in)

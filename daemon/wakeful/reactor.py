@@ -129,6 +129,11 @@ class Reactor:
             self.outside.fatal(error)
             raise
 
+    def refold(self, session: Session) -> None:
+        """Put a session in the place of its equal: the same records, folded after a payload of them was erased."""
+        if self.core.state.get(session.id).seq == session.seq:
+            self.core.state.put(session)
+
     async def settled(self) -> None:
         """Wait until everything decided so far is durable: readers must not see what may be lost."""
         while self._pending:

@@ -23,15 +23,14 @@ from wakeful.contents.replay import MakeOrder as MakeReplayOrder
 from wakeful.contents.replay import Replays
 from wakeful.core.machine import Core
 from wakeful.core.observation import ProcessEnded, RoomSeen, RunRecovered, SettingsRead, SpecsRead, TargetLooked, TargetsHinted
-from wakeful.core.reducer import fold
 from wakeful.core.state import OpenRun, Session
 from wakeful.daemon import Daemon, Edges
 from wakeful.errors import OperatorError
-from wakeful.eventlog.codec import decode
 from wakeful.eventlog.contract import EventLog
 from wakeful.eventlog.sqlite import open_log
 from wakeful.eventlog.statelock import StateLock, lock_state
 from wakeful.narration import Voice
+from wakeful.past import fold_records
 from wakeful.reactor import Reactor
 from wakeful.runners.cgroup import find_delegated
 from wakeful.runners.children import Children, become_subreaper
@@ -127,8 +126,7 @@ def load_sessions(log: EventLog) -> tuple[list[Session], dict[str, int]]:
         session = decoder.decode(snapshot.state) if snapshot is not None else None
         if snapshot is not None:
             snapshots[session_id] = snapshot.seq
-        for record in records:
-            session = fold(session, decode(record.kind, record.payload), seq=record.seq, at=record.at, author=record.author)
+        session = fold_records(log, session_id, session, records)
         if session is not None:
             sessions.append(session)
     return sessions, snapshots
@@ -200,4 +198,4 @@ def _build_starter(places: Places, reactor: Reactor, sources: Sources, runner: R
     state = str(places.state)
     premises = Premises(scratch=f"{state}/scratch", run_folders=open_run_folders(state, os.environ), socket=str(places.socket))
     order = functools.partial(make_order, premises=premises)
-    return RunStarter(reactor.core, sources, runner, order, premises.run_folders, reactor.observe, keeper.begin)
+    return RunStarter(reactor.core, sources, runner, order, premises.run_folders, reactor.observe, keeper)

@@ -203,7 +203,7 @@ def test_unknown_names_are_refused() -> None:
     [
         (calls.Rename(name="s", new="busy"), "another session"),
         (calls.Sleep(name="s", until=1), "passed already"),
-        (calls.Send(name="s", text="x" * 300_000), "at most 262144 bytes"),
+        (calls.Send(name="s", text="x" * 300_000), "at most 256 KiB"),
         (calls.Send(name="s", text="x", sender="nobody"), "nobody"),
         (calls.Remember(name="s", key="", value="v"), "1 to 200 characters"),
         (calls.Remember(name="s", key="k" * 201, value="v"), "1 to 200 characters"),
@@ -272,5 +272,5 @@ def test_notes_and_facts_have_a_bound() -> None:
     world = World(session("s", read("in")), files={"in": "1"})
     world.rest()
     for call in (calls.Note(name="s", text="x" * 300_000), calls.Remember(name="s", key="k", value="x" * 300_000)):
-        with pytest.raises(CallerError, match="at most 262144 bytes"):
+        with pytest.raises(CallerError, match="at most 256 KiB"):
             world.call(call)

@@ -8,7 +8,9 @@ from core.world import World
 
 from wakeful.core import calls
 from wakeful.core.knowledge import Fact, Stretch, merge_facts
+from wakeful.core.limits import Levels, Limits
 from wakeful.core.reducer import fold
+from wakeful.core.spec import Settings
 from wakeful.core.state import Session
 from wakeful.errors import CallerError
 
@@ -651,3 +653,47 @@ def test_a_session_binding_of_a_fork_keeps_its_position() -> None:
     world.write("in.csv", "2")
     rest(world)
     assert state(world, "other").runs == 1
+
+
+# -- people and limits -----------------------------------------------------------------------------------
+
+
+def test_an_observer_looks_and_a_contributor_does_not_close() -> None:
+    """Roles are the spec's; who is not named maintains it, and a run is no person."""
+    people = {"olga": "observer", "carl": "contributor", "mara": "maintainer"}
+    world = rest(World(session("payroll", read("rates.csv"), people=people), files={"rates.csv": "1"}))
+    length = len(world.log)
+    for call in (calls.Activate(name="payroll"), calls.Send(name="payroll", text="x"), calls.Terminate(name="payroll")):
+        with pytest.raises(CallerError, match="olga is an observer of payroll"):
+            world.call(call, author="person:olga")
+    for call in (calls.Terminate(name="payroll"), calls.Erase(name="payroll", seq=1, kind="note_added", stand_in={}), calls.Freeze(name="payroll", move="m", to="x")):
+        with pytest.raises(CallerError, match="carl is a contributor to payroll"):
+            world.call(call, author="person:carl")
+    assert len(world.log) == length
+    world.call(calls.Send(name="payroll", text="x", wake=False), author="person:carl")
+    world.call(calls.Remember(name="payroll", key="k", value="v"), author="run:payroll#1")
+    world.call(calls.Terminate(name="payroll"), author="person:mara")
+    assert state(world, "payroll").is_terminated
+
+
+def test_beyond_a_hard_level_a_call_is_refused_with_the_way_out() -> None:
+    """A fact, the facts, the conversation, the unseen messages: each has its bound, and nothing is recorded beyond it."""
+    limits = Limits(fact=Levels(1, 10), facts=Levels(1, 2), conversation=Levels(10, 50), mailbox=Levels(1, 3), note=Levels(1, 20))
+    world = World(session("talk", run=None), settings=Settings(limits=limits))
+    for key in "ab":
+        remember(world, "talk", key, "x" * 10)
+    for call, words in (
+        (calls.Remember(name="talk", key="a", value="x" * 11), "one fact's value: at most 10 bytes"),
+        (calls.Remember(name="talk", key="c", value="x"), "wakeful forget talk KEY"),
+        (calls.Note(name="talk", text="x" * 21), "one hand-off note"),
+    ):
+        with pytest.raises(CallerError, match=words):
+            world.call(call)
+    remember(world, "talk", "a", "again")
+    for _ in range(3):
+        world.call(calls.Send(name="talk", text="x" * 10))
+    with pytest.raises(CallerError, match="wakeful why talk"):
+        world.call(calls.Send(name="talk", text="x"))
+    world.call(calls.Note(name="talk", text="x" * 20))
+    with pytest.raises(CallerError, match="wakeful compress talk"):
+        world.call(calls.Note(name="talk", text="x"))

@@ -59,7 +59,10 @@ async def call(request: Request) -> Response:
     if isinstance(made, history.Preview):
         return answer_json({"words": made.words, "name": body["name"], "preview": made.found})
     words = await carry_out(service, made, caller, key)
-    return answer_json({"words": words, "name": made.new if isinstance(made, calls.Rename | calls.Fork) else made.name})
+    answer = {"words": words, "name": made.new if isinstance(made, calls.Rename | calls.Fork) else made.name}
+    if isinstance(made, calls.Rewind) and body.get("files"):
+        answer["files"] = await history.restore_files(service, made.name, made.to, is_forced=bool(body.get("force")))
+    return answer_json(answer)
 
 
 def is_known(service: Service, name: str, key: str) -> bool:
@@ -90,6 +93,9 @@ async def carry_out(service: Service, made: calls.Call, caller: Caller, key: str
             service.read_specs()
         case calls.Open():
             service.read_specs()
+        case calls.Erase():
+            others = await history.finish_erase(service, made)
+            words += f"; the same words stand in {', '.join(others)}" if others else ""
     return words
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
@@ -16,13 +17,35 @@ from msgspec import Struct
 from wakeful.api.answers import find_named
 from wakeful.api.service import Service
 from wakeful.conversation import MESSAGES_KEPT, ByRule, make_compress, summarise_fork
+from wakeful.contents.restore import Restore, carry_out, plan_restore, view_done, view_restore
 from wakeful.core import calls
+from wakeful.core.events import RunFinished
 from wakeful.core.knowledge import merge_facts
+from wakeful.core.redact import find_addresses, find_words, redact
 from wakeful.core.state import Session
 from wakeful.errors import CallerError
+from wakeful.eventlog.codec import decode
+from wakeful.eventlog.contract import Record
 from wakeful.past import find_seq, fold_until
 from wakeful.specs.scalars import find_name_problem
 from wakeful.views.differences import compare
+
+
+# Shorter words stand everywhere.
+SHORTEST_SECRET = 6
+MOST_WORDS = 8
+MOST_FOUND = 100
+
+
+class Receipt(Struct, frozen=True, kw_only=True):
+    """What a load says to the host a session came from: it lives here now, and this is its record of it."""
+
+    move: str
+    session: str
+    name: str
+    seq: int
+    hash: str
+    host: str
 
 
 class Preview(Struct, frozen=True):
@@ -40,8 +63,12 @@ class SaveBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class RewindBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`files`: take back what its runs wrote since; `force`: also what others changed after them."""
+
     name: str
     to: str
+    files: bool = False
+    force: bool = False
     dry_run: bool = False
 
 
@@ -74,6 +101,25 @@ class CompressBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     dry_run: bool = False
 
 
+class MigrateBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Another agent or model; or what became of a move to another host: its receipt, or that it was given up.
+
+    Nothing of these: whom the spec names works here again."""
+
+    name: str
+    agent: str | None = None
+    model: str | None = None
+    receipt: Receipt | None = None
+    give_up: bool = False
+
+
+class EraseBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    name: str
+    seq: int
+    reason: str | None = None
+    dry_run: bool = False
+
+
 Prepared = calls.Call | Preview
 
 
@@ -88,8 +134,32 @@ async def prepare_rewind(service: Service, body: RewindBody) -> Prepared:
     past = await _read_past(service, session, body.to)
     if body.dry_run:
         words = f"would go on from seq {past.seq}; {session.seq - past.seq} later records stay in the log, on a branch that can be forked"
-        return Preview(words, compare(session, past, [], (None, None)))
+        found = compare(session, past, [], (None, None))
+        if body.files:
+            found["files"] = view_restore(await asyncio.to_thread(_plan_files, service, session, past.seq))
+        return Preview(words, found)
     return calls.Rewind(name=body.name, to=past.seq, past=past.recollect())
+
+
+def _plan_files(service: Service, session: Session, to: int) -> Restore:
+    records = service.log.read(session.id, from_seq=to + 1, kinds=("run_finished",))
+    events = (decode(record.kind, record.payload) for record in records if record.payload is not None)
+    runs = [(event.run, event.files) for event in events if isinstance(event, RunFinished)]
+    if session.spec is None:
+        raise CallerError(f"{session.name} has no spec, so nobody knows where its files are")
+    return plan_restore(service.blobs, session.spec.root, runs)
+
+
+async def restore_files(service: Service, name: str, to: int, *, is_forced: bool) -> list[dict[str, Any]]:
+    """After the rewind is durable: its files go back one by one, and each says what became of it (rule 44)."""
+    session = service.core.state.by_name(name)
+    return await asyncio.to_thread(_restore_files, service, session, to, is_forced)
+
+
+def _restore_files(service: Service, session: Session, to: int, is_forced: bool) -> list[dict[str, Any]]:
+    plan = _plan_files(service, session, to)
+    unknown = [{"path": f"run {run}", "ending": "failed", "reason": "what it wrote was not kept", "kept": None} for run in plan.unrecorded]
+    return view_done(carry_out(service.blobs, plan, is_forced=is_forced)) + unknown
 
 
 async def prepare_fork(service: Service, body: ForkBody) -> Prepared:
@@ -155,6 +225,86 @@ async def prepare_compress(service: Service, body: CompressBody) -> Prepared:
     return call
 
 
+async def prepare_migrate(service: Service, body: MigrateBody) -> Prepared:
+    session = find_named(service, body.name)
+    if sum((body.receipt is not None, body.give_up, bool(body.agent or body.model))) > 1:
+        raise CallerError("an agent or model, a receipt, or giving up: these are three different calls")
+    if body.give_up:
+        return calls.Thaw(name=body.name)
+    if body.receipt is None:
+        _find_agent(service, body.agent)
+        return calls.Migrate(name=body.name, agent=body.agent, model=body.model)
+    receipt = body.receipt
+    if receipt.session != session.id:
+        raise CallerError(f"this receipt is for {receipt.name} ({receipt.session}), not for {body.name} ({session.id})")
+    if receipt.seq <= session.seq and not session.has_departed:
+        raise CallerError(f"this receipt ends at record {receipt.seq}, before the end of {body.name} here ({session.seq}); it is not of this move")
+    return calls.Depart(name=body.name, move=receipt.move, receipt=msgspec.json.encode(receipt).decode())
+
+
+def _find_agent(service: Service, agent: str | None) -> None:
+    """An agent is a file; one that has none would never work."""
+    if agent is None:
+        return
+    problem = find_name_problem(agent)
+    file = Path(service.places.specs) / "agents" / f"{agent}.yaml"
+    if problem is not None or not file.is_file():
+        raise CallerError(problem or f"no agent is called {agent!r}: there is no {file}")
+
+
+async def prepare_erase(service: Service, body: EraseBody) -> Prepared:
+    session = find_named(service, body.name)
+    record = await asyncio.to_thread(_read_record, service, session, body.seq)
+    payload = msgspec.json.decode(record.payload or b"")
+    stand_in = redact(record.kind, payload)
+    if body.dry_run:
+        others = await asyncio.to_thread(_find_others, service, session, body.seq, find_words(payload))
+        return Preview(f"would erase record {body.seq} ({record.kind}); this would be left of it", {"stand_in": stand_in, "also_in": others})
+    return calls.Erase(name=body.name, seq=body.seq, kind=record.kind, stand_in=stand_in, reason=body.reason)
+
+
+def _read_record(service: Service, session: Session, seq: int) -> Record:
+    record = next(service.log.read(session.id, from_seq=seq, to_seq=seq), None) if seq > 0 else None
+    if record is None:
+        raise CallerError(f"{session.name} has records 1 to {session.seq}, there is no {seq}")
+    if record.payload is None:
+        raise CallerError(f"the payload of record {seq} of {session.name} is not here: it was erased or archived already")
+    return record
+
+
+def _find_others(service: Service, session: Session, seq: int, words: list[str]) -> list[str]:
+    """Where else the same words stand: rewinds and forks carry what they brought back."""
+    names = {one.id: one.name for one in service.core.state}
+    found: dict[str, None] = {}
+    for text in words:
+        if len(text) < SHORTEST_SECRET:
+            continue
+        needle = msgspec.json.encode(text)[1:-1]
+        for record in service.log.search(_quote(text), limit=MOST_FOUND):
+            if (record.session, record.seq) != (session.id, seq) and record.payload is not None and needle in record.payload:
+                found[f"{names.get(record.session, record.session)} {record.seq}"] = None
+    return list(found)
+
+
+def _quote(text: str) -> str:
+    """The text's words, as a search takes them."""
+    return " ".join("".join(letter if letter.isalnum() else " " for letter in text).split()[:MOST_WORDS]) or text
+
+
+async def finish_erase(service: Service, call: calls.Erase) -> list[str]:
+    """The bytes go once the record that says so is durable; returns where else the same words stand."""
+    session = service.core.state.by_name(call.name)
+    record = next(service.log.read(session.id, from_seq=call.seq, to_seq=call.seq), None)
+    if record is None or record.payload is None:
+        return []
+    payload = msgspec.json.decode(record.payload)
+    await asyncio.to_thread(service.log.erase, session.id, [call.seq])
+    service.refold(session.id)
+    addresses = find_addresses(payload) if record.kind == "run_finished" else []
+    await asyncio.to_thread(service.blobs.remove, addresses)
+    return await asyncio.to_thread(_find_others, service, session, call.seq, find_words(payload))
+
+
 # Verb -> its body and how it becomes a call.
 PREPARED: dict[str, tuple[type[Struct], Callable[[Service, Any], Awaitable[Prepared]]]] = {
     "save": (SaveBody, prepare_save),
@@ -163,6 +313,8 @@ PREPARED: dict[str, tuple[type[Struct], Callable[[Service, Any], Awaitable[Prepa
     "merge": (MergeBody, prepare_merge),
     "resolve": (ResolveBody, prepare_resolve),
     "compress": (CompressBody, prepare_compress),
+    "migrate": (MigrateBody, prepare_migrate),
+    "erase": (EraseBody, prepare_erase),
 }
 
 

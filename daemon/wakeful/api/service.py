@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from wakeful.contents.replay import Replays
+from wakeful.blobs import Blobs
 from wakeful.core.calls import Call
 from wakeful.core.machine import Core
 from wakeful.core.meaning import PathMeaning
@@ -69,6 +70,7 @@ class Service(Protocol):
     # Microseconds UTC.
     started_at: int
     places: Places
+    blobs: Blobs
     replays: Replays
 
     async def call(self, call: Call, *, author: str, key: str | None, run: int | None) -> str:
@@ -76,6 +78,9 @@ class Service(Protocol):
         ...
 
     def moment(self) -> Moment: ...
+
+    def refold(self, session_id: str) -> None:
+        """Fold a session from the log again: a payload went for good, and what it said is to leave the memory, too."""
 
     def read_specs(self) -> None:
         """Read sessions.d again now."""

@@ -65,16 +65,18 @@ def load(
     path: Path,
     *,
     extend: bool = False,
+    is_inert: bool = False,
     scratch: Path | None = None,
     progress: Progress | None = None,
     limits: Limits | None = None,
 ) -> Loaded:
     """Verify a bundle, then take it in: its records under their own session, its blobs, and its files where `scratch` says.
 
-    `extend` lets the records follow those of a shorter copy of the session that is here (one that moved away and comes back)."""
+    `extend` lets the records follow those of a shorter copy of the session that is here (one that moved away and comes back).
+    `is_inert`: to be read by those who are forked from it, and opened by nobody; one that lives here already goes on to."""
     with OpenBundle(path, limits) as bundle:
         contents = check_bundle(bundle, progress)
-        return take_in(log, blobs, bundle, contents, extend=extend, scratch=scratch, progress=progress)
+        return take_in(log, blobs, bundle, contents, extend=extend, is_inert=is_inert, scratch=scratch, progress=progress)
 
 
 def restore_archive(log: EventLog, blobs: Blobs, path: Path, progress: Progress | None = None, limits: Limits | None = None) -> int:
@@ -201,6 +203,7 @@ def take_in(
     contents: Contents,
     *,
     extend: bool = False,
+    is_inert: bool = False,
     scratch: Path | None = None,
     progress: Progress | None = None,
 ) -> Loaded:
@@ -226,7 +229,10 @@ def take_in(
         if folder is not None:
             folder.discard()
         raise
-    head = log.finish_import(session) if missing <= manifest.records else Head(manifest.records, bytes.fromhex(manifest.head))
+    is_new = missing <= manifest.records
+    if is_new or not is_inert:
+        log.finish_import(session, is_inert=is_inert)
+    head = Head(manifest.records, bytes.fromhex(manifest.head))
     files = contents.files if folder is not None else 0
     return Loaded(contents, head, max(0, manifest.records - missing + 1), contents.blobs, files)
 

@@ -12,6 +12,8 @@ from wakeful.core import calls
 from wakeful.core import events as ev
 from wakeful.core.decision import Decision
 from wakeful.core.declare import declare_again
+from wakeful.core.knowledge import count_bytes
+from wakeful.core.limits import ADVICE, LimitName
 from wakeful.core.machine import Core
 from wakeful.core.owed import start_versions
 from wakeful.core.state import Session
@@ -172,6 +174,8 @@ def _(call: calls.Rename, core: Core, decision: Decision, called: calls.Called) 
 def _(call: calls.Send, core: Core, decision: Decision, called: calls.Called) -> str:
     receiver = find_living(core, call.name)
     check_size(core, "message", call.text)
+    check_level(core, receiver, "conversation", receiver.conversation.size_bytes + count_bytes(call.text))
+    check_level(core, receiver, "mailbox", receiver.mailbox + 1 - int(receiver.seen.get("message", "0")))
     sender = core.state.by_name(call.sender) if call.sender is not None else None
     chain = (*sender.run.chain, sender.id) if sender is not None and sender.run is not None else ()
     position = receiver.mailbox + 1
@@ -187,6 +191,7 @@ def _(call: calls.Send, core: Core, decision: Decision, called: calls.Called) ->
 def _(call: calls.Note, core: Core, decision: Decision, called: calls.Called) -> str:
     session = find_living(core, call.name)
     check_size(core, "note", call.text)
+    check_level(core, session, "conversation", session.conversation.size_bytes + count_bytes(call.text))
     emit_call(core, decision, session, ev.NoteAdded(text=call.text), called)
     return "noted"
 
@@ -204,6 +209,7 @@ def _(call: calls.Remember, core: Core, decision: Decision, called: calls.Called
         raise CallerError(f"a confidence lies between 0 and 1, not {call.confidence:g}")
     if call.source is not None and not 1 <= call.source <= session.seq:
         raise CallerError(f"{call.name} has records 1 to {session.seq}; a fact cannot be drawn from record {call.source}")
+    check_level(core, session, "facts", len(session.facts.keys() | {call.key}))
     fact = ev.FactSet(
         key=call.key, value=call.value, rationale=call.rationale, confidence=call.confidence, source=call.source
     )
@@ -225,11 +231,18 @@ def _(call: calls.Forget, core: Core, decision: Decision, called: calls.Called) 
     return f"retracted {call.key}"
 
 
-def check_size(core: Core, what: str, text: str) -> None:
+def check_size(core: Core, what: LimitName, text: str) -> None:
     """What people and runs say stays in the state and in every snapshot: it has a bound."""
-    size, limit = len(text.encode(errors="surrogatepass")), core.settings.message_limit_bytes
-    if size > limit:
-        raise CallerError(f"a {what} holds at most {limit} bytes, this one has {size}; name a file instead")
+    problem = core.settings.limits.refuse_beyond(what, count_bytes(text))
+    if problem is not None:
+        raise CallerError(f"{problem}; name a file instead")
+
+
+def check_level(core: Core, session: Session, what: LimitName, amount: int) -> None:
+    """A session that would go beyond a hard level is told what brings it back below."""
+    problem = core.settings.limits.refuse_beyond(what, amount)
+    if problem is not None:
+        raise CallerError(f"{session.name} has its fill of {problem}; {ADVICE[what].replace('NAME', session.name)}")
 
 
 def _stop(core: Core, decision: Decision, session: Session, why: ev.StopWord, called: calls.Called, words: str) -> str:

@@ -13,6 +13,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 
+def count_bytes(text: str) -> int:
+    return len(text.encode(errors="surrogatepass"))
+
+
 class Fact(Struct, frozen=True, kw_only=True):
     """A small durable piece of knowledge. `seq` is the record that set it, `source` the one it was drawn from."""
 
@@ -43,7 +47,7 @@ class Conversation(Struct, frozen=True, kw_only=True):
     size_bytes: int = 0
 
     def add(self, text: str) -> Conversation:
-        return replace(self, messages=self.messages + 1, size_bytes=self.size_bytes + len(text.encode(errors="surrogatepass")))
+        return replace(self, messages=self.messages + 1, size_bytes=self.size_bytes + count_bytes(text))
 
 
 class Origin(Struct, frozen=True, kw_only=True):

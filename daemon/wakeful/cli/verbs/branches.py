@@ -1,4 +1,4 @@
-"""The calls on a session's history: `save --as`, `rewind`, `fork`, `merge`, `resolve`, `compress`.
+"""The calls on a session's history: `rewind`, `fork`, `merge`, `resolve`, `compress`.
 
 A position is a seq, a time (RFC 3339, or `2h` for two hours ago) or a checkpoint's name. `--dry-run` says what would be done.
 """
@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from wakeful.cli.command import verb
+from wakeful.cli.failure import FAILED, Failure
 from wakeful.cli.options import Options
 from wakeful.cli.text import escape, escape_lines, paint
 from wakeful.cli.verbs.calls import carry_out, named
@@ -18,23 +19,19 @@ from wakeful.cli.verbs.calls import carry_out, named
 DRY_RUN = click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 
 
-@verb("save")
-@named
-@click.option("--as", "mark", metavar="MARK", required=True, help="The checkpoint's name.")
-@click.option("--at", metavar="POSITION", help="Mark this position instead of the present one.")
-@click.option("--note", metavar="TEXT", help="Why, kept with it.")
-def save_verb(options: Options, name: str, key: str | None, mark: str, at: str | None, note: str | None) -> None:
-    """Mark a checkpoint: a named position to come back to."""
-    carry_out(options, "save", key, name=name, mark=mark, at=at, note=note)
-
-
 @verb("rewind")
 @named
 @click.argument("to", metavar="POSITION")
+@click.option("--files", is_flag=True, help="Also take back what its runs wrote since, from what was kept.")
+@click.option("--force", is_flag=True, help="With --files: also where others changed a file since; theirs is kept.")
 @DRY_RUN
-def rewind_verb(options: Options, name: str, key: str | None, to: str, dry_run: bool) -> None:
+def rewind_verb(options: Options, name: str, key: str | None, to: str, files: bool, force: bool, dry_run: bool) -> None:
     """Go back to a seq, time or checkpoint. Nothing is deleted: what came after stays, and can be forked."""
-    answer(options, "rewind", key, name=name, to=to, dry_run=dry_run)
+    if force and not files:
+        raise click.UsageError("--force is about files; give --files with it")
+    found = answer(options, "rewind", key, name=name, to=to, files=files, force=force, dry_run=dry_run)
+    if any(file["ending"] in ("refused", "failed") for file in found.get("files", ())):
+        raise Failure(code=FAILED)
 
 
 @verb("fork")
@@ -79,18 +76,33 @@ def compress_verb(options: Options, name: str, key: str | None, keep: int, dry_r
     answer(options, "compress", key, name=name, keep=keep, dry_run=dry_run)
 
 
-def answer(options: Options, verb_name: str, key: str | None, **body: Any) -> None:
+def answer(options: Options, verb_name: str, key: str | None, **body: Any) -> dict[str, Any]:
     """Carry out, or with --dry-run say what would be done and with what."""
     found = options.client().call(verb_name, key, **body)
     if options.is_json:
         print(json.dumps(found))
-        return
+        return found
     print(f"{escape(found['name'])}: {escape(found['words'])}")
+    for file in found.get("files", ()):
+        reason = f": {file['reason']}" if file["reason"] else ""
+        kept = f" (what was there is kept as {file['kept']})" if file["kept"] else ""
+        print(f"  {file['ending']:<8}  {escape(file['path'])}{escape(reason)}{kept}")
     for title, value in found.get("preview", {}).items():
         if value:
             print(paint(f"  {title}", "dim"))
             print(_indent(value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)))
+    return found
 
 
 def _indent(text: str) -> str:
     return "\n".join(f"    {line}" for line in escape_lines(text).splitlines())
+
+
+@verb("erase")
+@named
+@click.argument("seq", type=click.IntRange(1))
+@click.option("--because", metavar="TEXT", help="Why, for the record.")
+@DRY_RUN
+def erase_verb(options: Options, name: str, key: str | None, seq: int, because: str | None, dry_run: bool) -> None:
+    """Forget what record SEQ says, for good: a secret that should not have been said. Its hash stays, so the chain still verifies."""
+    answer(options, "erase", key, name=name, seq=seq, reason=because, dry_run=dry_run)

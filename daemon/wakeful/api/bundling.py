@@ -1,0 +1,279 @@
+"""Bundles over the socket: save, load, archive and the moves between hosts, each a stream of lines that tells how far it is.
+
+A line is `{done, total}` while it goes on; the last is `{words, name, …}` or `{error}`. The daemon reads and writes the files itself, off
+the loop, as the person it runs as; what a bundle brings is inert until the call at its end is durable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+from starlette.requests import Request
+from starlette.responses import Response
+
+from wakeful.api.answers import answer_lines, caller_of, find_named, service_of
+from wakeful.api.calling import build_call, decode_body, read_body
+from wakeful.api.history import Receipt, find_free_name
+from wakeful.api.service import Service
+from wakeful.blobs import Blobs
+from wakeful.bundles.load import inspect, restore_archive, verify_bundle
+from wakeful.bundles.load import load as take_bundle
+from wakeful.bundles.save import Saved
+from wakeful.bundles.save import save as cut_bundle
+from wakeful.core import calls
+from wakeful.core.state import Session
+from wakeful.errors import CallerError, WakefulError
+from wakeful.past import fold_at
+from wakeful.specs.scalars import find_name_problem
+
+Progress = Callable[[int, int], None]
+Answer = dict[str, Any]
+ARCHIVE = "archive"
+SCRATCH = "scratch"
+_UNDER_WAY: set[asyncio.Task[None]] = set()
+
+
+class SaveBody(Struct, frozen=True, kw_only=True):
+    name: str
+    path: str
+    to: int | None = None
+
+
+class LoadBody(Struct, frozen=True, kw_only=True):
+    """A bundle's `path`; or the `name` of an archived session. `root` is where a fork of it may read and write here."""
+
+    path: str | None = None
+    name: str | None = None
+    new: str | None = None
+    root: str | None = None
+    move: bool = False
+
+
+class ArchiveBody(Struct, frozen=True, kw_only=True):
+    name: str
+
+
+class MoveBody(Struct, frozen=True, kw_only=True):
+    """Freeze `name` and cut its bundle at `path`; `to` says where it goes, in words."""
+
+    name: str
+    path: str
+    to: str
+
+
+class Desk:
+    """One request's means: who asks, and how to tell how far it is."""
+
+    def __init__(self, service: Service, author: str, tell: Progress) -> None:
+        self.service = service
+        self.log = service.log
+        self.blobs: Blobs = service.blobs
+        self.state = Path(service.places.state)
+        self.tell = tell
+        self._author = author
+
+    async def call(self, call: calls.Call) -> str:
+        return await self.service.call(call, author=self._author, key=None, run=None)
+
+    @property
+    def now(self) -> int:
+        return self.service.moment().wall
+
+    def scratch(self, session_id: str) -> Path:
+        return self.state / SCRATCH / session_id
+
+
+async def save(desk: Desk, body: SaveBody) -> Answer:
+    session = find_named(desk.service, body.name)
+    saved = await asyncio.to_thread(_save, desk, session, Path(body.path), body.to, "save", {})
+    return _say_saved(body.name, saved, f"saved to {body.path}")
+
+
+def _save(desk: Desk, session: Session, path: Path, to_seq: int | None, cut: Literal["save", "migrate", "archive"], about: dict[str, str]) -> Saved:
+    spec = msgspec.json.encode(session.spec).decode() if session.spec is not None else None
+    return cut_bundle(
+        desk.log,
+        desk.blobs,
+        session.id,
+        path,
+        name=session.name,
+        cut_at=desk.now,
+        cut=cut,
+        to_seq=to_seq,
+        spec=spec,
+        about=about,
+        scratch=desk.scratch(session.id),
+        progress=desk.tell,
+    )
+
+
+def _say_saved(name: str, saved: Saved, words: str) -> Answer:
+    contents = saved.contents
+    lost = f"; {saved.missing_blobs} blobs were no longer there" if saved.missing_blobs else ""
+    passed = f"; {len(saved.passed_files)} scratch entries that are no files were left out" if saved.passed_files else ""
+    return {
+        "name": name,
+        "words": f"{words}: {contents.records} records, {contents.blobs} blobs, {contents.files} scratch files{lost}{passed}",
+        "path": str(saved.path),
+        "digest": contents.digest,
+        "records": contents.records,
+        "head": contents.manifest.head,
+    }
+
+
+async def load(desk: Desk, body: LoadBody) -> Answer:
+    if body.name is not None:
+        return await _load_archived(desk, body.name)
+    if body.path is None:
+        raise CallerError("a bundle's path is needed, or the name of an archived session")
+    if body.move:
+        return await _load_moved(desk, Path(body.path))
+    return await _load_fork(desk, Path(body.path), body)
+
+
+async def _load_archived(desk: Desk, name: str) -> Answer:
+    session = find_named(desk.service, name)
+    if session.archive is None:
+        raise CallerError(f"{name} is not archived; to load a bundle give its file: wakeful load ./FILE")
+    path = desk.state / ARCHIVE / session.archive
+    restored = await asyncio.to_thread(restore_archive, desk.log, desk.blobs, path, desk.tell)
+    words = await desk.call(calls.Restore(name=name))
+    return {"name": name, "words": f"{words}: {restored} payloads", "path": str(path)}
+
+
+async def _load_fork(desk: Desk, path: Path, body: LoadBody) -> Answer:
+    """Its records as they are, inert; and a session of its own that goes on from their end."""
+    staged = desk.scratch(f".loading-{secrets.token_hex(8)}")
+    loaded = await asyncio.to_thread(take_bundle, desk.log, desk.blobs, path, scratch=staged, progress=desk.tell, is_inert=True)
+    manifest = loaded.contents.manifest
+    past = await asyncio.to_thread(fold_at, desk.log, manifest.session, manifest.records)
+    taken = desk.service.core.state.ids
+    new = body.new or (past.name if past.name not in taken else find_free_name(desk.service, f"{past.name}-loaded"))
+    problem = find_name_problem(new)
+    if problem is not None:
+        raise CallerError(problem)
+    words = await desk.call(calls.Fork(name=past.name, new=new, past=past, origin_hash=manifest.head, root=body.root))
+    if staged.is_dir():
+        await asyncio.to_thread(staged.rename, desk.scratch(taken[new]))
+    return {"name": new, "words": words, "origin": manifest.session, "head": manifest.head, "records": loaded.records}
+
+
+async def _load_moved(desk: Desk, path: Path) -> Answer:
+    manifest = inspect(path)
+    move = manifest.about.get("move")
+    if manifest.cut != "migrate" or move is None:
+        raise CallerError(f"{path} was cut by {manifest.cut}, not by migrate: two copies could live; load it without --move to make a fork")
+    scratch = desk.scratch(manifest.session)
+    loaded = await asyncio.to_thread(
+        take_bundle, desk.log, desk.blobs, path, extend=True, scratch=None if scratch.exists() else scratch, progress=desk.tell
+    )
+    manifest = loaded.contents.manifest
+    past = await asyncio.to_thread(fold_at, desk.log, manifest.session, desk.log.head(manifest.session).seq)
+    words = await desk.call(calls.Arrive(name=past.name, past=past, move=move, origin=manifest.about.get("host", "another host")))
+    arrived = next(desk.log.read(manifest.session, from_seq=manifest.records + 1, kinds=("session_arrived",)), None)
+    if arrived is None:
+        raise CallerError(f"{past.name} was not brought in; ask for it again")
+    receipt = Receipt(
+        move=move, session=manifest.session, name=past.name, seq=arrived.seq, hash=arrived.hash.hex(), host=socket.gethostname()
+    )
+    return {"name": past.name, "words": words, "receipt": msgspec.to_builtins(receipt), "records": loaded.records}
+
+
+async def move(desk: Desk, body: MoveBody) -> Answer:
+    """Frozen first, cut then: whatever the bundle does not hold did not happen here (rule 45)."""
+    session = find_named(desk.service, body.name)
+    path = Path(body.path)
+    if path.exists():
+        raise CallerError(f"{path} exists; name a file that does not")
+    if session.move is None:
+        await desk.call(calls.Freeze(name=body.name, move=secrets.token_hex(16), to=body.to))
+        session = find_named(desk.service, body.name)
+    elif session.has_departed:
+        raise CallerError(f"{body.name} was moved already; fork it to go on from its record here")
+    assert session.move is not None
+    # Asked again before the receipt came: the same move, and the same bundle once more.
+    about = {"move": session.move, "host": socket.gethostname()}
+    saved = await asyncio.to_thread(_save, desk, session, path, None, "migrate", about)
+    answer = _say_saved(body.name, saved, f"frozen, and cut to {path}")
+    return {**answer, "move": session.move}
+
+
+async def archive(desk: Desk, body: ArchiveBody) -> Answer:
+    """The bundle is on disk and verified before a single payload leaves the log."""
+    session = find_named(desk.service, body.name)
+    if session.archive is not None:
+        return {"name": body.name, "words": "archived already"}
+    _refuse_restless(session)
+    folder = desk.state / ARCHIVE
+    folder.mkdir(mode=0o700, exist_ok=True)
+    path = folder / f"{session.id}-{session.seq}.bundle"
+    # Left by an archive that was cut short: the session may have gone on since.
+    path.unlink(missing_ok=True)
+    saved = await asyncio.to_thread(_save, desk, session, path, session.seq, "archive", {})
+    await asyncio.to_thread(verify_bundle, path, desk.tell)
+    try:
+        words = await desk.call(calls.Archive(name=body.name, at=session.seq, bundle=path.name, digest=saved.contents.digest))
+    except CallerError:
+        path.unlink()
+        raise
+    await asyncio.to_thread(desk.log.archive, session.id, session.seq)
+    return {"name": body.name, "words": words, "path": str(path), "digest": saved.contents.digest}
+
+
+def _refuse_restless(session: Session) -> None:
+    if session.run is not None or session.wake is not None or session.conflicts:
+        raise CallerError(f"{session.name} is not at rest: it runs, is owed a run or has open conflicts")
+
+
+ROUTES: dict[str, tuple[type[Struct], Callable[[Desk, Any], Awaitable[Answer]]]] = {
+    "save": (SaveBody, save),
+    "load": (LoadBody, load),
+    "archive": (ArchiveBody, archive),
+    "move": (MoveBody, move),
+}
+
+
+async def carry(request: Request) -> Response:
+    """POST /bundle/{verb}."""
+    verb = request.path_params["verb"]
+    if verb not in ROUTES:
+        raise CallerError(f"there is no {verb!r} of bundles; there are {', '.join(ROUTES)}")
+    kind, act = ROUTES[verb]
+    body = build_call(kind, decode_body(await read_body(request)))
+    return answer_lines(_stream(service_of(request), caller_of(request).author, act, body))
+
+
+async def _stream(service: Service, author: str, act: Callable[[Desk, Any], Awaitable[Answer]], body: Any) -> AsyncIterator[bytes]:
+    """Progress as it is told, from whatever thread, and the answer at the end."""
+    loop = asyncio.get_running_loop()
+    lines: asyncio.Queue[Answer] = asyncio.Queue()
+
+    def tell(done: int, total: int) -> None:
+        loop.call_soon_threadsafe(lines.put_nowait, {"done": done, "total": total})
+
+    async def run() -> None:
+        try:
+            answer = await act(Desk(service, author, tell), body)
+        except WakefulError as error:
+            answer = {"error": str(error)}
+        except OSError as error:
+            answer = {"error": f"{error.filename or 'a file'}: {error.strerror}"}
+        await lines.put({**answer, "is_last": True})
+
+    # Whoever stops listening does not stop it: half a load would have to be done again.
+    acting = asyncio.create_task(run(), name="bundle")
+    _UNDER_WAY.add(acting)
+    acting.add_done_callback(_UNDER_WAY.discard)
+    while True:
+        line = await lines.get()
+        is_last = line.pop("is_last", False)
+        yield msgspec.json.encode(line) + b"\n"
+        if is_last:
+            return

@@ -1,0 +1,178 @@
+"""Sessions as files: `save`, `load`, `archive`, `migrate`.
+
+The daemon reads and writes the bundles; here a bar tells how far it is. Between hosts a bundle goes by file, or through the
+ssh program to `wakeful load --move -` there, whose receipt is fed back.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import click
+
+from wakeful.cli.command import verb
+from wakeful.cli.failure import Failure
+from wakeful.cli.options import Options
+from wakeful.cli.text import columns, escape, paint
+from wakeful.cli.verbs.calls import carry_out, named
+
+SUFFIX = ".bundle"
+
+
+@verb("save")
+@named
+@click.option("--as", "mark", metavar="MARK", help="Mark a checkpoint of this name instead of writing a bundle.")
+@click.option("--at", metavar="POSITION", help="With --as: mark this position instead of the present one.")
+@click.option("--note", metavar="TEXT", help="With --as: why, kept with it.")
+@click.option("-o", "--output", metavar="FILE", help=f"Where to, NAME{SUFFIX} unless told.")
+def save_verb(options: Options, name: str, key: str | None, mark: str | None, at: str | None, note: str | None, output: str | None) -> None:
+    """A session as one file: its records, blobs, scratch files and spec, every byte verified by its hashes. With --as, a checkpoint."""
+    if mark is not None:
+        if output is not None:
+            raise click.UsageError("give --as for a checkpoint or -o for a bundle, not both")
+        carry_out(options, "save", key, name=name, mark=mark, at=at, note=note)
+        return
+    if at is not None or note is not None:
+        raise click.UsageError("--at and --note belong to a checkpoint: --as MARK")
+    path = Path(output or f"{name.replace('/', '-')}{SUFFIX}").absolute()
+    say(options, carry(options, "save", name=name, path=str(path)))
+
+
+@verb("load")
+@click.argument("source", metavar="FILE|NAME")
+@click.option("--as", "new", metavar="NAME", help="The name of the session it becomes.")
+@click.option("--root", metavar="DIR", help="Where it may read and write here; else what it writes is detached.")
+@click.option("--move", "is_move", is_flag=True, help="Complete a migrate: the session itself, not a fork of it. Prints the receipt.")
+def load_verb(options: Options, source: str, new: str | None, root: str | None, is_move: bool) -> None:
+    """Bring a bundle in as a session of its own, asleep until it is activated; or an archived session back by its NAME."""
+    if is_move and (new is not None or root is not None):
+        raise click.UsageError("a session that moves keeps its name and its spec: leave --as and --root out")
+    if source == "-":
+        answer = load_from_input(options, new, root, is_move)
+    elif os.sep in source or os.path.exists(source):
+        answer = carry(options, "load", path=os.path.abspath(source), new=new, root=root and os.path.abspath(root), move=is_move)
+    else:
+        answer = carry(options, "load", name=source)
+    say(options, answer)
+
+
+def load_from_input(options: Options, new: str | None, root: str | None, is_move: bool) -> dict[str, Any]:
+    with tempfile.NamedTemporaryFile(suffix=SUFFIX) as file:
+        shutil.copyfileobj(sys.stdin.buffer, file)
+        file.flush()
+        return carry(options, "load", path=file.name, new=new, root=root and os.path.abspath(root), move=is_move)
+
+
+@verb("archive")
+@click.argument("name")
+def archive_verb(options: Options, name: str) -> None:
+    """Move a resting session's payloads to a compressed bundle in the state folder. `wakeful load NAME` brings them back."""
+    say(options, carry(options, "archive", name=name))
+
+
+@verb("migrate")
+@named
+@click.option("--agent", metavar="NAME", help="Another agent works here from the next run on.")
+@click.option("--model", metavar="NAME", help="Another model.")
+@click.option("--to", metavar="ssh://HOST|FILE", help="To another host: through ssh, or as a bundle to carry there.")
+@click.option("--receipt", metavar="FILE", help="What `load --move` printed there: the move is complete.")
+@click.option("--give-up", is_flag=True, help="Stay: the bundle that was cut must not be loaded.")
+def migrate_verb(
+    options: Options, name: str, key: str | None, agent: str | None, model: str | None, to: str | None, receipt: str | None, give_up: bool
+) -> None:
+    """To another agent or model, or to another host. Without options: whom the spec names works here again."""
+    if sum((to is not None, receipt is not None, give_up, bool(agent or model))) > 1:
+        raise click.UsageError("give an agent or model, or --to, or --receipt, or --give-up: these are different calls")
+    if to is None:
+        given = read_receipt(receipt) if receipt is not None else None
+        carry_out(options, "migrate", key, name=name, agent=agent, model=model, receipt=given, give_up=give_up or None)
+    elif to.startswith("ssh://"):
+        move_by_ssh(options, name, to)
+    else:
+        answer = carry(options, "move", name=name, path=os.path.abspath(to), to=to)
+        say(options, answer)
+        if not options.is_json:
+            print(f"  there:  wakeful load --move {escape(os.path.basename(to))} --json > receipt.json")
+            print(f"  here:   wakeful migrate {escape(name)} --receipt receipt.json")
+
+
+def read_receipt(path: str) -> dict[str, Any]:
+    """The receipt itself, or the whole answer of `load --move --json`."""
+    try:
+        found = json.loads(Path(path).read_text())
+    except (OSError, ValueError) as error:
+        raise Failure(f"{escape(path)}: no receipt can be read there ({error}); expected what `wakeful load --move FILE --json` printed") from None
+    found = found.get("receipt", found) if isinstance(found, dict) else None
+    if not isinstance(found, dict) or "move" not in found:
+        raise Failure(f"{escape(path)} holds no receipt; expected what `wakeful load --move FILE --json` printed")
+    return found
+
+
+def move_by_ssh(options: Options, name: str, to: str) -> None:
+    """Frozen here, loaded there, and the receipt back. Whatever fails in between leaves it frozen, and says so."""
+    target = urlsplit(to)
+    host = target.hostname
+    if not host or target.path not in ("", "/") or host.startswith("-"):
+        raise Failure(f"{escape(to)} names no host; expected such as ssh://laptop or ssh://user@laptop:2222")
+    words = ["ssh", "-T", "-o", "BatchMode=yes", *(["-p", str(target.port)] if target.port else [])]
+    words += ["--", f"{target.username}@{host}" if target.username else host, "wakeful", "load", "--move", "-", "--json"]
+    with tempfile.TemporaryDirectory(prefix="wakeful-move-") as folder:
+        path = Path(folder) / f"move{SUFFIX}"
+        carry(options, "move", name=name, path=str(path), to=to)
+        with path.open("rb") as bundle:
+            try:
+                done = subprocess.run(words, stdin=bundle, capture_output=True, text=True, check=False)
+            except OSError as error:
+                raise Failure(f"{escape(name)} is frozen, and ssh cannot be started: {error.strerror}; {_what_now(name)}") from None
+    if done.returncode != 0:
+        said = escape(" ".join((done.stderr or done.stdout).split())[-300:])
+        raise Failure(f"{escape(name)} is frozen, and {escape(to)} did not take it (exit {done.returncode}): {said}; {_what_now(name)}")
+    try:
+        receipt = json.loads(done.stdout)["receipt"]
+    except (ValueError, KeyError, TypeError):
+        raise Failure(f"{escape(name)} is frozen, and {escape(to)} gave no receipt; {_what_now(name)}") from None
+    carry_out(options, "migrate", None, name=name, receipt=receipt)
+
+
+def _what_now(name: str) -> str:
+    shown = escape(name)
+    return f"look there whether it arrived, then: wakeful migrate {shown} --receipt FILE, or: wakeful migrate {shown} --give-up"
+
+
+def carry(options: Options, what: str, **body: Any) -> dict[str, Any]:
+    """Ask for it, show how far it is where a person looks, and return the answer at its end."""
+    is_shown = sys.stderr.isatty() and not options.is_json
+    for line in options.client().post_lines(f"/bundle/{what}", **body):
+        found = json.loads(line)
+        if "error" in found:
+            _clear(is_shown)
+            raise Failure(escape(found["error"]))
+        if "words" in found:
+            _clear(is_shown)
+            return found
+        if is_shown:
+            print(f"\r{draw_bar(found['done'], found['total'])}", end="", file=sys.stderr, flush=True)
+    raise Failure("the daemon went away before it was done; ask for it again")
+
+
+def draw_bar(done: int, total: int) -> str:
+    width = max(min(columns() - 30, 50), 10)
+    filled = width * done // total if total else width
+    return f"{'█' * filled}{paint('░' * (width - filled), 'dim')} {done:,} of {total:,}"
+
+
+def _clear(is_shown: bool) -> None:
+    if is_shown:
+        print(f"\r{' ' * columns()}\r", end="", file=sys.stderr, flush=True)
+
+
+def say(options: Options, answer: dict[str, Any]) -> None:
+    print(json.dumps(answer) if options.is_json else f"{escape(answer['name'])}: {escape(answer['words'])}")

@@ -1,0 +1,44 @@
+"""Who may do what in a session: an observer looks, a contributor talks and lets it work, a maintainer does everything.
+
+A session whose spec names nobody is everyone's who can reach the daemon; who is not named in one that does maintains it, for
+they declared it. Runs speak for their own session and are judged by the API. Asked before any call is judged.
+"""
+
+from __future__ import annotations
+
+from wakeful.core import calls
+from wakeful.core.spec import Role
+from wakeful.core.state import Session
+from wakeful.errors import CallerError
+
+PERSON = "person:"
+# What cannot be taken back, or changes whose session it is.
+MAINTAINERS_ONLY = (
+    calls.Terminate,
+    calls.Open,
+    calls.Rename,
+    calls.Rewind,
+    calls.Merge,
+    calls.Migrate,
+    calls.Freeze,
+    calls.Thaw,
+    calls.Depart,
+    calls.Archive,
+    calls.Restore,
+    calls.Erase,
+)
+
+
+def find_role(session: Session, author: str) -> Role:
+    people = session.spec.people if session.spec is not None else {}
+    return people.get(author.removeprefix(PERSON), "maintainer") if author.startswith(PERSON) else "maintainer"
+
+
+def refuse_by_role(session: Session, call: calls.Call, author: str) -> None:
+    """Raise CallerError where the author's role does not reach that far."""
+    role = find_role(session, author)
+    what = type(call).__name__.lower()
+    if role == "observer":
+        raise CallerError(f"{author.removeprefix(PERSON)} is an observer of {session.name}: it may look, and not {what}; its spec names the people")
+    if role == "contributor" and isinstance(call, MAINTAINERS_ONLY):
+        raise CallerError(f"{author.removeprefix(PERSON)} is a contributor to {session.name}; to {what} is for its maintainers, whom its spec names")

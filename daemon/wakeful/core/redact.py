@@ -1,0 +1,88 @@
+"""What stands in for an erased payload: the same record without the words of people.
+
+Positions, counts, keys and outcomes stay, so that a replay folds the stand-in to a state that differs only where the words
+were. Which fields hold words is said here, once, for every kind that may be erased.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from wakeful.errors import CallerError
+
+ERASED = "[erased]"
+# Kinds that hold what people, runs or specs said. The others hold positions and outcomes alone.
+ERASABLE = (
+    "activation_requested",
+    "checkpoint_marked",
+    "conflict_resolved",
+    "conversation_compressed",
+    "fact_retracted",
+    "fact_set",
+    "memory_set",
+    "message_added",
+    "message_sent",
+    "note_added",
+    "payload_erased",
+    "run_finished",
+    "session_archived",
+    "session_merged",
+    "session_opened",
+    "session_rewound",
+    "session_slept",
+    "session_terminated",
+    "spec_declared",
+)
+_WORDS = frozenset(
+    ("base", "handoff", "note", "objective", "ours", "rationale", "reason", "summary", "text", "theirs", "theirs_rationale", "value", "words")
+)
+# Fields whose values are words under names of their own.
+_TABLES = frozenset(("memory", "env"))
+# Where a run's output lies; its blobs go with it.
+_ADDRESSES = frozenset(("head", "tail", "files"))
+
+
+def redact(kind: str, payload: dict[str, Any]) -> dict[str, Any]:
+    """The stand-in of a payload of this kind."""
+    if kind not in ERASABLE:
+        raise CallerError(f"a record of kind {kind} holds no words of anybody; there is nothing to erase")
+    return {name: _redact(name, value) for name, value in payload.items()}
+
+
+def _redact(name: str, value: Any) -> Any:
+    if name in _WORDS and isinstance(value, str):
+        return ERASED
+    if name in _TABLES and isinstance(value, dict):
+        return dict.fromkeys(value, ERASED)
+    if name in _ADDRESSES and isinstance(value, str):
+        return None
+    if isinstance(value, dict):
+        return {key: _redact(key, one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_redact("", one) for one in value]
+    return value
+
+
+def find_addresses(finished: dict[str, Any]) -> list[str]:
+    """The blobs of a run's output, which go with the record that names them."""
+    output = finished.get("output") or {}
+    return [address for name in ("head", "tail") if (address := output.get(name))]
+
+
+def find_words(payload: Any) -> list[str]:
+    """The words an erasure takes away, longest first: to be looked for elsewhere."""
+    found: set[str] = set()
+    _collect("", payload, found)
+    return sorted(found, key=lambda text: (-len(text), text))
+
+
+def _collect(name: str, value: Any, found: set[str]) -> None:
+    match value:
+        case str() if name in _WORDS:
+            found.add(value)
+        case dict():
+            for key, one in value.items():
+                _collect("value" if name in _TABLES else key, one, found)
+        case list():
+            for one in value:
+                _collect("", one, found)

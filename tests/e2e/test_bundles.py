@@ -1,0 +1,276 @@
+"""Sessions as files, from outside: save, load, archive, migrate between two daemons, erase; nothing lost, nothing twice."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from e2e.box import Box
+
+COUNTING = """
+    objective: Count the lines.
+    bindings: {input: {file: in.txt, settle: 10ms}, out: {file: out.txt, access: write}}
+    run: {command: [sh, -c, 'wc -l < in.txt > out.txt; date +%N >> "$WAKEFUL_SCRATCH/notes"; echo counted'], retries: 0}
+"""
+CANARY = "swordfish-canary-7261"
+
+
+@pytest.fixture
+def there(tmp_path: Path) -> Iterator[Box]:
+    """Another host: a daemon with its own folder and state."""
+    made = Box(tmp_path / "there")
+    yield made
+    made.close()
+
+
+def start_counting(box: Box) -> None:
+    box.write("in.txt", "1\n")
+    box.spec("count", COUNTING)
+    box.start()
+    box.wait_at_rest("count", runs=1)
+
+
+def facts(box: Box, name: str) -> dict[str, str]:
+    return {fact["key"]: fact["value"] for fact in box.json("facts", name)}
+
+
+def hashes(box: Box, name: str) -> list[str]:
+    return [record["hash"] for record in box.log(name)]
+
+
+def test_a_bundle_becomes_a_session_of_its_own_elsewhere(box: Box, there: Box) -> None:
+    """Same facts, same history behind it, another identity; asleep until activated; nothing of it runs by itself."""
+    start_counting(box)
+    box.ask("remember", "count", "month", "March")
+    saved = box.json("save", "count", "-o", "count.bundle")
+    assert saved["records"] == len(box.log("count")) and saved["head"] == hashes(box, "count")[-1]
+    there.start()
+    loaded = there.json("load", str(box.folder / "count.bundle"))
+    assert loaded["name"] == "count" and loaded["head"] == saved["head"]
+    assert facts(there, "count") == {"month": "March"}
+    shown = there.json("show", "count")
+    assert shown["id"] != box.json("show", "count")["id"] and shown["origin"]["hash"] == saved["head"]
+    assert shown["state"] == "sleeping" and shown["runs"] == 0
+    there.kill()
+    there.start()
+    assert facts(there, "count") == {"month": "March"} and there.row("count")["state"] == "sleeping"
+    assert "sound" in there.words("verify")
+    # The same again is another fork, under a name that is free, and imports nothing.
+    again = there.json("load", str(box.folder / "count.bundle"))
+    assert again["name"] == "count-loaded" and again["records"] == 0
+
+
+def test_a_loaded_session_works_where_it_is_given_a_place(box: Box, there: Box) -> None:
+    """`--root`: its bindings are there, its scratch came with it."""
+    start_counting(box)
+    box.ask("save", "count", "-o", "count.bundle")
+    there.start()
+    there.write("project/in.txt", "1\n2\n3\n")
+    there.ask("load", str(box.folder / "count.bundle"), "--as", "here", "--root", str(there.folder / "project"))
+    assert there.run("activate", "here", "--wait").returncode == 0
+    assert there.read("project/out.txt").strip() == "3"
+    notes = there.state / "scratch" / there.json("show", "here")["id"] / "notes"
+    assert len(notes.read_text().splitlines()) == 2
+
+
+def test_a_damaged_or_foreign_bundle_is_refused_and_leaves_nothing(box: Box, there: Box) -> None:
+    """Flipped, cut, no bundle at all: an error that says so, and no session, record or file."""
+    start_counting(box)
+    box.ask("save", "count", "-o", "count.bundle")
+    whole = (box.folder / "count.bundle").read_bytes()
+    there.start()
+    for name, content in {
+        "flipped": whole[:-40] + bytes([whole[-40] ^ 1]) + whole[-39:],
+        "cut": whole[: len(whole) // 2],
+        "junk": b"no bundle",
+        "empty": b"",
+    }.items():
+        path = there.folder / f"{name}.bundle"
+        path.write_bytes(content)
+        done = there.run("load", str(path))
+        assert done.returncode == 1 and done.stderr.strip(), name
+    assert there.rows() == []
+    assert not list(there.state.glob("scratch/*"))
+    assert there.run("load", "nowhere.bundle").returncode == 1
+    done = box.run("save", "count", "-o", "count.bundle")
+    assert done.returncode == 1 and "count.bundle" in done.stderr
+    assert (box.folder / "count.bundle").read_bytes() == whole
+
+
+def test_a_session_moves_with_its_identity_and_lives_once(box: Box, there: Box) -> None:
+    """Frozen here, the same id and chain there; what is the same there is no news; the receipt closes it here."""
+    start_counting(box)
+    box.ask("remember", "count", "month", "March")
+    before = box.json("show", "count")
+    moved = box.json("migrate", "count", "--to", str(box.folder / "move.bundle"))
+    refused = box.run("activate", "count")
+    assert refused.returncode == 1 and "frozen" in refused.stderr
+    box.write("in.txt", "1\n2\n")
+    there.spec("count", COUNTING)
+    there.write("in.txt", "1\n")
+    there.write("out.txt", (box.folder / "out.txt").read_text())
+    # The file that declares it arrives with the project: it must not be there as another session before.
+    (there.specs / "count.yaml").rename(there.folder / "count.yaml")
+    there.start()
+    arrived = there.json("load", "--move", str(box.folder / "move.bundle"))
+    assert arrived["receipt"]["move"] == moved["move"]
+    (there.folder / "count.yaml").rename(there.specs / "count.yaml")
+    there.wait_for("count", state="sleeping")
+    shown = there.json("show", "count")
+    assert shown["id"] == before["id"] and shown["runs"] == before["runs"] and facts(there, "count") == {"month": "March"}
+    assert hashes(there, "count")[: len(hashes(box, "count"))] == hashes(box, "count")
+    there.ask("resume", "count")
+    there.wait_at_rest("count")
+    assert there.row("count")["runs"] == before["runs"]
+    there.write("in.txt", "1\n2\n3\n")
+    there.wait_at_rest("count", runs=before["runs"] + 1)
+    (box.folder / "receipt.json").write_text(json.dumps(arrived))
+    box.ask("migrate", "count", "--receipt", "receipt.json")
+    assert "moved to another host" in box.row("count")["reason"]
+    assert "its receipt came already" in box.words("migrate", "count", "--receipt", "receipt.json")
+    box.kill()
+    box.start()
+    assert box.run("activate", "count").returncode == 1
+    assert box.run("load", "--move", str(box.folder / "nowhere.bundle")).returncode == 1
+
+
+def test_a_move_through_ssh_feeds_the_receipt_back(box: Box, there: Box) -> None:
+    """The ssh program is asked; here one stands in for it that runs the command with the other host's socket."""
+    start_counting(box)
+    there.start()
+    program = box.folder / "bin" / "ssh"
+    program.parent.mkdir()
+    program.write_text(
+        "#!/bin/sh\n"
+        'echo "$@" > "$0.asked"\n'
+        'while [ "$1" != "--" ]; do shift; done; shift; shift\n'
+        f'WAKEFUL_SOCKET={there.socket} exec "$@"\n'
+    )
+    program.chmod(0o755)
+    path = {"PATH": f"{program.parent}:{box.environment()['PATH']}"}
+    done = box.run("migrate", "count", "--to", "ssh://me@laptop:2222", env=path)
+    assert done.returncode == 0, done.stderr
+    asked = (box.folder / "bin" / "ssh.asked").read_text()
+    assert "-p 2222" in asked and "me@laptop wakeful load --move -" in asked
+    assert there.row("count")["id"] == box.row("count")["id"]
+    assert "moved to another host" in box.row("count")["reason"]
+
+
+def test_a_move_that_fails_leaves_the_session_frozen_and_says_what_to_do(box: Box) -> None:
+    """Nobody knows what happened there: a person looks, then gives up or feeds the receipt."""
+    start_counting(box)
+    program = box.folder / "bin" / "ssh"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\necho no route to host >&2; exit 255\n")
+    program.chmod(0o755)
+    done = box.run("migrate", "count", "--to", "ssh://laptop", env={"PATH": f"{program.parent}:{os.environ['PATH']}"})
+    assert done.returncode == 1 and "no route to host" in done.stderr and "--give-up" in done.stderr
+    box.write("in.txt", "1\n2\n")
+    box.ask("migrate", "count", "--give-up")
+    box.wait_at_rest("count", runs=2)
+    assert box.read("out.txt").strip() == "2"
+
+
+def test_an_ordinary_bundle_does_not_move_a_session(box: Box, there: Box) -> None:
+    """Two copies could live: it is refused, with the way out."""
+    start_counting(box)
+    box.ask("save", "count", "-o", "count.bundle")
+    there.start()
+    done = there.run("load", "--move", str(box.folder / "count.bundle"))
+    assert done.returncode == 1 and "without --move" in done.stderr
+
+
+def test_an_archived_session_leaves_the_log_small_and_comes_back(box: Box) -> None:
+    """Its state stays readable, its payloads are in a bundle, the chain verifies before, between and after."""
+    start_counting(box)
+    box.ask("remember", "count", "secretive", CANARY)
+    records = box.log("count")
+    box.ask("archive", "count")
+    assert box.row("count")["state"] == "archived"
+    assert facts(box, "count") == {"secretive": CANARY}
+    assert [record["hash"] for record in box.log("count")][: len(records)] == [record["hash"] for record in records]
+    assert box.log("count")[0]["payload"] is None
+    box.write("in.txt", "1\n2\n")
+    box.kill()
+    box.start()
+    assert box.row("count")["state"] == "archived" and facts(box, "count") == {"secretive": CANARY}
+    assert "sound" in box.words("verify")
+    done = box.run("show", "count", "--at", "2")
+    assert done.returncode == 1 and "archived" in done.stderr
+    box.ask("load", "count")
+    box.wait_at_rest("count", runs=2)
+    assert box.log("count", "--to", str(len(records))) == records
+    assert box.json("show", "count", "--at", "2")["seq"] == 2
+    assert "sound" in box.words("verify")
+
+
+def test_a_secret_that_was_said_is_gone_from_everywhere(box: Box) -> None:
+    """Log, snapshots, state, search, output: and the chain still verifies, also after a restart."""
+    start_counting(box)
+    box.ask("note", "count", f"the password is {CANARY}")
+    seq = box.json("show", "count")["seq"]
+    box.ask("save", "count", "--as", "here")
+    box.ask("rewind", "count", "here")
+    shown = box.json("erase", "count", str(seq), "--dry-run")
+    assert shown["preview"]["stand_in"] == {"text": "[erased]"} and len(shown["preview"]["also_in"]) == 1
+    words = box.words("erase", "count", str(seq), "--because", "a password")
+    assert "the same words stand in count" in words
+    box.ask("erase", "count", shown["preview"]["also_in"][0].split()[1])
+    assert CANARY not in box.ask("show", "count", "--json")
+    assert CANARY not in box.ask("log", "count", "--json")
+    assert find_in(box.state, CANARY) == []
+    assert "sound" in box.words("verify")
+    box.kill()
+    box.start()
+    assert CANARY not in box.ask("show", "count", "--json") and box.json("show", "count")["handoff"] == "[erased]"
+    assert find_in(box.state, CANARY) == []
+    done = box.run("erase", "count", str(seq))
+    assert done.returncode == 1 and "erased or archived already" in done.stderr
+    done = box.run("erase", "count", "999")
+    assert done.returncode == 1 and "there is no 999" in done.stderr
+
+
+def find_in(folder: Path, text: str) -> list[str]:
+    return [str(path) for path in folder.rglob("*") if path.is_file() and text.encode() in path.read_bytes()]
+
+
+def test_rewind_takes_back_what_its_runs_wrote(box: Box) -> None:
+    """From what was kept; a file that others changed since is left alone unless forced, and theirs is kept."""
+    start_counting(box)
+    box.ask("save", "count", "--as", "one")
+    box.write("in.txt", "1\n2\n")
+    box.wait_at_rest("count", runs=2)
+    assert box.read("out.txt").strip() == "2"
+    preview = box.json("rewind", "count", "one", "--files", "--dry-run")["preview"]["files"]
+    assert [(step["path"], step["action"]) for step in preview["steps"]] == [("out.txt", "restore")]
+    done = box.json("rewind", "count", "one", "--files")
+    assert [(file["path"], file["ending"]) for file in done["files"]] == [("out.txt", "restored")]
+    assert box.read("out.txt").strip() == "1" and box.wait_at_rest("count")["runs"] == 2
+    assert not any(binding.get("drift") for binding in box.json("show", "count")["bindings"])
+    box.write("in.txt", "1\n2\n3\n")
+    box.wait_at_rest("count", runs=3)
+    box.write("out.txt", "by hand\n")
+    refused = box.run("rewind", "count", "one", "--files", "--json")
+    assert refused.returncode == 1 and json.loads(refused.stdout)["files"][0]["ending"] == "refused"
+    assert box.read("out.txt") == "by hand\n"
+    forced = box.json("rewind", "count", "one", "--files", "--force")
+    assert forced["files"][0]["ending"] == "restored" and forced["files"][0]["kept"]
+    assert box.read("out.txt").strip() == "1"
+
+
+def test_another_agent_is_one_that_exists(box: Box) -> None:
+    """Recorded, shown, and undone."""
+    start_counting(box)
+    done = box.run("migrate", "count", "--agent", "nobody")
+    assert done.returncode == 1 and "no agent is called 'nobody'" in done.stderr
+    (box.specs / "agents").mkdir()
+    (box.specs / "agents" / "auditor.yaml").write_text("prompt: Audit.\n")
+    box.ask("migrate", "count", "--agent", "auditor", "--model", "local:small")
+    shown = box.json("show", "count")
+    assert (shown["agent"], shown["model"]) == ("auditor", "local:small")
+    box.ask("migrate", "count")
+    assert box.json("show", "count")["agent"] is None
