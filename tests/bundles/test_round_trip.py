@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from bundles.small import SESSION, Place
+from wakeful.bundles.erasing import erase_from_bundle
 from wakeful.bundles.format import BundleNotWritten, BundleRefused
 from wakeful.bundles.load import inspect, load, restore_archive, verify_bundle
 from wakeful.bundles.save import save
@@ -176,6 +177,23 @@ def test_an_archive_brings_back_exactly_what_left(here: Place, tmp_path: Path) -
     after = list(here.log.read(SESSION))
     assert [record.payload for record in after] == [None if record.seq == 2 else record.payload for record in before]
     assert here.log.verify().is_sound
+
+
+def test_an_erased_payload_leaves_the_archive_too_and_the_rest_comes_back(here: Place, tmp_path: Path) -> None:
+    before = list(here.log.read(SESSION))
+    blob = json.loads(before[0].payload or b"")["output"]["head"]
+    saved = here.save(tmp_path / "b", cut="archive")
+    here.log.archive(SESSION, 10)
+    assert here.log.erase(SESSION, [3]) == 0
+    contents = erase_from_bundle(tmp_path / "b", [3], blobs=[blob])
+    assert (contents.erased, contents.blobs, contents.records) == (1, 1, 10)
+    assert contents.digest != saved.contents.digest
+    assert verify_bundle(tmp_path / "b") == contents
+    assert f"\\n {2}".encode() not in gzip.decompress((tmp_path / "b").read_bytes())
+    assert restore_archive(here.log, here.blobs, tmp_path / "b") == 9
+    assert [record.payload for record in here.log.read(SESSION)] == [None if record.seq == 3 else record.payload for record in before]
+    assert here.log.verify().is_sound
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["b", "here"]
 
 
 def test_progress_is_told_to_its_end(here: Place, there: Place, tmp_path: Path) -> None:

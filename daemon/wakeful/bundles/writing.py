@@ -15,7 +15,6 @@ from types import TracebackType
 import msgspec
 
 from wakeful.bundles.format import (
-    CHUNK_BYTES,
     DIGEST_BYTES,
     TRAILER,
     AnyLine,
@@ -78,7 +77,7 @@ class BundleWriter:
             self._flush()
 
     def put_content(self, pieces: Iterable[bytes]) -> None:
-        """The content of the blob or file whose line came before, in pieces of CHUNK_BYTES but for the last."""
+        """The content of the blob or file whose line came before, in pieces of `CHUNK_BYTES` but for the last."""
         for piece in pieces:
             self.put(ChunkLine(piece))
 
@@ -96,7 +95,7 @@ class BundleWriter:
         os.fsync(self._file.fileno())
         self._file.close()
         os.rename(self._partial, self._out)
-        _sync_folder(self._out.parent)
+        sync_folder(self._out.parent)
         return digest.hex()
 
     def _flush(self) -> None:
@@ -113,11 +112,8 @@ class BundleWriter:
         self._file.write(data)
 
 
-def cut_chunks(content: bytes) -> Iterable[bytes]:
-    return (content[start : start + CHUNK_BYTES] for start in range(0, len(content), CHUNK_BYTES))
-
-
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
     file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(file)

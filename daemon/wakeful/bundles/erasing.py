@@ -1,0 +1,51 @@
+"""Payloads erased from a bundle that is kept: the archive of a session must not remember what its log forgot.
+
+Called by erase, off the loop, after the log. The bundle is written anew without them and takes the place of the old one in one step; its
+records and their hashes stay, so it verifies and restores as before, and its digest is another.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from wakeful.bundles.format import BlobLine, Contents, EndLine, Limits, RecordLine
+from wakeful.bundles.load import check_bundle
+from wakeful.bundles.reading import OpenBundle, read_content
+from wakeful.bundles.writing import BundleWriter, sync_folder
+
+
+def erase_from_bundle(path: Path, seqs: Iterable[int], *, blobs: Iterable[str] = (), limits: Limits | None = None) -> Contents:
+    """Write a bundle anew without these payloads and these blobs; returns what it holds then, under its new digest."""
+    limits = limits or Limits()
+    erased, dropped = frozenset(seqs), frozenset(blobs)
+    fresh = path.with_name(f"{path.name}.erased")
+    fresh.unlink(missing_ok=True)  # of an erasure that was killed
+    with OpenBundle(path, limits) as bundle:
+        check_bundle(bundle)
+        with BundleWriter(fresh, limits) as writer:
+            _copy(bundle, writer, erased, dropped)
+    os.replace(fresh, path)
+    sync_folder(path.parent)
+    with OpenBundle(path, limits) as bundle:
+        return check_bundle(bundle)
+
+
+def _copy(bundle: OpenBundle, writer: BundleWriter, erased: frozenset[int], dropped: frozenset[str]) -> None:
+    lines = bundle.read_lines()
+    kept = 0
+    for line in lines:
+        match line:
+            case RecordLine() if line.seq in erased:
+                writer.put(msgspec.structs.replace(line, payload=None, raw=None))
+            case BlobLine() if line.address in dropped:
+                for _ in read_content(bundle, line.size, lines):
+                    pass
+            case EndLine():
+                writer.finish(line.records, kept, line.files)
+            case _:
+                kept += isinstance(line, BlobLine)
+                writer.put(line)
