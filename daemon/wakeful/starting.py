@@ -16,6 +16,7 @@ from typing import Protocol
 import msgspec
 
 from wakeful.api.service import RunIdentity
+from wakeful.contents.keeper import Keeper
 from wakeful.core.machine import Core
 from wakeful.core.observation import ProcessEnded
 from wakeful.core.spec import CommitsBinding
@@ -23,7 +24,7 @@ from wakeful.core.state import OpenRun, Session
 from wakeful.core.target import target_of
 from wakeful.errors import WakefulError
 from wakeful.runners.contract import RunOrder, Runner
-from wakeful.sources.contract import LatestLook, Sources
+from wakeful.sources.contract import Sources
 from wakeful.views.causes import view_causes_file
 
 
@@ -46,7 +47,7 @@ class RunStarter:
         make_order: MakeOrder,
         folder: str,
         report: Callable[[ProcessEnded], None],
-        keep: Callable[[Session, OpenRun, Callable[[str], LatestLook | None]], None],
+        keeper: Keeper,
     ) -> None:
         self._core = core
         self._sources = sources
@@ -54,7 +55,7 @@ class RunStarter:
         self._make_order = make_order
         self._folder = folder
         self._report = report
-        self._keep = keep
+        self._keeper = keeper
         self._loop = asyncio.get_running_loop()
         self._identities: dict[str, RunIdentity] = {}
         self._exporting: set[asyncio.Task[None]] = set()
@@ -107,6 +108,7 @@ class RunStarter:
     def _start_process(self, session: Session, run: OpenRun, token: str, exports: dict[str, str]) -> None:
         causes = msgspec.json.encode(view_causes_file(session, run))
         limit = self._core.settings.output_limit_bytes
+        self._keeper.save_outputs(session, run, self._sources.peek)
         self._runner.start(self._make_order(session, run, token=token, causes=causes, exports=exports, output_limit_bytes=limit))
         # After the spawn: what is kept of a run's files must not delay its first instruction.
-        self._keep(session, run, self._sources.find)
+        self._keeper.begin(session, run, self._sources.find)

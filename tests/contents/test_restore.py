@@ -6,10 +6,13 @@ import os
 import stat
 from pathlib import Path
 
+import msgspec
 import pytest
 from contents.world import World
+from msgspec.structs import replace
 
 from wakeful.contents.capture import Limits
+from wakeful.contents.record import read_record
 from wakeful.contents.restore import carry_out, plan_restore, view_done, view_restore
 
 
@@ -170,3 +173,14 @@ def test_a_damaged_blob_is_told_and_overwrites_nothing(world: World, tmp_path: P
                 Path(path).write_bytes(b"eno")
     (done,) = carry_out(world.blobs, plan(world))
     assert done.ending == "failed" and "differs from its address" in done.reason and world.read("a") == "two"
+
+
+def test_what_a_run_found_is_not_guessed(world: World) -> None:
+    """Others had changed something there since the last look: then nobody knows what the run overwrote."""
+    world.write("a", "one")
+    address = world.run(lambda: world.write("a", "two"), "a")
+    files = read_record(world.blobs, address)
+    bindings = tuple(replace(one, before=replace(one.before, is_stale=True)) for one in files.bindings)
+    doubtful = world.blobs.add(msgspec.json.encode(replace(files, bindings=bindings)))
+    (step,) = plan_restore(world.blobs, str(world.root), [(1, doubtful)]).steps
+    assert (step.action, step.reason) == ("cannot", "not kept: others had changed something there just before the run")

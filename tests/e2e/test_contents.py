@@ -52,3 +52,56 @@ def test_a_run_records_the_contents_it_found_and_left(words: Box) -> None:
     assert contents(words, second, "notes", "before") == {"notes/a.md": b"one\n", "notes/b.md": b"two three\n"}
     assert contents(words, second, "count", "before") == {"count.txt": b"1\n"}
     assert contents(words, second, "count", "after") == {"count.txt": b"3\n"}
+
+
+def test_what_others_left_where_a_run_writes_is_kept_before_it_is_overwritten(box: Box) -> None:
+    """However fast the run is: it is not started before; so a rewind can give a person's file back."""
+    box.write("in", "1")
+    box.write("out/report", "by a person\n")
+    box.spec(
+        "fast",
+        """
+        objective: Overwrite at once.
+        bindings: {in: {file: in, settle: 0ms}, out: {file: "out/*", access: write}}
+        run: {script: "echo run > out/report\\n"}
+        """,
+    )
+    box.start()
+    box.wait_at_rest("fast", runs=1)
+    box.write("out/report", "by a person again\n")
+    box.write("in", "2")
+    box.wait_at_rest("fast", runs=2)
+    found = [contents(box, files_of(box, "fast", run), "out", "before") for run in (1, 2)]
+    assert found == [{"out/report": b"by a person\n"}, {"out/report": b"by a person again\n"}]
+
+
+def test_a_full_set_of_inputs_is_recorded_and_unchanged_ones_cost_nothing_more(box: Box) -> None:
+    """300 files: one changed makes one content, one part of the list, and the record."""
+    for number in range(300):
+        box.write(f"in/{number}", f"content {number}")
+    box.spec(
+        "many",
+        """
+        objective: Count.
+        bindings: {in: {file: "in/*", settle: 10ms}}
+        run: {script: "ls in | wc -l\\n"}
+        """,
+    )
+    box.start()
+    box.wait_at_rest("many", runs=1)
+    before = set(dict(Blobs(str(box.state / "blobs")).listing()))
+    box.write("in/7", "another")
+    box.wait_at_rest("many", runs=2)
+    # The content, one part, the list of parts, the record; the output is the same as before.
+    assert len(set(dict(Blobs(str(box.state / "blobs")).listing())) - before) == 4
+    assert contents(box, files_of(box, "many", 2), "in", "before")["in/7"] == b"another"
+    assert len(contents(box, files_of(box, "many", 1), "in", "before")) == 300
+
+
+def test_a_session_without_files_keeps_nothing(box: Box) -> None:
+    box.spec("clock", "objective: Tick.\nfirst: run\nbindings: {beat: {every: 1h}}\nrun: {script: 'echo tick\\n'}\n")
+    box.start()
+    box.ask("activate", "clock")
+    box.wait_at_rest("clock", runs=1)
+    (finished, *_) = box.log("clock", "--kind", "run_finished")
+    assert finished["payload"]["files"] is None

@@ -1,8 +1,9 @@
 """Keeps the contents of runs while the daemon works: what a run found when it began, and what it left when it ended.
 
-`RunStarter` calls `begin` once the process is started, so nothing here delays it; the runner's report goes through `end`, which
-asks the core to wait with `run_finished` until contents are on disk. Reading and writing happen in two threads of its own; the
-loop only takes down which paths there are. What goes wrong here is said, and the run's end is recorded without its files.
+`RunStarter` calls `save_outputs` before the process is started and `begin` after it, and the runner's report goes through `end`,
+which asks the core to wait with `run_finished` until contents are on disk. Reading and writing happen in two threads of its own;
+the loop only takes down which paths there are, and keeps the few outputs that other hands changed since the last run: the
+run would overwrite them sooner than a thread could read them. What goes wrong is said, and the run is recorded without its files.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import msgspec
 from msgspec.structs import replace
 
 from wakeful.blobs import Blobs
-from wakeful.contents.capture import Capture, Limits, Sight
+from wakeful.contents.capture import LASTING, Capture, Limits, Sight
 from wakeful.contents.listing import Listing, keep_listing
 from wakeful.contents.record import INLINE_PATHS, BindingFiles, Found, RunFiles
 from wakeful.core.finish import has_last_look
@@ -29,6 +30,8 @@ from wakeful.core.state import OpenRun, Session
 from wakeful.errors import WakefulError
 
 _POOL_SIZE = 2
+# More than this is not kept before a run starts, on the loop: it may overwrite some before a thread has kept them.
+_SAVED_BYTES = 256 << 10
 # Paths of long lists that are remembered, so that only what changed is taken down again; some 20 MB. Beyond, the oldest go.
 _PATHS_REMEMBERED = 200_000
 
@@ -42,6 +45,8 @@ class Look(Protocol):
     def stamp(self) -> str: ...
     @property
     def members(self) -> Mapping[str, Sight]: ...
+    @property
+    def is_stale(self) -> bool: ...
 
 
 FindLook = Callable[[str], Look | None]
@@ -57,6 +62,8 @@ class _Snapshot:
     stamp: str
     members: dict[str, Sight] | None
     last: Listing | None
+    # What a run writes may have been changed by others since this look.
+    is_stale: bool
 
 
 @dataclass(slots=True)
@@ -86,25 +93,54 @@ class Keeper:
         self._limits = limits
         self._loop = asyncio.get_running_loop()
         self._pool = ThreadPoolExecutor(_POOL_SIZE, thread_name_prefix="contents")
+        self._saved: dict[str, dict[str, Found]] = {}
         self._open: dict[str, _OpenRecord] = {}
         self._ending: dict[str, _OpenRecord] = {}
+        # Written target -> what its last run left: as it was seen, and as it was kept.
+        self._left: dict[str, tuple[dict[str, Sight], Found]] = {}
         # Target -> the stamp of a look and the list that was made of it, oldest first.
         self._listings: dict[str, tuple[str, Listing]] = {}
 
-    def begin(self, session: Session, run: OpenRun, find: FindLook) -> None:
-        """The run's process was started just now: take down what it finds."""
+    def save_outputs(self, session: Session, run: OpenRun, peek: FindLook) -> None:
+        """The run is about to be started: what stands where it will write is kept first, where others changed it."""
         limits = self._limits()
-        bounds = self._core.looked.bounds.get(session.id, ())
-        targets = tuple(
-            (bound.name, bound.binding.access, bound.target)
-            for bound in bounds
-            if bound.is_file and bound.target is not None and isinstance(bound.binding, FileBinding)
-        )
+        targets = [target for target in self._targets_of(session) if target[1] != "read"]
         if limits is None or not targets:
             return
         capture = Capture(self._blobs, limits)
-        before = self._pool.submit(self._keep, capture, run.spec.root, self._take_snapshots(targets, find))
+        saved = self._saved[run.run_id] = {}
+        for name, _, target in targets:
+            look = peek(target)
+            if look is None or sum(sight.size for sight in look.members.values()) > _SAVED_BYTES:
+                continue
+            left, found = self._left.get(target, (None, None))
+            # As its last run left it, to the very object: that is kept already.
+            if found is None or left != look.members:
+                try:
+                    found = Found(entries=capture.take(run.spec.root, look.members))
+                except OSError as error:
+                    self._say(f"run {run.run_id}: what it will overwrite was not kept: {error}")
+                    continue
+            saved[name] = found
+
+    def begin(self, session: Session, run: OpenRun, find: FindLook) -> None:
+        """The run's process was started just now: take down what it finds."""
+        limits, targets = self._limits(), self._targets_of(session)
+        saved = self._saved.pop(run.run_id, {})
+        if limits is None or not targets:
+            return
+        capture = Capture(self._blobs, limits)
+        rest = tuple(target for target in targets if target[0] not in saved)
+        before = self._pool.submit(self._keep, capture, run.spec.root, self._take_snapshots(rest, find), saved)
         self._open[run.run_id] = _OpenRecord(session.id, run.run_id, run.spec.root, targets, find, capture, before)
+
+    def _targets_of(self, session: Session) -> tuple[tuple[str, str, str], ...]:
+        """Name, access and target of every binding that means files, the program's included."""
+        return tuple(
+            (bound.name, bound.binding.access, bound.target)
+            for bound in self._core.looked.bounds.get(session.id, ())
+            if bound.is_file and bound.target is not None and isinstance(bound.binding, FileBinding)
+        )
 
     def end(self, report: ProcessEnded | RunRecovered) -> None:
         """The run's process tree is gone. Its outputs are looked at next; what they hold is kept before the run is closed."""
@@ -138,14 +174,14 @@ class Keeper:
 
     def _take_snapshots(self, targets: tuple[tuple[str, str, str], ...], find: FindLook) -> list[_Snapshot]:
         snapshots = []
-        for name, _, target in targets:
+        for name, access, target in targets:
             look = find(target)
             if look is None:
                 continue
             stamp, last = self._listings.get(target, ("", None))
             is_known = last is not None and stamp == look.stamp and not last.unsettled
             members = None if is_known else dict(look.members)
-            snapshots.append(_Snapshot(name, target, look.version, look.stamp, members, last))
+            snapshots.append(_Snapshot(name, target, look.version, look.stamp, members, last, look.is_stale and access != "read"))
         return snapshots
 
     def _remember(self, target: str, stamp: str, listing: Listing) -> None:
@@ -158,7 +194,8 @@ class Keeper:
 
     def _close_record(self, record: _OpenRecord) -> None:
         written = tuple(target for target in record.targets if target[1] != "read")
-        work = partial(self._keep_rest, record, self._take_snapshots(written, record.find))
+        snapshots = self._take_snapshots(written, record.find)
+        work = partial(self._keep_rest, record, snapshots)
         self._loop.run_in_executor(self._pool, work).add_done_callback(partial(self._report, record))
 
     def _report(self, record: _OpenRecord, done: asyncio.Future[str]) -> None:
@@ -173,22 +210,26 @@ class Keeper:
 
     # -- in a thread --------------------------------------------------------------------------
 
-    def _keep(self, capture: Capture, root: str, snapshots: list[_Snapshot]) -> dict[str, Found]:
-        return {snapshot.name: self._keep_one(capture, root, snapshot) for snapshot in snapshots}
+    def _keep(self, capture: Capture, root: str, snapshots: list[_Snapshot], saved: dict[str, Found]) -> dict[str, Found]:
+        return saved | {snapshot.name: self._keep_one(capture, root, snapshot) for snapshot in snapshots}
 
     def _keep_one(self, capture: Capture, root: str, snapshot: _Snapshot) -> Found:
         if snapshot.members is None:
             assert snapshot.last is not None
-            return Found(version=snapshot.version, listing=snapshot.last.address)
+            return Found(version=snapshot.version, listing=snapshot.last.address, is_stale=snapshot.is_stale)
         if len(snapshot.members) <= INLINE_PATHS:
-            return Found(version=snapshot.version, entries=capture.take(root, snapshot.members))
+            return Found(version=snapshot.version, entries=capture.take(root, snapshot.members), is_stale=snapshot.is_stale)
         listing = keep_listing(capture, root, snapshot.members, snapshot.last)
         self._loop.call_soon_threadsafe(self._remember, snapshot.target, snapshot.stamp, listing)
-        return Found(version=snapshot.version, listing=listing.address)
+        return Found(version=snapshot.version, listing=listing.address, is_stale=snapshot.is_stale)
 
     def _keep_rest(self, record: _OpenRecord, snapshots: list[_Snapshot]) -> str:
         before = record.before.result()
-        after = self._keep(record.capture, record.root, snapshots)
+        after = self._keep(record.capture, record.root, snapshots, {})
+        for snapshot in snapshots:
+            found = after[snapshot.name]
+            if snapshot.members is not None and found.listing is None and all(entry.not_kept in LASTING for entry in found.entries):
+                self._left[snapshot.target] = (snapshot.members, replace(found, is_stale=False))
         bindings = tuple(
             BindingFiles(name=name, access=access, before=before.get(name), after=after.get(name)) for name, access, _ in record.targets
         )

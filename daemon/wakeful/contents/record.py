@@ -54,6 +54,8 @@ class Found(Struct, frozen=True, kw_only=True, omit_defaults=True):
     version: str | None = None
     entries: tuple[Entry, ...] = ()
     listing: str | None = None
+    # Something had changed since that look: this may not be what the run found.
+    is_stale: bool = False
 
 
 class BindingFiles(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -103,11 +103,17 @@ def _follow(traces: dict[str, _Trace], blobs: Blobs, run: int, files: RunFiles) 
             continue
         before = {entry.name: entry for entry in read_entries(blobs, binding.before)}
         after = {entry.name: entry for entry in read_entries(blobs, binding.after)}
+        is_stale = binding.before is not None and binding.before.is_stale
         for name in before.keys() | after.keys():
             found, left = before.get(name), after.get(name)
-            trace = traces.setdefault(name, _Trace(found))
+            trace = traces.setdefault(name, _Trace(_doubt(name) if is_stale else found))
             if not _is_same(found, left):
                 trace.left, trace.run, trace.is_changed = left, run, True
+
+
+def _doubt(name: str) -> Entry:
+    """Not even whether something stood there is known."""
+    return Entry(path=_show(name), kind="?", not_kept="others had changed something there just before the run")
 
 
 def _judge(blobs: Blobs, root: str, name: str, trace: _Trace) -> Step:
@@ -136,7 +142,7 @@ def _find_obstacle(blobs: Blobs, wanted: Entry) -> str | None:
     if wanted.kind == "l":
         return None if wanted.link is not None and "\\x" not in wanted.link else "not kept: where the link led"
     if wanted.kind not in ("f", "x"):
-        return "not kept: it was no file"
+        return f"not kept: {wanted.not_kept or 'it was no file'}"
     if wanted.digest and blobs.has(address_of(bytes.fromhex(wanted.digest)), wanted.size):
         return None
     return f"not kept: {wanted.not_kept or 'its content was removed since'}"

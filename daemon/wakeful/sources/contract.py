@@ -40,14 +40,16 @@ class Source(Protocol[TargetT]):
 
 @dataclass(frozen=True, slots=True)
 class LatestLook:
-    """What a file target held when it was last looked at. `stamp` moves whenever a stat key did.
+    """What a file target held when it was last looked at.
 
-    `members` is the source's own: to be copied before the loop goes on.
+    `members` is the source's own: to be copied before the loop goes on. `stamp` moves whenever a stat key did, and is empty
+    where there is nothing to compare it with. `is_stale`: something was hinted since.
     """
 
     version: str | None
-    stamp: str
     members: Mapping[str, Seen]
+    stamp: str = ""
+    is_stale: bool = False
 
 
 class Sources(Protocol):
@@ -73,6 +75,10 @@ class Sources(Protocol):
 
     def find(self, key: str) -> LatestLook | None:
         """What the latest look at a file target found; None before the first, and for every other kind."""
+        ...
+
+    def peek(self, key: str) -> LatestLook | None:
+        """What a file target holds at this very moment; None where telling would take more than that."""
         ...
 
     async def export(self, key: str, version: str, folder: str) -> None:

@@ -63,5 +63,8 @@ class Door:
     def find(self, key: str) -> LatestLook | None:
         return self._files.find(key)
 
+    def peek(self, key: str) -> LatestLook | None:
+        return self._files.peek(key)
+
     async def export(self, key: str, version: str, folder: str) -> None:
         await self._commits.export(key, version, folder)
