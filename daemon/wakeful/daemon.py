@@ -19,17 +19,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from wakeful import __version__
+from wakeful.api.bundling import Desk
+from wakeful.api.retaining import PAUSE_SECONDS, archive_due, find_due
 from wakeful.api.server import ControlSocket
 from wakeful.api.service import FollowLine, PathVerdict, RunIdentity
 from wakeful.blobs import Blobs
 from wakeful.contents.keeper import Keeper
 from wakeful.contents.replay import Replays
 from wakeful.core.calls import Arrive, Call, Open, Rename, Restore, Thaw
-from wakeful.core.decision import Entry
+from wakeful.core.decision import DAEMON, Entry
 from wakeful.core.observation import DaemonStarted, DaemonStopping, Moment, Usage
 from wakeful.core.spec import Settings
 from wakeful.core.state import Session
-from wakeful.errors import CallerError, OperatorError
+from wakeful.errors import CallerError, OperatorError, WakefulError
 from wakeful.eventlog.codec import decode
 from wakeful.narration import Voice, narrate, suggest_edit
 from wakeful.past import fold_at
@@ -119,6 +121,7 @@ class Daemon:
                 self._tell_ready()
             keeping.append(keepers.create_task(self._specs.keep(), name="keep specs"))
             keeping.append(keepers.create_task(self._keep_watchdog(), name="keep watchdog"))
+            keeping.append(keepers.create_task(self._keep_archiving(), name="keep archiving"))
             code = await self._run_once() if self._is_once else await self._wait_for_stop()
             await self._wind_down()
             for keeper in keeping:
@@ -233,6 +236,16 @@ class Daemon:
             await self.reactor.settled()
             self._supervisor.alive()
             self._supervisor.status(self._summary())
+
+    async def _keep_archiving(self) -> None:
+        """What retention allows goes to the archive, and can be loaded back."""
+        while True:
+            await asyncio.sleep(PAUSE_SECONDS)
+            try:
+                due = await find_due(self)
+                await archive_due(Desk(self, DAEMON, lambda done, total: None), due)
+            except (WakefulError, OSError) as problem:
+                self._voice.say(f"archiving what is due failed: {problem}")
 
     def _summary(self) -> str:
         state = self.core.state

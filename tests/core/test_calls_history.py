@@ -115,7 +115,7 @@ def test_a_fact_tells_how_sure_it_is_and_where_it_was_drawn_from() -> None:
 def test_a_checkpoint_names_a_seq_and_keeps_it() -> None:
     world = payroll()
     seq = state(world, "payroll").seq
-    assert world.call(calls.Save(name="payroll", mark="march")) == f"march is seq {seq} of payroll"
+    assert world.call(calls.Save(name="payroll", mark="march")) == f"march is seq {seq}"
     assert "already" in (world.call(calls.Save(name="payroll", mark="march", position=seq)) or "")
     with pytest.raises(CallerError, match="choose another name"):
         world.call(calls.Save(name="payroll", mark="march"))
@@ -327,7 +327,7 @@ def test_a_fork_is_safe_to_repeat_and_its_name_must_be_free() -> None:
     at = state(world, "payroll").seq
     fork(world, "payroll", at, "april")
     length = len(world.log)
-    assert fork(world, "payroll", at, "april") == "april is that fork already"
+    assert fork(world, "payroll", at, "april") == "is that fork of payroll already"
     assert len(world.log) == length
     with pytest.raises(CallerError, match="name of another session"):
         fork(world, "payroll", at - 1, "april")

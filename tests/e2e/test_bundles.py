@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from e2e.box import Box
+from waiting import eventually
 
 COUNTING = """
     objective: Count the lines.
@@ -274,3 +275,27 @@ def test_another_agent_is_one_that_exists(box: Box) -> None:
     assert (shown["agent"], shown["model"]) == ("auditor", "local:small")
     box.ask("migrate", "count")
     assert box.json("show", "count")["agent"] is None
+
+
+def test_retention_archives_what_is_over_and_nothing_else(box: Box) -> None:
+    """A session whose file is gone is due when its time is over; one that is declared, failed or owed never is; a dry run says why."""
+    start_counting(box)
+    box.spec("stays", "objective: Stay.\nrun: {command: ['true']}\n")
+    box.spec("broken", "objective: Fail.\nbindings: {input: {file: in.txt}}\nrun: {command: ['false'], retries: 0}\n")
+    (box.specs.parent / "wakeful.yaml").write_text("retention: {keep: 1s}\n")
+    eventually(lambda: {row["name"] for row in box.rows()} == {"count", "stays", "broken"})
+    box.wait_for("broken", state="sleeping")
+    (box.specs / "count.yaml").unlink()
+    (box.specs / "broken.yaml").unlink()
+    box.wait_for("count", state="sleeping")
+
+    def due() -> list[str]:
+        return [one["name"] for one in box.json("archive", "--due", "--dry-run")["sessions"]]
+
+    eventually(lambda: due() == ["count"])
+    assert {row["state"] for row in box.rows()} == {"suspended", "sleeping"}
+    assert "not active for" in box.words("archive", "--due")
+    assert box.row("count")["state"] == "archived" and box.row("broken")["state"] == "sleeping"
+    assert due() == []
+    box.ask("load", "count")
+    assert box.row("count")["state"] == "sleeping"

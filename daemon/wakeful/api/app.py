@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from wakeful.api import bundling, calling, comparing, costing, explaining, exporting, participants, reading, replaying, searching, slices
+from wakeful.api import calling, comparing, costing, explaining, exporting, participants, reading, replaying, retaining, searching, slices
 from wakeful.api.answers import answer_error, handle_error
 from wakeful.api.peers import Caller, name_person, name_run
 from wakeful.api.queries import decode_name
@@ -47,7 +47,7 @@ def build_app(service: Service) -> ASGIApp:
             Route("/plan", explaining.explain_plan),
             Route("/doctor", explaining.explain_health),
             Route("/replay", replaying.replay, methods=["POST"]),
-            Route("/bundle/{verb}", bundling.carry, methods=["POST"]),
+            Route("/bundle/{verb}", retaining.carry_all, methods=["POST"]),
             Route("/call/{verb}", calling.call, methods=["POST"]),
         ],
         exception_handlers={WakefulError: handle_error, HTTPException: _handle_http, Exception: _handle_defect},

@@ -232,7 +232,8 @@ def _refuse_restless(session: Session) -> None:
         raise CallerError(f"{session.name} is not at rest: it runs, is owed a run or has open conflicts")
 
 
-ROUTES: dict[str, tuple[type[Struct], Callable[[Desk, Any], Awaitable[Answer]]]] = {
+Routes = dict[str, tuple[type[Struct], Callable[[Desk, Any], Awaitable[Answer]]]]
+ROUTES: Routes = {
     "save": (SaveBody, save),
     "load": (LoadBody, load),
     "archive": (ArchiveBody, archive),
@@ -240,12 +241,12 @@ ROUTES: dict[str, tuple[type[Struct], Callable[[Desk, Any], Awaitable[Answer]]]]
 }
 
 
-async def carry(request: Request) -> Response:
+async def carry(request: Request, routes: Routes = ROUTES) -> Response:
     """POST /bundle/{verb}."""
     verb = request.path_params["verb"]
-    if verb not in ROUTES:
-        raise CallerError(f"there is no {verb!r} of bundles; there are {', '.join(ROUTES)}")
-    kind, act = ROUTES[verb]
+    if verb not in routes:
+        raise CallerError(f"there is no {verb!r} of bundles; there are {', '.join(routes)}")
+    kind, act = routes[verb]
     body = build_call(kind, decode_body(await read_body(request)))
     return answer_lines(_stream(service_of(request), caller_of(request).author, act, body))
 

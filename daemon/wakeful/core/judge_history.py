@@ -48,7 +48,7 @@ def _(call: calls.Save, core: Core, decision: Decision, called: calls.Called) ->
     if known is not None:
         raise CallerError(f"{call.name} has a checkpoint {call.mark} at seq {known.seq}; choose another name")
     emit_call(core, decision, session, ev.CheckpointMarked(mark=call.mark, position=position, note=call.note), called)
-    return f"{call.mark} is seq {position} of {call.name}"
+    return f"{call.mark} is seq {position}"
 
 
 def _refuse_outside(session: Session, seq: int) -> None:
@@ -61,12 +61,12 @@ def _(call: calls.Rewind, core: Core, decision: Decision, called: calls.Called) 
     session = find_resting(core, call.name, "rewind")
     _refuse_outside(session, call.to)
     if call.to == session.seq:
-        return f"{call.name} stands at seq {call.to} already"
+        return f"stands at seq {call.to} already"
     versions = {key: version for key, version in _versions_now(core, session).items() if not key.startswith(ORDERED_KEYS)}
     # Level causes count as seen; what is ordered is still owed, and asks again (rule 44).
     session = _withdraw(core, decision, session, f"rewound by {called.author}")
     emit_call(core, decision, session, ev.SessionRewound(to=call.to, recollection=call.past, versions=versions), called)
-    return f"{call.name} goes on from seq {call.to}; what came after it stays in the log"
+    return f"goes on from seq {call.to}; what came after it stays in the log"
 
 
 def _withdraw(core: Core, decision: Decision, session: Session, reason: str) -> Session:
@@ -87,7 +87,7 @@ def _(call: calls.Fork, core: Core, decision: Decision, called: calls.Called) ->
     past = call.past
     known = core.state.sessions.get(core.state.ids.get(call.new, ""))
     if known is not None and known.origin is not None and (known.origin.session, known.origin.seq) == (past.id, past.seq):
-        return f"{call.new} is that fork already"
+        return f"is that fork of {call.name} already"
     if known is not None or call.new in core.looked.refused:
         raise CallerError(f"{call.new} is the name of another session; choose one that is free with --as")
     spec, detached = _spec_of_fork(call, past)
@@ -114,7 +114,7 @@ def _(call: calls.Fork, core: Core, decision: Decision, called: calls.Called) ->
     if parent is not None and not parent.is_shut:
         forked = ev.SessionForked(fork=fork_id, name=call.new, position=past.seq)
         emit_call(core, decision, parent, forked, called)
-    return f"{call.new} is a fork of {call.name} at seq {past.seq}; it sleeps until it is activated"
+    return f"a fork of {call.name} at seq {past.seq}; it sleeps until it is activated"
 
 
 def _hand_on(past: Session, *, is_fresh: bool) -> Recollection:
@@ -234,7 +234,7 @@ def _(call: calls.Migrate, core: Core, decision: Decision, called: calls.Called)
     event = ev.SessionMigrated(agent=call.agent, model=call.model, old_agent=session.agent, old_model=session.model)
     emit_call(core, decision, session, event, called)
     who = " ".join(part for part in (call.agent, call.model) if part) or "whom its spec names"
-    return f"{call.name} is worked by {who} from its next run on"
+    return f"worked by {who} from its next run on"
 
 
 @judge_call.register
@@ -244,7 +244,7 @@ def _(call: calls.Freeze, core: Core, decision: Decision, called: calls.Called) 
     session = _withdraw(core, decision, session, f"moves to {call.to}")
     emit_call(core, decision, session, ev.SessionFrozen(move=call.move, to=call.to), called)
     core.detach(decision, session)
-    return f"{call.name} is frozen until its receipt comes"
+    return "frozen until its receipt comes"
 
 
 @judge_call.register
@@ -256,7 +256,7 @@ def _(call: calls.Thaw, core: Core, decision: Decision, called: calls.Called) ->
         raise CallerError(f"{call.name} was moved: its receipt came; fork it to go on from its record here")
     session = emit_call(core, decision, session, ev.SessionThawed(move=session.move, reason=call.reason), called)
     declare_again(core, decision, session)
-    return f"{call.name} stays here; the bundle that was cut must not be loaded"
+    return "stays here; the bundle that was cut must not be loaded"
 
 
 @judge_call.register
@@ -269,7 +269,7 @@ def _(call: calls.Depart, core: Core, decision: Decision, called: calls.Called) 
     if session.move != call.move:
         raise CallerError(f"this receipt is for another move of {call.name}; it moves with {session.move[:8]}")
     emit_call(core, decision, session, ev.SessionDeparted(move=call.move, receipt=call.receipt), called)
-    return f"{call.name} lives elsewhere now; this is its record"
+    return "lives elsewhere now; this is its record"
 
 
 @judge_call.register
@@ -284,7 +284,7 @@ def _(call: calls.Arrive, core: Core, decision: Decision, called: calls.Called) 
     core.state.put(past)
     session = core.emit(decision, past.id, ev.SessionArrived(move=call.move, origin=call.origin), author=called.author, key=called.key)
     declare_again(core, decision, session)
-    return f"{past.name} lives here now; it sleeps until it is activated"
+    return "lives here now; it sleeps until it is activated"
 
 
 @judge_call.register
@@ -301,7 +301,7 @@ def _(call: calls.Archive, core: Core, decision: Decision, called: calls.Called)
     event = ev.SessionArchived(bundle=call.bundle, digest=call.digest, state=msgspec.to_builtins(session))
     emit_call(core, decision, session, event, called)
     core.detach(decision, session)
-    return f"{call.name} is archived; `wakeful load {call.name}` brings it back"
+    return f"archived; `wakeful load {call.name}` brings it back"
 
 
 @judge_call.register
@@ -311,7 +311,7 @@ def _(call: calls.Restore, core: Core, decision: Decision, called: calls.Called)
         return "not archived: nothing to bring back"
     session = emit_call(core, decision, session, ev.SessionRestored(bundle=session.archive), called)
     declare_again(core, decision, session)
-    return f"{call.name} is back"
+    return "is back"
 
 
 @judge_call.register
@@ -322,4 +322,4 @@ def _(call: calls.Erase, core: Core, decision: Decision, called: calls.Called) -
     _refuse_outside(session, call.seq)
     event = ev.PayloadErased(erased=call.seq, kind=call.kind, stand_in=call.stand_in, reason=call.reason)
     emit_call(core, decision, session, event, called)
-    return f"the payload of record {call.seq} of {call.name} is gone; its hash stays in the chain"
+    return f"the payload of record {call.seq} is gone; its hash stays in the chain"

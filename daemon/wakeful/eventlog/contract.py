@@ -277,6 +277,9 @@ class EventLog(Protocol):
 
         Begins where the archived span begins (earlier records are passed over). What was erased meanwhile stays erased."""
 
+    def sizes(self) -> dict[str, int]:
+        """How many bytes of payloads each session has at hand; reads all of them, so call it off the loop."""
+
     def archived(self, session: str) -> Span | None:
         """Which payloads of a session are archived: those in this span that were not erased."""
 

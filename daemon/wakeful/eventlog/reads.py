@@ -103,6 +103,13 @@ def read_heads(connection: apsw.Connection) -> dict[str, Head]:
     return {session: Head(seq, digest) for session, seq, digest in rows}
 
 
+def read_sizes(connection: apsw.Connection) -> dict[str, int]:
+    rows = connection.execute(
+        f"SELECT s.id, coalesce(sum(length(p.body)), 0) FROM session s JOIN event e ON e.session = s.key LEFT JOIN payload p ON p.event = e.id WHERE {_LIVING} GROUP BY s.id"
+    )
+    return dict(rows)
+
+
 def read_after(connection: apsw.Connection, position: int, limit: int, *, imported: bool = False) -> tuple[int, list[Record]]:
     """The next records of all sessions, in the order of recording, and the position all before which were looked at."""
     newest = connection.execute("SELECT coalesce(max(id), 0) FROM event").get

@@ -279,6 +279,9 @@ class SqliteLog:
     def finish_import(self, session: str, *, is_inert: bool = False) -> Head:
         return self._keep(lambda connection: imports.finish(connection, session, is_inert))
 
+    def sizes(self) -> dict[str, int]:
+        return reads.read_sizes(self._reader())
+
     def imports(self) -> tuple[Import, ...]:
         return imports.read_imports(self._reader())
 
@@ -321,7 +324,8 @@ class SqliteLog:
         return waiter.result()
 
     def verify(self, session: str | None = None, progress: Progress | None = None) -> Report:
-        return verify.verify_store(self._files.database, self._files.anchor, session, progress)
+        is_tool = self._writer is None and self._lock is None
+        return verify.verify_store(self._files.database, self._files.anchor, session, progress, is_apart=is_tool)
 
     def backup(self, path: Path) -> Report:
         return backup.back_up(self._files, path)

@@ -6,6 +6,7 @@ A position is a seq, a time (RFC 3339, or `2h` for two hours ago) or a checkpoin
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import click
@@ -15,6 +16,7 @@ from wakeful.cli.failure import FAILED, Failure
 from wakeful.cli.options import Options
 from wakeful.cli.text import escape, escape_lines, paint
 from wakeful.cli.verbs.calls import carry_out, named
+from wakeful.cli.verbs.comparing import format_differences
 
 DRY_RUN = click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 
@@ -29,7 +31,7 @@ def rewind_verb(options: Options, name: str, key: str | None, to: str, files: bo
     """Go back to a seq, time or checkpoint. Nothing is deleted: what came after stays, and can be forked."""
     if force and not files:
         raise click.UsageError("--force is about files; give --files with it")
-    found = answer(options, "rewind", key, name=name, to=to, files=files, force=force, dry_run=dry_run)
+    found = answer(options, "rewind", key, name=name, to=to, files=files, force=force, dry_run=dry_run, show=_show_rewind)
     if any(file["ending"] in ("refused", "failed") for file in found.get("files", ())):
         raise Failure(code=FAILED)
 
@@ -76,7 +78,25 @@ def compress_verb(options: Options, name: str, key: str | None, keep: int, dry_r
     answer(options, "compress", key, name=name, keep=keep, dry_run=dry_run)
 
 
-def answer(options: Options, verb_name: str, key: str | None, **body: Any) -> dict[str, Any]:
+def _show_rewind(preview: dict[str, Any]) -> Iterator[str]:
+    yield from format_differences(preview | {"files": []})
+    steps = preview["files"]["steps"] if isinstance(preview["files"], dict) else []
+    if steps:
+        yield from ("", paint("FILES", "dim"))
+    for step in steps:
+        yield f"  {step['action']:<8}  {escape(step['path'])}" + (f": {escape(step['reason'])}" if step["reason"] else "")
+
+
+def _show_parts(preview: dict[str, Any]) -> Iterator[str]:
+    for title, value in preview.items():
+        if value:
+            yield paint(f"  {title}", "dim")
+            yield _indent(value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def answer(
+    options: Options, verb_name: str, key: str | None, *, show: Callable[[dict[str, Any]], Iterator[str]] = _show_parts, **body: Any
+) -> dict[str, Any]:
     """Carry out, or with --dry-run say what would be done and with what."""
     found = options.client().call(verb_name, key, **body)
     if options.is_json:
@@ -87,10 +107,8 @@ def answer(options: Options, verb_name: str, key: str | None, **body: Any) -> di
         reason = f": {file['reason']}" if file["reason"] else ""
         kept = f" (what was there is kept as {file['kept']})" if file["kept"] else ""
         print(f"  {file['ending']:<8}  {escape(file['path'])}{escape(reason)}{kept}")
-    for title, value in found.get("preview", {}).items():
-        if value:
-            print(paint(f"  {title}", "dim"))
-            print(_indent(value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)))
+    if "preview" in found:
+        print("\n".join(show(found["preview"])))
     return found
 
 

@@ -72,10 +72,17 @@ def load_from_input(options: Options, new: str | None, root: str | None, is_move
 
 
 @verb("archive")
-@click.argument("name")
-def archive_verb(options: Options, name: str) -> None:
+@click.argument("name", required=False)
+@click.option("--due", "is_due", is_flag=True, help="All that retention allows, as the daemon does once an hour.")
+@click.option("--dry-run", is_flag=True, help="With --due: only say which, and why.")
+def archive_verb(options: Options, name: str | None, is_due: bool, dry_run: bool) -> None:
     """Move a resting session's payloads to a compressed bundle in the state folder. `wakeful load NAME` brings them back."""
-    say(options, carry(options, "archive", name=name))
+    if (name is None) != is_due or (dry_run and not is_due):
+        raise click.UsageError("give a NAME, or --due (and with it perhaps --dry-run)")
+    answer = carry(options, "archive", name=name) if name is not None else carry(options, "due", dry_run=dry_run)
+    say(options, answer)
+    for one in answer.get("sessions", ()) if not options.is_json else ():
+        print(f"  {escape(one['name'])}: {escape(one['why'])}" + (f"; {escape(one['words'])}" if "words" in one else ""))
 
 
 @verb("migrate")

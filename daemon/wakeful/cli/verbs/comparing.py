@@ -28,7 +28,7 @@ def diff_verb(options: Options, a: str, b: str) -> None:
         print(json.dumps(found))
         return
     print(f"{_say_side(found['a'], 'bad', '-')}\n{_say_side(found['b'], 'good', '+')}")
-    lines = list(_format(found))
+    lines = list(format_differences(found))
     print("\n".join(lines) if lines else "no difference")
 
 
@@ -36,7 +36,7 @@ def _say_side(side: dict[str, Any], colour: str, mark: str) -> str:
     return paint(f"{mark} {escape(side['name'])}, seq {side['seq']}", colour) + paint(f"  {format_exact(side['at'])}", "dim")
 
 
-def _format(found: dict[str, Any]) -> Iterator[str]:
+def format_differences(found: dict[str, Any]) -> Iterator[str]:
     yield from _block("SESSION", [_format_keys(found["session"])])
     yield from _block("FACTS", [_format_facts(found["facts"])])
     yield from _block("MEMORY", [_format_keys(found["memory"])])
