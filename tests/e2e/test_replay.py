@@ -65,7 +65,9 @@ def test_a_changed_program_is_tried_on_what_was_recorded(words: Box) -> None:
     """A file that only the new command names is today's; a difference is a diff and exit code 1; the copy can be kept."""
     words.write("new.py", PROGRAM.replace("{word}", "{word.upper()}"))
     done = words.run("replay", "words", "1", "--command", "python3 new.py out/list.txt", "--keep", "copy")
-    assert done.returncode == 1 and "-one" in done.stdout and "+ONE" in done.stdout and "today's  new.py" in done.stdout
+    assert done.returncode == 1 and "-one" in done.stdout and "+ONE" in done.stdout
+    # Outputs and inputs that the command names are not brought along.
+    assert [line for line in done.stdout.splitlines() if line.startswith("today's")] == ["today's  new.py"]
     assert words.read("copy/out/list.txt") == "ONE\n" and words.read("copy/notes/a.md") == "one\n"
     assert words.read("out/list.txt") == "two\nthree\n"
     refused = words.run("replay", "words", "1", "--keep", "copy")

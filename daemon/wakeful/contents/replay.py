@@ -142,7 +142,7 @@ def prepare(blobs: Blobs, recorded: Recorded, wish: Wish, folder: str) -> Prepar
     os.makedirs(copy, mode=0o700)
     missing = lay_out(blobs, files, run.spec, run.versions, copy)
     lack = copy_scratch(recorded.scratch, f"{folder}/scratch/{recorded.session.id}")
-    brought = bring_programs(run.spec, files, blobs, wish.command, copy) if wish.command is not None else []
+    brought = bring_programs(run.spec, wish.command, copy) if wish.command is not None else []
     return Prepared(
         recorded=recorded,
         wish=wish,

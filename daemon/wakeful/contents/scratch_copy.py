@@ -20,7 +20,7 @@ from wakeful.contents.listing import read_entries
 from wakeful.contents.present import InTheWay, read_content, write_file, write_link
 from wakeful.contents.record import Entry, RunFiles
 from wakeful.core.match import parse_under
-from wakeful.core.spec import CommandRun, CommitsBinding, FileBinding, ScriptRun, SessionSpec
+from wakeful.core.spec import CommandRun, CommitsBinding, ScriptRun, SessionSpec
 from wakeful.errors import CallerError, WakefulError
 
 # A scratch folder that a session fills without end is not copied for a replay.
@@ -124,16 +124,16 @@ def redirect(spec: SessionSpec, copy: str, command: tuple[str, ...] | None) -> S
     return replace(spec, root=copy, run=run)
 
 
-def bring_programs(spec: SessionSpec, files: RunFiles, blobs: Blobs, command: Iterable[str], copy: str) -> list[str]:
+def bring_programs(spec: SessionSpec, command: Iterable[str], copy: str) -> list[str]:
     """Files of today's root that another command names: a changed program is to be tried on what was recorded, not on today's data."""
-    data = {entry.name for one in files.bindings if isinstance(spec.binding(one.name), FileBinding) for entry in read_entries(blobs, one.before)}
+    data = [parse_under(binding.pattern, spec.root) for binding in spec.files]
+    lead, cwd = f"{spec.root.rstrip('/')}/", (spec.run.cwd or "") if spec.run is not None else ""
     brought = []
-    lead = f"{spec.root.rstrip('/')}/"
     for word in command:
-        path = os.path.normpath(os.path.join(spec.root, (spec.run.cwd or "") if spec.run is not None else "", word))
-        name = path.removeprefix(lead)
-        if name == path or name in data or not os.path.isfile(path):
+        path = os.path.normpath(os.path.join(spec.root, cwd, word))
+        if not path.startswith(lead) or not os.path.isfile(path) or any(pattern.matches(path) for pattern in data):
             continue
+        name = path.removeprefix(lead)
         try:
             write_file(copy, name, read_content(spec.root, name), os.stat(path).st_mode & 0o777, is_flushed=False)
         except InTheWay as problem:
