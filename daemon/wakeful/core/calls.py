@@ -10,7 +10,8 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from wakeful.core.knowledge import Fact, Recollection, Stretch
+from wakeful.core.knowledge import Fact, Recollection, Stretch, Workspace
+from wakeful.core.spec import SessionSpec
 from wakeful.core.state import Session
 
 
@@ -110,7 +111,10 @@ class Rewind(Struct, frozen=True, kw_only=True):
 
 
 class Fork(Struct, frozen=True, kw_only=True):
-    """`past` is the session at `at`. `fresh` takes facts and hand-off only. `root`: its own workspace, where it may write."""
+    """`past` is the session at `at`. `fresh` takes facts and hand-off only. `root`: a place of its own, where it may write.
+
+    Where a workspace was made for it, `spec` is the parent's, moved there, and `detached` what could not be moved.
+    """
 
     name: str
     new: str
@@ -118,10 +122,16 @@ class Fork(Struct, frozen=True, kw_only=True):
     origin_hash: str = ""
     fresh: bool = False
     root: str | None = None
+    workspace: Workspace | None = None
+    spec: SessionSpec | None = None
+    detached: tuple[str, ...] = ()
 
 
 class Merge(Struct, frozen=True, kw_only=True):
-    """Bring `fork` back into `name`. `base` are the fork's facts where it was born or last merged."""
+    """Bring `fork` back into `name`. `base` are the fork's facts where it was born or last merged.
+
+    `record`: files come with it, which are written once the merge is durable.
+    """
 
     name: str
     fork: str
@@ -130,6 +140,7 @@ class Merge(Struct, frozen=True, kw_only=True):
     fork_seq: int
     summary: str = ""
     files: dict[str, str] = {}
+    record: str | None = None
 
 
 class Resolve(Struct, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from wakeful.core.knowledge import Conflict, Fact, Origin, Recollection, Stretch
+from wakeful.core.knowledge import Conflict, Fact, Origin, Recollection, Stretch, Workspace
 from wakeful.core.observation import ChangeWord, Output, Usage
 from wakeful.core.spec import SessionSpec
 
@@ -62,6 +62,7 @@ class SessionOpened(Struct, frozen=True, kw_only=True):
     is_first_taken: bool = False
     # The write bindings it must not use: they are its parent's.
     detached: tuple[str, ...] = ()
+    workspace: Workspace | None = None
 
 
 class SessionRenamed(Struct, frozen=True, kw_only=True):
@@ -296,6 +297,8 @@ class SessionMerged(Struct, frozen=True, kw_only=True):
     summary: str = ""
     # Path -> what became of it: taken, merged, conflict, kept; with the reason where there is one.
     files: dict[str, str] = {}
+    # The blob that lists what its files held before and hold after it, and the base of the next merge; None: no file was changed.
+    record: str | None = None
 
 
 class ConflictResolved(Struct, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ meanwhile the call says which seq it was made for.
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 import msgspec
 from msgspec.structs import replace
@@ -104,6 +105,7 @@ def _(call: calls.Fork, core: Core, decision: Decision, called: calls.Called) ->
         seen={key: version for key, version in past.seen.items() if not key.startswith(_OWN_POSITIONS)},
         is_first_taken=past.is_first_taken,
         detached=detached,
+        workspace=call.workspace,
     )
     core.emit(decision, fork_id, opened, author=called.author)
     if spec is not None:
@@ -128,6 +130,8 @@ def _spec_of_fork(call: calls.Fork, past: Session) -> tuple[SessionSpec | None, 
     """The parent's spec of that moment. Without a place of its own it may write nothing: these bindings are detached."""
     if past.spec is None:
         return None, ()
+    if call.spec is not None:
+        return replace(call.spec, name=call.new), call.detached
     spec = replace(past.spec, name=call.new)
     if call.root is not None:
         return replace(spec, root=call.root), ()
@@ -149,7 +153,8 @@ def _(call: calls.Merge, core: Core, decision: Decision, called: calls.Called) -
         raise CallerError(f"{call.fork} is running; merge it when it rests (`wakeful interrupt {call.fork}` stops it)")
     if session.merges.get(fork.id, 1) != call.base_seq or fork.seq != call.fork_seq:
         raise CallerError(f"{call.fork} or {call.name} went on while the merge was prepared; ask for it again")
-    if fork.seq == session.merges.get(fork.id):
+    # Files may have changed in its workspace by other hands than its runs'.
+    if fork.seq == session.merges.get(fork.id) and call.record is None:
         return f"{call.fork} has nothing new since it was merged at its seq {fork.seq}"
     merged = merge_facts(call.base, session.facts, fork.facts, fork=call.fork, numbers_from=session.conflicts_opened + 1)
     event = ev.SessionMerged(
@@ -161,10 +166,17 @@ def _(call: calls.Merge, core: Core, decision: Decision, called: calls.Called) -
         conflicts=merged.conflicts,
         summary=call.summary,
         files=call.files,
+        record=call.record,
     )
     emit_call(core, decision, session, event, called)
     left = f"; {len(merged.conflicts)} to resolve: `wakeful show {call.name}`" if merged.conflicts else ""
-    return f"{call.fork} is merged: {_count(len(merged.taken) + len(merged.retracted), 'fact')} taken{left}"
+    return f"{call.fork} is merged: {_count(len(merged.taken) + len(merged.retracted), 'fact')} taken{left}{_say_files(call.files)}"
+
+
+def _say_files(files: dict[str, str]) -> str:
+    """The first word of each says what became of it."""
+    counts = Counter(words.partition(":")[0] for words in files.values())
+    return "".join(f"; {_count(number, 'file')} {word}" for word, number in sorted(counts.items()))
 
 
 def _count(number: int, what: str) -> str:

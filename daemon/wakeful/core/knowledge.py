@@ -59,6 +59,13 @@ class Origin(Struct, frozen=True, kw_only=True):
     hash: str = ""
 
 
+class Workspace(Struct, frozen=True, kw_only=True):
+    """A fork's own place for files. `base` is the blob that lists what stood there at the start: what a merge compares with."""
+
+    folder: str
+    base: str
+
+
 class Checkpoint(Struct, frozen=True, kw_only=True):
     """A named seq to return to."""
 

@@ -35,6 +35,7 @@ def _open(event: ev.SessionOpened, at: int, seq: int) -> Session:
         seen=event.seen,
         is_first_taken=event.is_first_taken,
         detached=event.detached,
+        workspace=event.workspace,
         is_filed=False,
     )
     return _recall(session, event.recollection, seq)

@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from wakeful.core.events import Cause, Hold, Outcome, StopWord, Usage
-from wakeful.core.knowledge import Checkpoint, Conflict, Conversation, Fact, Origin, Recollection, Stretch, close_line
+from wakeful.core.knowledge import Checkpoint, Conflict, Conversation, Fact, Origin, Recollection, Stretch, Workspace, close_line
 from wakeful.core.spec import SessionSpec
 from wakeful.errors import UnknownSession
 
@@ -122,6 +122,8 @@ class Session(Struct, frozen=True, kw_only=True):
     origin: Origin | None = None
     # Write bindings of its parent that this fork may not use: it runs when it was given a place or a spec of its own.
     detached: tuple[str, ...] = ()
+    # The place that was made for a fork, where it may write.
+    workspace: Workspace | None = None
     # The stretches of records the present branch is made of, oldest first; empty: all of its own (`own_line`).
     line: tuple[Stretch, ...] = ()
     checkpoints: dict[str, Checkpoint] = {}
