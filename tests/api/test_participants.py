@@ -7,7 +7,7 @@ from api.small_daemon import RunningDaemon, SmallDaemon, declare, reads
 
 from wakeful.core.calls import Activate, Note, Remember
 
-PAYROLL = declare("payroll", reads("salaries", "salaries.csv"), people={"ada": "maintainer", "eve": "observer"})
+PAYROLL = declare("payroll", reads("salaries", "salaries.csv"), people={"ada": "maintainer", "eve": "contributor"})
 
 
 async def live(small: SmallDaemon) -> None:
@@ -26,7 +26,7 @@ def test_participants_are_told_by_what_they_did_and_by_their_role(daemon: Runnin
     """Runs of a session are one, the daemon is none, and who has a role and said nothing is there, too."""
     daemon.do(live)
     assert parts(speaker) == {
-        "person:ada": ("maintainer", 2), "run:payroll": (None, 2), "person:bob": (None, 1), "person:eve": ("observer", 0),
+        "person:ada": ("maintainer", 2), "run:payroll": (None, 2), "person:bob": ("maintainer", 1), "person:eve": ("contributor", 0),
     }  # fmt: skip
     found = speaker.get("/sessions/payroll").json["participants"]
     last = speaker.get("/sessions/payroll/log?author=person:ada&last=1").lines[0]["at"]
@@ -39,7 +39,7 @@ def test_what_was_counted_is_counted_once(daemon: RunningDaemon, speaker: Speake
     assert parts(speaker) == parts(speaker)
     seq = daemon.small.core.state.by_name("payroll").seq
     daemon.do(lambda d: d.call(Remember(name="payroll", key="a", value="b"), author="person:eve", key=None, run=None))
-    assert parts(speaker)["person:eve"] == ("observer", 1) and parts(speaker, f"?at={seq}")["person:eve"] == ("observer", 0)
+    assert parts(speaker)["person:eve"] == ("contributor", 1) and parts(speaker, f"?at={seq}")["person:eve"] == ("contributor", 0)
     assert parts(speaker, "?at=1") == {}
 
 

@@ -1,4 +1,4 @@
-"""Participants: who spoke or acted in a session, how often and when last, with the role its spec gives them."""
+"""Participants: who spoke or acted in a session, how often and when last, and the role they have here."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from wakeful.core.people import PERSON, find_role
 from wakeful.core.state import Session
 from wakeful.views.times import show_time
 
@@ -29,11 +30,16 @@ def add_part(parts: dict[str, Part], author: str, at: int) -> None:
 
 
 def view_participants(session: Session, parts: Mapping[str, Part]) -> list[dict[str, Any]]:
-    """Those with a role and those who did something, the latest first."""
-    roles = {f"person:{name}": role for name, role in session.spec.people.items()} if session.spec is not None else {}
-    named = sorted(parts.items(), key=lambda one: (-one[1].last_at, one[0]))
-    silent = sorted(roles.keys() - parts.keys())
+    """Those who did something, the latest first, then those who only have a role."""
+    named = {f"{PERSON}{name}" for name in session.spec.people} if session.spec is not None else set()
+    rows = sorted(parts.items(), key=lambda one: (-one[1].last_at, one[0])) + [(who, None) for who in sorted(named - parts.keys())]
     return [
-        *({"author": who, "role": roles.get(who), "records": part.records, "last_at": show_time(part.last_at)} for who, part in named),
-        *({"author": who, "role": roles[who], "records": 0, "last_at": None} for who in silent),
+        {
+            "author": who,
+            # A run speaks for its session, and has no role of its own.
+            "role": find_role(session, who) if who.startswith(PERSON) else None,
+            "records": part.records if part is not None else 0,
+            "last_at": show_time(part.last_at) if part is not None else None,
+        }
+        for who, part in rows
     ]
