@@ -249,13 +249,13 @@ def test_a_bit_flipped_in_a_payload_is_named(tmp_path: Path) -> None:
 
 
 def test_no_flipped_bit_changes_what_is_read_unnoticed(tmp_path: Path) -> None:
-    """Of 60 random bits each is either found, or changes nothing that can be read (it hit unused bytes)."""
+    """Of 90 random bits each is either found, or changes nothing that can be read (it hit unused bytes)."""
     files = make_store(tmp_path / "state", "a", "b")
     whole = files.database.read_bytes()
     truth = read_everything(files.state_dir)
     chance = random.Random(7)
     found = 0
-    for _ in range(60):
+    for _ in range(90):
         content = bytearray(whole)
         content[chance.randrange(100, len(content))] ^= 1 << chance.randrange(8)
         files.database.write_bytes(content)

@@ -12,6 +12,7 @@ import apsw
 import pytest
 from eventlog.engines import append, carry, texts
 from waiting import eventually
+from wakeful.eventlog import bodies
 from wakeful.eventlog.backup import restore
 from wakeful.eventlog.contract import Append, Draft, StoreDamaged
 from wakeful.eventlog.migrate import load_migrations, migrate
@@ -280,3 +281,31 @@ def test_a_full_queue_of_appends_around_an_import_keeps_its_order(log: SqliteLog
     source.close()
     assert (log.head("a").seq, log.head("b").seq) == (200, 5)
     assert log.verify().is_sound
+
+
+# Verifying
+
+
+def test_a_large_store_is_verified_by_two_processes_that_find_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = open_log(tmp_path / "state")
+    for session in "ab":
+        append(log, session, *(str(number) for number in range(300)))
+    log.erase("a", [5])
+    log.archive("b", 10)
+    log.close()
+    connection = apsw.Connection(str(tmp_path / "state/log/events.db"))
+    connection.execute("UPDATE payload SET body = x'00' WHERE event IN (7, 8, 9, 450); UPDATE event SET author = 'mallory' WHERE id IN (8, 20)")
+    connection.close()
+    reader = open_reader(tmp_path / "state")
+    alone = reader.verify()
+    monkeypatch.setattr(bodies, "WORTH_RECORDS", 1)
+    together = reader.verify()
+    # A second process that does not come about, or is ended, is done without.
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    assert reader.verify() == alone
+    reader.close()
+    assert together == alone
+    assert (alone.erased, alone.archived) == (1, 10)
+    assert [finding.where for finding in alone.findings if finding.where.startswith("session")] == [
+        "session a, seq 7 to 9", "session a, seq 8", "session a, seq 20", "session b, seq 150",
+    ]  # fmt: skip

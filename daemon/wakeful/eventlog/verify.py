@@ -2,8 +2,8 @@
 
 Called by `wakeful verify`, by doctor, and on every backup and restore. It reads through connections of its own and one session at
 a time; damage in one place does not hide the rest. SQLite's own check sees few flipped bits (6 of 200 measured), the chain
-nearly all, and neither sees a lost tail: that is the anchor's part. A million records take some 5 s on one core and a half:
-SQLite checks its structure on a second thread, without Python's lock, while the hashes are computed here.
+nearly all, and neither sees a lost tail: that is the anchor's part. Three things go on at once where there are cores for them: the
+chain here, the payloads in a second process (bodies.py), and SQLite's look at its own pages on a thread, without Python's lock.
 """
 
 from __future__ import annotations
@@ -15,16 +15,14 @@ from pathlib import Path
 import apsw
 import msgspec
 
-from wakeful.eventlog import chain
+from wakeful.eventlog import bodies, chain
 from wakeful.eventlog.anchor import Mark, judge_store, read_anchor
 from wakeful.eventlog.contract import Finding, Progress, Report
 from wakeful.eventlog.imports import read_imports
 from wakeful.eventlog.store import connect_reader, read_mark, read_roll
 
 PROGRESS_RECORDS = 10_000
-_UNREADABLE = (apsw.CorruptError, apsw.NotADBError, apsw.IOError, apsw.SQLError)
-_PAYLOAD_CHANGED = "its payload is not the one that was recorded"
-_PAYLOAD_GONE = "its payload is gone, and not by erasure"
+_UNREADABLE = bodies.UNREADABLE
 _LINK_BROKEN = "its hash does not follow from its content and the record before it"
 _STEP_WRONG = "whether the clock was set back before it is noted wrongly"
 
@@ -36,8 +34,6 @@ class _Counts(msgspec.Struct):
     progress: Progress | None = None
     sessions: int = 0
     records: int = 0
-    erased: int = 0
-    archived: int = 0
     snapshots: int = 0
 
     def tell(self) -> None:
@@ -48,57 +44,69 @@ class _Counts(msgspec.Struct):
 class _Session(msgspec.Struct, frozen=True):
     key: int
     name: str
-    archived_first: int
-    archived_last: int
 
 
-def verify_store(database: Path, anchor_path: Path | None, session: str | None = None, progress: Progress | None = None) -> Report:
-    """Check one session, or everything: then also the anchor (a backup has none), the order of all and SQLite's own structure."""
+def verify_store(
+    database: Path, anchor_path: Path | None, session: str | None = None, progress: Progress | None = None, *, is_apart: bool = False
+) -> Report:
+    """Check one session, or everything: then also the anchor (a backup has none), the order of all and SQLite's own structure.
+
+    `is_apart`: this process may start a second one for a large store. A daemon may not: it counts its children."""
     counts = _Counts(progress=progress)
     # The anchor before the store: a live store may only have moved on since, never back.
     anchor = read_anchor(anchor_path) if anchor_path is not None else None
     connection = connect_reader(database)
-    with ThreadPoolExecutor(1) as beside:
-        structure = beside.submit(_check_structure_beside, database) if session is None else None
-        try:
-            connection.execute("BEGIN")  # one moment of a store that may be growing
-            findings = list(_check_sessions(connection, session, counts))
+    try:
+        connection.execute("BEGIN")  # one moment of a store that may be growing
+        is_large = is_apart and _count_about(connection) >= bodies.WORTH_RECORDS
+        with ThreadPoolExecutor(1) as beside, bodies.check_beside(database, session, is_apart=is_large) as payloads:
+            structure = beside.submit(_check_structure_beside, database) if session is None else None
+            findings, found = _check_sessions(connection, session, counts, payloads)
             unfinished = _count_unfinished(connection)
             if structure is not None:
                 findings += _guarded("flushes", _check_flushes(connection))
                 findings += _guarded("anchor", _check_anchor(connection, anchor) if anchor_path is not None else iter(()))
                 findings += structure.result()
-        finally:
-            connection.close()
+    finally:
+        connection.close()
     counts.tell()
     return Report(
-        counts.sessions, counts.records, counts.erased, counts.snapshots, tuple(findings), archived=counts.archived, unfinished=unfinished
+        counts.sessions, counts.records, found.erased, counts.snapshots, tuple(findings), archived=found.archived, unfinished=unfinished
     )
 
 
-def _check_sessions(connection: apsw.Connection, session: str | None, counts: _Counts) -> Iterator[Finding]:
+def _check_sessions(
+    connection: apsw.Connection, session: str | None, counts: _Counts, payloads: bodies.BodiesAhead
+) -> tuple[list[Finding], bodies.Bodies]:
+    """Chains and payloads side by side, then what is kept beside the records; findings in the order of sessions."""
     try:
-        rows = connection.execute(
-            "SELECT s.key, s.id, coalesce(a.first_seq, 0), coalesce(a.last_seq, -1) FROM session s LEFT JOIN archived a ON a.session = s.key "
-            "WHERE s.id = coalesce(?, s.id) ORDER BY s.key",
-            (session,),
-        ).fetchall()
+        rows = connection.execute("SELECT key, id FROM session WHERE id = coalesce(?, id) ORDER BY key", (session,)).fetchall()
         sessions = [_Session(*row) for row in rows]
         counts.total = _count_records(connection, sessions, session)
     except _UNREADABLE as error:
-        yield Finding("store", f"the table of sessions cannot be read: {error}")
-        return
+        return [Finding("store", f"the table of sessions cannot be read: {error}")], bodies.Bodies({}, 0, 0)
+    counts.sessions = len(sessions)
+    broken = {one.name: list(_guarded_records(connection, one, counts)) for one in sessions}
+    found = payloads.result()
+    findings: list[Finding] = []
     for one in sessions:
-        counts.sessions += 1
-        yield from _join_spans(one.name, _guarded_records(connection, one, counts))
-        yield from _guarded(f"session {one.name}, snapshots", _check_snapshots(connection, one.key, one.name, counts))
-        yield from _guarded(f"session {one.name}, keys", _check_keys(connection, one.key, one.name))
+        findings += _join_spans(one.name, sorted(broken[one.name] + found.wrong.get(one.name, [])))
+        findings += _guarded(f"session {one.name}, snapshots", _check_snapshots(connection, one.key, one.name, counts))
+        findings += _guarded(f"session {one.name}, keys", _check_keys(connection, one.key, one.name))
+    return findings, found
+
+
+def _count_about(connection: apsw.Connection) -> int:
+    try:
+        return connection.execute("SELECT coalesce(max(id), 0) FROM event").get
+    except _UNREADABLE:
+        return 0  # told by those who need to read it
 
 
 def _count_records(connection: apsw.Connection, sessions: list[_Session], session: str | None) -> int:
     """About how many there are, for the progress: a seek, not a count."""
     if session is None:
-        return connection.execute("SELECT coalesce(max(id), 0) FROM event").get
+        return _count_about(connection)
     return sum(connection.execute("SELECT coalesce(max(seq), 0) FROM event WHERE session = ?", (one.key,)).get for one in sessions)
 
 
@@ -127,32 +135,21 @@ def _guarded_records(connection: apsw.Connection, session: _Session, counts: _Co
 
 def _check_records(connection: apsw.Connection, session: _Session, counts: _Counts) -> Iterator[tuple[int, str]]:
     """Every record that does not hold, by its seq. The loop of a million: no call in it that is not needed."""
-    name, archived_first, archived_last = session.name, session.archived_first, session.archived_last
-    hash_bytes, link_record = chain.hash_bytes, chain.link_record
+    name, link_record = session.name, chain.link_record
     previous, seq, latest = chain.NOTHING, 0, None
     other: bytes | None = None  # what the hash of the record before should have been, where it is not
     steps = {seq for (seq,) in connection.execute("SELECT seq FROM clock_step WHERE session = ?", (session.key,))}
     rows = connection.execute(
-        "SELECT e.seq, e.at, e.kind, e.author, e.run, e.parent, e.rationale, e.payload_hash, e.hash, p.event, p.body "
-        "FROM event e INDEXED BY event_by_seq LEFT JOIN payload p ON p.event = e.id WHERE e.session = ? ORDER BY e.seq",
+        "SELECT seq, at, kind, author, run, parent, rationale, payload_hash, hash FROM event INDEXED BY event_by_seq "
+        "WHERE session = ? ORDER BY seq",
         (session.key,),
     )
-    for found, at, kind, author, run, parent, rationale, digest, link, payload, body in rows:
+    for found, at, kind, author, run, parent, rationale, digest, link in rows:
         counts.records += 1
         if counts.records % PROGRESS_RECORDS == 0:
             counts.tell()
         if found != seq + 1:
             yield found, f"follows seq {seq}: {found - seq - 1} records between them are missing"
-        if body is not None:
-            # A flipped bit can make a text of it.
-            if type(body) is not bytes or hash_bytes(body) != digest:
-                yield found, _PAYLOAD_CHANGED
-        elif payload is not None:
-            counts.erased += 1
-        elif archived_first <= found <= archived_last:
-            counts.archived += 1
-        else:
-            yield found, _PAYLOAD_GONE
         computed = link_record(previous, name, found, at, kind, author, run, parent, rationale, digest)
         if computed == link:
             other = None
@@ -168,17 +165,18 @@ def _check_records(connection: apsw.Connection, session: _Session, counts: _Coun
         yield 0, "has no records"
 
 
-def _join_spans(name: str, wrong: Iterable[tuple[int, str]]) -> Iterator[Finding]:
+def _join_spans(name: str, wrong: Iterable[tuple[int, str]]) -> list[Finding]:
     """One finding per damaged span: seqs that follow each other with the same words are one place, not thousands."""
-    spans: dict[str, tuple[int, int]] = {}
+    spans: list[tuple[int, int, str]] = []
+    open_spans: dict[str, int] = {}  # what -> its newest span's place in the list
     for seq, what in wrong:
-        first, last = spans.get(what, (seq, seq))
-        if seq > last + 1:
-            yield _name_span(name, first, last, what)
-            first = seq
-        spans[what] = (first, seq)
-    for what, (first, last) in sorted(spans.items(), key=lambda span: span[1]):
-        yield _name_span(name, first, last, what)
+        place = open_spans.get(what)
+        if place is not None and seq <= spans[place][1] + 1:
+            spans[place] = (spans[place][0], seq, what)
+            continue
+        open_spans[what] = len(spans)
+        spans.append((seq, seq, what))
+    return [_name_span(name, first, last, what) for first, last, what in sorted(spans)]
 
 
 def _name_span(name: str, first: int, last: int, what: str) -> Finding:

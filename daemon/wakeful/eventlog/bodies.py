@@ -1,0 +1,140 @@
+"""Payloads against their hashes: the half of a verification that can be done apart from the chain.
+
+`verify` calls it on its own connection, or, for a large store and outside of a daemon, has a second process do it meanwhile: a million
+records are then verified in half the time. It tells what was erased from what is archived from what is damaged.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import apsw
+import msgspec
+
+from wakeful.eventlog import chain
+from wakeful.eventlog.store import connect_reader
+
+UNREADABLE = (apsw.CorruptError, apsw.NotADBError, apsw.IOError, apsw.SQLError)
+# Below this a second process costs more than it saves: it has to start first.
+WORTH_RECORDS = 200_000
+_CHANGED = "its payload is not the one that was recorded"
+_GONE = "its payload is gone, and not by erasure"
+
+
+class Bodies(msgspec.Struct, frozen=True):
+    """What was found: per session the seqs whose payload does not hold and why, and how many are rightly not there."""
+
+    wrong: dict[str, list[tuple[int, str]]]
+    erased: int
+    archived: int
+
+
+def check_bodies(database: Path, session: str | None) -> Bodies:
+    """All payloads of one session or of all, through a connection of its own."""
+    connection = connect_reader(database)
+    wrong: dict[str, list[tuple[int, str]]] = {}
+    erased = archived = 0
+    try:
+        connection.execute("BEGIN")
+        for key, name, first, last in _read_sessions(connection, session):
+            found = _Session(first, last)
+            try:
+                found.check(connection, key)
+            except UNREADABLE:
+                # Told by the check of the records themselves, which reads the same pages.
+                found.wrong.append((0, "its payloads cannot be read to their end"))
+            if found.wrong:
+                wrong[name] = found.wrong
+            erased += found.erased
+            archived += found.archived
+    except UNREADABLE:
+        pass  # the table of sessions: told by the check of the records
+    finally:
+        connection.close()
+    return Bodies(wrong, erased, archived)
+
+
+@contextmanager
+def check_beside(database: Path, session: str | None, *, is_apart: bool) -> Iterator[BodiesAhead]:
+    """Begin the check in a second process where that is wanted; the answer is had when it is asked for."""
+    if not is_apart or (os.cpu_count() or 1) < 2:
+        yield BodiesAhead(database, session, None)
+        return
+    # A program of its own, never a fork: that would share the connections this process has open. -P: not of the present folder.
+    words = [sys.executable, "-P", "-m", __name__, str(database), *([session] if session is not None else [])]
+    with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        try:
+            yield BodiesAhead(database, session, process)
+        finally:
+            process.kill()  # nothing to do where it has answered
+
+
+class BodiesAhead:
+    """A check under way elsewhere, or one still to be made here."""
+
+    def __init__(self, database: Path, session: str | None, process: subprocess.Popen[bytes] | None) -> None:
+        self._database = database
+        self._session = session
+        self._process = process
+
+    def result(self) -> Bodies:
+        if self._process is not None:
+            answer, _ = self._process.communicate()
+            if self._process.returncode == 0:
+                return msgspec.json.decode(answer, type=Bodies)
+        # No second process, or it could not start or was ended: what it would have done is done here.
+        return check_bodies(self._database, self._session)
+
+
+class _Session:
+    """The payloads of one session."""
+
+    def __init__(self, archived_first: int, archived_last: int) -> None:
+        self._archived_first = archived_first
+        self._archived_last = archived_last
+        self.wrong: list[tuple[int, str]] = []
+        self.erased = 0
+        self.archived = 0
+
+    def check(self, connection: apsw.Connection, key: int) -> None:
+        """The loop of a million: no call in it that is not needed."""
+        hash_bytes = chain.hash_bytes
+        rows = connection.execute(
+            "SELECT e.seq, e.payload_hash, p.event, p.body FROM event e INDEXED BY event_by_seq "
+            "LEFT JOIN payload p ON p.event = e.id WHERE e.session = ? ORDER BY e.seq",
+            (key,),
+        )
+        for seq, digest, payload, body in rows:
+            if body is not None:
+                # A flipped bit can make a text of it.
+                if type(body) is not bytes or hash_bytes(body) != digest:
+                    self.wrong.append((seq, _CHANGED))
+            elif payload is not None:
+                self.erased += 1
+            elif self._archived_first <= seq <= self._archived_last:
+                self.archived += 1
+            else:
+                self.wrong.append((seq, _GONE))
+
+
+def _read_sessions(connection: apsw.Connection, session: str | None) -> list[tuple[int, str, int, int]]:
+    return connection.execute(
+        "SELECT s.key, s.id, coalesce(a.first_seq, 0), coalesce(a.last_seq, -1) FROM session s LEFT JOIN archived a ON a.session = s.key "
+        "WHERE s.id = coalesce(?, s.id) ORDER BY s.key",
+        (session,),
+    ).fetchall()
+
+
+def main() -> None:
+    """The second process: a database and perhaps a session in, what was found out."""
+    database, *session = sys.argv[1:]
+    sys.stdout.buffer.write(msgspec.json.encode(check_bodies(Path(database), session[0] if session else None)))
+
+
+if __name__ == "__main__":
+    main()
