@@ -63,7 +63,7 @@ def _why_path(service: Service, path: str) -> dict[str, Any]:
         words.append(f"It was last found {change['change']} at {say_shown(change['at'])}.")
     elif inputs and not outputs:
         words.append("No change of it was found since the daemon started.")
-    if Path(path).is_relative_to(service.places.state):
+    if not inputs and Path(path).is_relative_to(service.places.state):
         words.append(f"{path} lies in the state folder of wakeful, which is never watched or read.")
     if not words:
         words.append(f"No binding of any session covers {path}, or nearly does; `wakeful show NAME` lists the bindings of one.")

@@ -6,9 +6,11 @@ it compares nothing with what was seen before a wake, keeps nothing in the log, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
+
+from msgspec import Struct
 
 from wakeful.core.action import Look
 from wakeful.core.meaning import PathMeaning
@@ -124,3 +126,39 @@ class WallClock(Protocol):
     def wake_at(self, wall_us: int | None) -> None: ...
 
     def stop(self) -> None: ...
+
+
+class RepositoryNow(Struct, frozen=True, kw_only=True):
+    """The repository around a folder, as it stands now. `prefix` is the folder's path in it, empty at its top."""
+
+    git_dir: str
+    common_dir: str
+    prefix: str
+    commit: str
+    # The branch HEAD names, None where it is detached.
+    branch: str | None
+    object_format: str
+
+
+class MergedText(Struct, frozen=True, kw_only=True):
+    """`conflicts` None: git takes one of them for no text."""
+
+    text: bytes
+    conflicts: int | None
+
+
+class Git(Protocol):
+    """What workspaces ask of git. Nothing is written into a user's repository, and nothing it configures is run.
+
+    Raises OperatorError with git's own words where it cannot or will not.
+    """
+
+    async def find(self, folder: str) -> RepositoryNow | None:
+        """None where there is no repository around it, or none with a commit."""
+        ...
+
+    async def check_out(self, repository: RepositoryNow, folder: str, branches: Sequence[str]) -> None:
+        """Into an empty folder; `branches` by these names are there as well."""
+        ...
+
+    async def merge_texts(self, base: bytes, ours: bytes, theirs: bytes, names: tuple[str, str, str]) -> MergedText: ...

@@ -115,9 +115,11 @@ def hardened_environment() -> dict[str, str]:
     }
 
 
-async def run_git(words: Sequence[str], folder: str, *, env: dict[str, str] | None = None) -> bytes:
-    """What one short command prints; its own words as a refusal when it fails or takes too long."""
-    code, printed, complaint = await _run(words, folder, env)
+async def run_git(
+    words: Sequence[str], folder: str, *, env: dict[str, str] | None = None, seconds: float | None = None
+) -> bytes:
+    """What one command prints; its own words as a refusal when it fails or takes too long."""
+    code, printed, complaint = await answer_git(words, folder, env, seconds)
     if code != 0:
         raise GitRefusal(_say_refusal(complaint, folder))
     return printed
@@ -125,23 +127,27 @@ async def run_git(words: Sequence[str], folder: str, *, env: dict[str, str] | No
 
 async def ask_git(words: Sequence[str], folder: str) -> bool:
     """The answer of a command that says yes by exit code 0 and no by 1."""
-    code, _, complaint = await _run(words, folder, None)
+    code, _, complaint = await answer_git(words, folder)
     if code not in (0, 1):
         raise GitRefusal(_say_refusal(complaint, folder))
     return code == 0
 
 
-async def _run(words: Sequence[str], folder: str, env: dict[str, str] | None) -> tuple[int, bytes, bytes]:
+async def answer_git(
+    words: Sequence[str], folder: str, env: dict[str, str] | None = None, seconds: float | None = None
+) -> tuple[int, bytes, bytes]:
+    """Exit code, output and complaint, for commands whose exit code is an answer."""
+    seconds = ANSWER_SECONDS if seconds is None else seconds
     process = await _spawn(words, folder, env)
     try:
-        async with asyncio.timeout(ANSWER_SECONDS):
+        async with asyncio.timeout(seconds):
             printed, complaint = await asyncio.gather(_read_bounded(process.stdout, LIST_LIMIT_BYTES), _read_bounded(process.stderr, 4096))
             # An output cut at its limit leaves git writing: its exit code says nothing then.
             if len(printed) >= LIST_LIMIT_BYTES:
                 raise GitRefusal(f"git printed more than {LIST_LIMIT_BYTES} bytes in {folder}")
             return await process.wait(), printed, complaint
     except TimeoutError as error:
-        raise GitRefusal(f"git did not answer within {ANSWER_SECONDS:g} s in {folder}") from error
+        raise GitRefusal(f"git did not answer within {seconds:g} s in {folder}") from error
     finally:
         await end_process(process)
 

@@ -17,15 +17,21 @@ from wakeful.sources.entry import Allowance, describe_problem
 Arm = Callable[[Iterable[str]], None]
 
 
+# Below the state folder, a place for each fork that asked for one.
+WORKSPACES = "workspaces"
+
+
 class StateFolder:
     """The daemon's own folder, which is never watched, walked or read: known by its path and by its device and inode,
-    since a pattern may reach it under another name."""
+    since a pattern may reach it under another name. The workspaces of forks lie in it, for the forks alone: a pattern
+    that begins outside never reaches them."""
 
-    __slots__ = ("_identity", "_paths", "inode")
+    __slots__ = ("_identity", "_paths", "_workspaces", "inode")
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         text = os.path.abspath(path)
         self._paths = tuple({text, os.path.realpath(text)})
+        self._workspaces = tuple(f"{own}/{WORKSPACES}/" for own in self._paths)
         try:
             found = os.stat(text)
         except FileNotFoundError:
@@ -34,8 +40,16 @@ class StateFolder:
             self._identity, self.inode = (found.st_dev, found.st_ino), found.st_ino
 
     def holds(self, path: str) -> bool:
-        """Whether this path is the state folder or lies in it, by its text."""
-        return any(path == own or path.startswith(f"{own}/") for own in self._paths)
+        """Whether this path is the state folder or lies in it, by its text, and in no fork's workspace."""
+        return any(path == own or path.startswith(f"{own}/") for own in self._paths) and not path.startswith(self._workspaces)
+
+    def lies_below(self, base: str) -> bool:
+        """Whether a pattern with this base reaches the state folder, were it allowed to."""
+        lead = f"{base.rstrip('/')}/"
+        return any(own.startswith(lead) for own in self._paths)
+
+    def is_workspace(self, path: str) -> bool:
+        return path.startswith(self._workspaces)
 
     def is_folder(self, path: str, inode: int) -> bool:
         """Whether this folder, found with this inode, is the state folder under any name."""
@@ -64,15 +78,19 @@ class Walked:
 class Walker:
     """The rules of one target's walks."""
 
-    __slots__ = ("_excludes", "_pattern", "_start", "_state")
+    __slots__ = ("_excludes", "_is_above_state", "_pattern", "_start", "_state")
 
     def __init__(self, pattern: Pattern, excludes: Excludes, start: int, state: StateFolder) -> None:
         self._pattern = pattern
         self._excludes = excludes
         self._start = start
         self._state = state
+        # Of these alone a report from a fork's workspace has to be kept.
+        self._is_above_state = state.lies_below(pattern.base)
 
     def means(self, path: str) -> bool:
+        if self._is_above_state and self._state.is_workspace(path):
+            return False
         return self._pattern.matches(path) and self._excludes.covers(path, self._start) is None
 
     def excluded_by(self, path: str) -> str | None:
@@ -81,6 +99,8 @@ class Walker:
     def enters(self, folder: str) -> bool:
         if folder == self._pattern.base:
             return True
+        if self._is_above_state and self._state.is_workspace(folder):
+            return False
         return self._pattern.enters(folder) and (
             len(folder) < self._start or not self._excludes.prunes(folder, self._start)
         )
