@@ -12,14 +12,12 @@ import tempfile
 import time
 from pathlib import Path
 
-import msgspec
 from place import WAKEFUL, Place, daemon, wait_until
 from table import Bar, Row, print_table
 
 from wakeful.core.events import NoteAdded
 from wakeful.core.reducer import fold
-from wakeful.core.state import Session
-from wakeful.eventlog.codec import decode, encode
+from wakeful.eventlog.codec import decode, decode_state, encode, encode_state
 from wakeful.eventlog.contract import Append, Draft
 from wakeful.eventlog.sqlite import SqliteLog, open_log
 from wakeful.reactor import EVENTS_BETWEEN_SNAPSHOTS
@@ -57,7 +55,7 @@ def lengthen(log: SqliteLog, events: int) -> None:
     drafts = (Draft(kind, body, "bench"),) * EVENTS_BETWEEN_SNAPSHOTS
     tails = list(log.tails())
     for session_id, snapshot, records in tails:
-        session = msgspec.json.decode(snapshot.state, type=Session) if snapshot is not None else None
+        session = decode_state(snapshot.state) if snapshot is not None else None
         for record in records:
             session = fold(session, decode(record.kind, record.payload), seq=record.seq, at=record.at, author=record.author)
         assert session is not None
@@ -66,7 +64,7 @@ def lengthen(log: SqliteLog, events: int) -> None:
             log.append_blocking([Append(session_id, session.seq, drafts)], at)
             for _ in drafts:
                 session = fold(session, payload, seq=session.seq + 1, at=at, author="bench")
-            log.save_snapshot_blocking(session_id, session.seq, msgspec.json.encode(session))
+            log.save_snapshot_blocking(session_id, session.seq, encode_state(session))
 
 
 def count_running(place: Place) -> int:

@@ -4,7 +4,6 @@ import random
 from pathlib import Path
 
 import apsw
-import msgspec
 import pytest
 from core.histories import History
 
@@ -12,7 +11,7 @@ from wakeful.core.events import FactSet, NoteAdded, PayloadErased, SessionOpened
 from wakeful.core.knowledge import Checkpoint
 from wakeful.core.state import Session, State
 from wakeful.errors import CallerError
-from wakeful.eventlog.codec import encode
+from wakeful.eventlog.codec import encode, encode_state
 from wakeful.eventlog.contract import Append, Draft, EventLog
 from wakeful.eventlog.sqlite import open_log
 from wakeful.past import find_seq, fold_until, read_moment
@@ -43,7 +42,7 @@ def keep(history: History, lived: dict[tuple[str, int], Session], folder: Path, 
     for entry in history.world.log:
         log.append_blocking([Append(entry.session, entry.seq - 1, (Draft(entry.kind, entry.payload, entry.author),))], entry.at)
         if rng.random() < 0.05:
-            log.save_snapshot_blocking(entry.session, entry.seq, msgspec.json.encode(lived[(entry.session, entry.seq)]))
+            log.save_snapshot_blocking(entry.session, entry.seq, encode_state(lived[(entry.session, entry.seq)]))
     return log
 
 

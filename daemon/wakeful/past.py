@@ -15,12 +15,11 @@ from wakeful.core.events import PayloadErased, SessionArchived
 from wakeful.core.reducer import fold
 from wakeful.core.state import Session
 from wakeful.errors import CallerError, OperatorError
-from wakeful.eventlog.codec import decode
+from wakeful.eventlog.codec import decode, decode_state
 from wakeful.eventlog.contract import EventLog, Record
 from wakeful.specs.scalars import parse_duration
 from wakeful.views.times import read_time, say_time
 
-_DECODER = msgspec.json.Decoder(Session)
 
 
 def read_moment(text: str, now: int) -> int:
@@ -72,8 +71,8 @@ def fold_until(log: EventLog, session: Session, seq: int) -> Session:
 def fold_at(log: EventLog, session_id: str, seq: int) -> Session:
     """The same by a session's id; PastGone where a payload it needs is nowhere."""
     snapshot = log.snapshot(session_id, at_or_before=seq)
-    base = _DECODER.decode(snapshot.state) if snapshot is not None else None
-    past = fold_records(log, session_id, base, log.read(session_id, from_seq=1 if snapshot is None else snapshot.seq + 1, to_seq=seq))
+    base = decode_state(snapshot.state) if snapshot is not None else None
+    past = fold_records(log, session_id, base, log.read(session_id, from_seq=1 if base is None else base.seq + 1, to_seq=seq))
     if past is None:
         raise PastGone(session_id, seq)
     return past
@@ -111,10 +110,13 @@ def fold_records(log: EventLog, session_id: str, base: Session | None, records: 
 
 
 def _read_stand_ins(log: EventLog, session_id: str) -> dict[int, bytes]:
-    """What is folded in the place of erased payloads. They are told by records anywhere behind, so all are read, once."""
+    """What is folded in the place of erased payloads. They are told by records anywhere behind, so all are read, once.
+
+    The newest first: a record that tells of an erasure may have been erased itself, by a later one."""
     stand_ins: dict[int, bytes] = {}
-    for record in log.read(session_id, kinds=("payload_erased",)):
-        erased = decode(record.kind, record.payload) if record.payload is not None else None
+    for record in reversed(list(log.read(session_id, kinds=("payload_erased",)))):
+        payload = record.payload if record.payload is not None else stand_ins.get(record.seq)
+        erased = decode(record.kind, payload) if payload is not None else None
         if isinstance(erased, PayloadErased):
             stand_ins[erased.erased] = msgspec.json.encode(erased.stand_in)
     return stand_ins

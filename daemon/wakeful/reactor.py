@@ -14,10 +14,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-import msgspec
-
 from wakeful.core.action import Look, RecoverRun, StartProcess, StopProcess
-from wakeful.core.calls import Call, Called
+from wakeful.core.calls import Call, Called, Rename
 from wakeful.core.decide import Observation, decide
 from wakeful.core.decision import Decision, Entry
 from wakeful.core.events import RunFinished
@@ -26,7 +24,7 @@ from wakeful.core.observation import ClockTicked, Moment
 from wakeful.core.state import OpenRun, Session
 from wakeful.core.target import Target
 from wakeful.errors import CallerError
-from wakeful.eventlog.codec import encode
+from wakeful.eventlog.codec import encode, encode_state
 from wakeful.eventlog.contract import Append, Appended, Draft, EventLog
 from wakeful.runners.contract import Runner
 
@@ -99,12 +97,12 @@ class Reactor:
 
     async def call(self, call: Call, *, author: str, key: str | None = None, run: int | None = None) -> str:
         """A system call: judged now, answered when durable. The same key again gets the first answer."""
-        session_id = self.core.state.ids.get(call.name, call.name)
+        session_id, *others = self._find_named(call)
         if key is not None:
             known = self._answers.get((session_id, key))
             if known is not None:
                 return await asyncio.shield(known)
-            if self.log.find_key(session_id, key) is not None:
+            if any(self.log.find_key(one, key) is not None for one in (session_id, *others)):
                 return "done already"
         decision, durable = self._judge(Called(call=call, author=author, key=key, run=run))
         self._drain()
@@ -117,6 +115,11 @@ class Reactor:
             self._answers[(session_id, key)] = answer
             answer.add_done_callback(lambda _: self._answers.pop((session_id, key), None))
         return await asyncio.shield(answer)
+
+    def _find_named(self, call: Call) -> list[str]:
+        """In whose log the key of a call stands, if it was carried out: a session that was renamed has its new name."""
+        names = (call.name, call.new) if isinstance(call, Rename) else (call.name,)
+        return [self.core.state.ids[name] for name in names if name in self.core.state.ids] or [call.name]
 
     def _judge(self, called: Called) -> tuple[Decision, asyncio.Future[tuple[Appended, ...]] | None]:
         try:
@@ -233,7 +236,7 @@ class Reactor:
         if session.seq - self._snapshots.get(session.id, 0) < EVENTS_BETWEEN_SNAPSHOTS:
             return
         self._snapshots[session.id] = session.seq
-        self.log.save_snapshot(session.id, session.seq, msgspec.json.encode(session))
+        self.log.save_snapshot(session.id, session.seq, encode_state(session))
 
     # -- timers -------------------------------------------------------------------------------
 

@@ -15,8 +15,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
-
 from wakeful.blobs import Blobs
 from wakeful.contents.keeper import Keeper
 from wakeful.contents.replay import MakeOrder as MakeReplayOrder
@@ -26,6 +24,7 @@ from wakeful.core.observation import ProcessEnded, RoomSeen, RunRecovered, Setti
 from wakeful.core.state import OpenRun, Session
 from wakeful.daemon import Daemon, Edges
 from wakeful.errors import OperatorError
+from wakeful.eventlog.codec import decode_state
 from wakeful.eventlog.contract import EventLog
 from wakeful.eventlog.sqlite import open_log
 from wakeful.eventlog.statelock import StateLock, lock_state
@@ -39,6 +38,7 @@ from wakeful.runners.contract import Runner, RunOrder
 from wakeful.runners.orders import Premises, make_order
 from wakeful.runners.place import open_run_folders
 from wakeful.settings import SETTINGS_FILE, Places, ProjectReader, read_settings, resolve_places
+from wakeful.sources.checkouts import Checkouts
 from wakeful.sources.clock import Clock
 from wakeful.sources.commits import CommitSource
 from wakeful.sources.contract import Sources
@@ -53,6 +53,7 @@ from wakeful.sources.room import RoomWatch
 from wakeful.sources.services import ServiceSource
 from wakeful.sources.statcache import StatCache
 from wakeful.starting import RunStarter
+from wakeful.workspaces.places import Workspaces
 
 KEPT_SPECS = "specs.cache"
 
@@ -113,6 +114,7 @@ def build_daemon(places: Places, log: EventLog, *, is_once: bool) -> Daemon:
         blobs=blobs,
         keeper=keeper,
         replays=replays,
+        workspaces=Workspaces(blobs, str(places.state), Checkouts()),
         voice=voice,
     )
     return Daemon(places, reactor, edges, settings, is_once=is_once)
@@ -121,12 +123,14 @@ def build_daemon(places: Places, log: EventLog, *, is_once: bool) -> Daemon:
 def load_sessions(log: EventLog) -> tuple[list[Session], dict[str, int]]:
     """Fold every session from its newest snapshot and the records after it; also the seqs of the snapshots."""
     sessions, snapshots = [], {}
-    decoder = msgspec.json.Decoder(Session)
     for session_id, snapshot, records in log.tails():
-        session = decoder.decode(snapshot.state) if snapshot is not None else None
-        if snapshot is not None:
-            snapshots[session_id] = snapshot.seq
-        session = fold_records(log, session_id, session, records)
+        base = decode_state(snapshot.state) if snapshot is not None else None
+        if base is not None:
+            snapshots[session_id] = base.seq
+        elif snapshot is not None:
+            # Of a release that folded otherwise: once, from the beginning.
+            records = log.read(session_id)
+        session = fold_records(log, session_id, base, records)
         if session is not None:
             sessions.append(session)
     return sessions, snapshots

@@ -1,6 +1,7 @@
-"""Events to JSON payloads and back. The kind stands in the envelope, so the payload holds only fields.
+"""Events to JSON payloads and back, and folds to snapshots and back. The kind stands in the envelope, so a payload holds only fields.
 
-Unknown fields of a newer release are ignored, missing ones take their defaults: old logs fold for ever.
+Unknown fields of a newer release are ignored, missing ones take their defaults: old logs fold for ever. A snapshot is a cache
+of one way of folding: one that was made by another is not read but made anew.
 """
 
 from __future__ import annotations
@@ -11,7 +12,12 @@ from typing import get_args
 import msgspec
 
 from wakeful.core.events import Event
+from wakeful.core.state import Session
 from wakeful.errors import InternalError
+
+
+# One more with every change of the reducer after which an old log folds to another state: new fields count.
+FOLD = 2
 
 
 def _kind_of(cls: type) -> str:
@@ -34,3 +40,16 @@ def decode(kind: str, payload: bytes) -> Event:
     except KeyError:
         raise InternalError(f"the log holds an event of kind {kind!r} that this version does not know; a newer wakeful wrote it") from None
     return decoder.decode(payload)
+
+
+_STATE = msgspec.json.Decoder(Session)
+_MARK = b"%d\n" % FOLD
+
+
+def encode_state(session: Session) -> bytes:
+    return _MARK + _ENCODER.encode(session)
+
+
+def decode_state(state: bytes) -> Session | None:
+    """The session a snapshot holds; None where another release folded it."""
+    return _STATE.decode(memoryview(state)[len(_MARK) :]) if state.startswith(_MARK) else None
