@@ -158,10 +158,21 @@ class Span(msgspec.Struct, frozen=True, gc=False):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One damage: where ("session payroll, seq 12", "anchor", "store") and what was found there."""
+    """One damage: where ("session payroll, seq 12", "anchor", "store") and what was found there.
+
+    `is_derived`: not in the records themselves but in what is told from them, and can be told again."""
 
     where: str
     what: str
+    is_derived: bool = False
+
+
+class Mended(msgspec.Struct, frozen=True):
+    """What mending did, in words, the copy it made before, and what verification still finds: that is in the records themselves."""
+
+    done: tuple[str, ...]
+    copy: Path | None
+    report: Report
 
 
 class Report(msgspec.Struct, frozen=True):

@@ -18,6 +18,8 @@ from wakeful.eventlog.contract import BadImport, Conflict, Record, Span, StoreDa
 from wakeful.eventlog.store import StoreFiles
 
 BATCH = 2_000
+# How the copies are called that the store makes of itself before something changes it.
+_BEFORE = ("before-migration-", "before-mend-")
 
 
 def erase(connection: apsw.Connection, session: str, seqs: Sequence[int]) -> int:
@@ -96,7 +98,7 @@ def find_session(connection: apsw.Connection, session: str) -> int | None:
 
 
 def erase_in_copies(files: StoreFiles, session: str, seqs: Sequence[int]) -> None:
-    """The same in the copies the store made of itself: before a migration, before a restore. They keep their chain, too."""
+    """The same in the copies the store made of itself: before a migration, a mending, a restore. They keep their chain, too."""
     unreadable = []
     for path in find_copies(files):
         copy = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
@@ -126,9 +128,9 @@ def _erase_in_copy(copy: apsw.Connection, session: str, seqs: Sequence[int]) -> 
 
 def find_copies(files: StoreFiles) -> list[Path]:
     """Every database the store left beside itself."""
-    kept = sorted(files.folder.glob("before-migration-*.db"))
+    kept = [path for before in _BEFORE for path in sorted(files.folder.glob(f"{before}*.db"))]
     for folder in sorted(files.state_dir.glob("log.before-restore-*")):
-        kept += [path for path in sorted(folder.glob("*.db")) if path.name == files.database.name or path.name.startswith("before-migration-")]
+        kept += [path for path in sorted(folder.glob("*.db")) if path.name == files.database.name or path.name.startswith(_BEFORE)]
     return [path for path in kept if os.path.getsize(path)]
 
 

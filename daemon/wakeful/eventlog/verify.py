@@ -8,6 +8,7 @@ chain here, the payloads in a second process (bodies.py), and SQLite's look at i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -24,7 +25,10 @@ from wakeful.eventlog.store import connect_reader, read_mark, read_roll
 PROGRESS_RECORDS = 10_000
 _UNREADABLE = bodies.UNREADABLE
 _LINK_BROKEN = "its hash does not follow from its content and the record before it"
-_STEP_WRONG = "whether the clock was set back before it is noted wrongly"
+# As SQLite words it: "row 12 missing from index event_by_seq", "wrong # of entries in index event_by_seq", "Tree 9 page 9 cell 0: ...".
+_INDEX_DISAGREES = re.compile(r"missing from index|entries in index|values differ from index|non-unique entry in index")
+_TREE = re.compile(r"Tree (\d+) ")
+STEP_WRONG = "whether the clock was set back before it is noted wrongly"
 
 
 class _Counts(msgspec.Struct):
@@ -159,7 +163,7 @@ def _check_records(connection: apsw.Connection, session: _Session, counts: _Coun
             yield found, _LINK_BROKEN
             other = computed
         if (latest is not None and at < latest) != (found in steps):
-            yield found, _STEP_WRONG
+            yield found, STEP_WRONG
         seq, latest, previous = found, at, link
     if seq == 0:
         yield 0, "has no records"
@@ -180,11 +184,12 @@ def _join_spans(name: str, wrong: Iterable[tuple[int, str]]) -> list[Finding]:
 
 
 def _name_span(name: str, first: int, last: int, what: str) -> Finding:
+    is_derived = what == STEP_WRONG
     if last == 0:
         return Finding(f"session {name}", what)
     if first == last:
-        return Finding(f"session {name}, seq {first}", what)
-    return Finding(f"session {name}, seq {first} to {last}", f"each of the {last - first + 1}: {what}")
+        return Finding(f"session {name}, seq {first}", what, is_derived)
+    return Finding(f"session {name}, seq {first} to {last}", f"each of the {last - first + 1}: {what}", is_derived)
 
 
 def _check_snapshots(connection: apsw.Connection, key: int, name: str, counts: _Counts) -> Iterator[Finding]:
@@ -192,7 +197,7 @@ def _check_snapshots(connection: apsw.Connection, key: int, name: str, counts: _
         counts.snapshots += 1
         if chain.hash_bytes(state) != state_hash:
             where = f"session {name}, snapshot at seq {seq}"
-            yield Finding(where, "its state is not the one that was saved; it is ignored, a replay replaces it")
+            yield Finding(where, "its state is not the one that was saved; it is ignored, a replay replaces it", is_derived=True)
 
 
 def _check_keys(connection: apsw.Connection, key: int, name: str) -> Iterator[Finding]:
@@ -202,7 +207,7 @@ def _check_keys(connection: apsw.Connection, key: int, name: str) -> Iterator[Fi
         (key,),
     )
     for text, first, last in rows:
-        yield Finding(f"session {name}, key {text!r}", f"names seqs {first} to {last}, which the session does not have")
+        yield Finding(f"session {name}, key {text!r}", f"names seqs {first} to {last}, which the session does not have", is_derived=True)
 
 
 def _check_flushes(connection: apsw.Connection) -> Iterator[Finding]:
@@ -247,8 +252,18 @@ def _check_structure_beside(database: Path) -> list[Finding]:
 
 
 def _check_structure(connection: apsw.Connection) -> Iterator[Finding]:
+    roots = {root: name for name, root in connection.execute("SELECT name, rootpage FROM sqlite_schema WHERE type = 'index'")}
     for (line,) in connection.execute("PRAGMA integrity_check"):
         if line != "ok":
-            yield Finding("store", line)
+            yield from (_name_structure(one, roots) for one in line.splitlines() if not one.startswith("*** in database"))
     for table, rowid, parent, _ in connection.execute("PRAGMA foreign_key_check"):
         yield Finding("store", f"row {rowid} of {table} refers to a {parent} that does not exist")
+
+
+def _name_structure(line: str, roots: dict[int, str]) -> Finding:
+    """An index is named in words, or by the number of its tree; whatever else is wrong is in a table, or may be."""
+    tree = _TREE.match(line)
+    name = roots.get(int(tree[1])) if tree is not None else None
+    if name is not None:
+        return Finding(f"index {name}", line, is_derived=True)
+    return Finding("store", line, is_derived=_INDEX_DISAGREES.search(line) is not None)
