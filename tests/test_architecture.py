@@ -42,14 +42,16 @@ LAYERS: dict[str, set[str]] = {
     "conversation": {"core", "eventlog"},
     # What runs read and wrote: taken down, put back, run again.
     "contents": {"core", "blobs", "runners"},
+    # A fork's own place for files, over what git shows of itself.
+    "workspaces": {"core", "blobs", "contents", "sources"},
     # The loop speaks to the edges through their contracts, which it is handed.
     "reactor": {"core", "eventlog", "sources", "runners", "supervision"},
-    "api": {"core", "views", "reactor", "specs", "settings", "eventlog", "blobs", "contents", "narration", "past", "conversation", "bundles"},
+    "api": {"core", "views", "reactor", "specs", "settings", "eventlog", "blobs", "contents", "narration", "past", "conversation", "bundles", "workspaces"},
     # The running daemon, over edges it knows by their contracts: how a run starts, and its whole life.
     "starting": {"core", "views", "api", "sources", "runners", "contents"},
-    "daemon": {"core", "settings", "eventlog", "sources", "runners", "narration", "reactor", "api", "blobs", "contents", "starting", "supervision", "past"},
+    "daemon": {"core", "settings", "eventlog", "sources", "runners", "narration", "reactor", "api", "blobs", "contents", "starting", "supervision", "past", "workspaces"},
     # The only place that constructs edges.
-    "wiring": {"core", "settings", "eventlog", "sources", "runners", "narration", "reactor", "blobs", "contents", "starting", "daemon", "past"},
+    "wiring": {"core", "settings", "eventlog", "sources", "runners", "narration", "reactor", "blobs", "contents", "starting", "daemon", "past", "workspaces"},
     # The store without a daemon.
     "keeping": {"eventlog"},
     # Arguments in, text out; of the log it knows the port, to say what a report holds.

@@ -41,6 +41,7 @@ from wakeful.settings import Places
 from wakeful.sources.contract import DiskWatch, Sources, SpecWatch, WallClock
 from wakeful.starting import RunStarter
 from wakeful.supervision import Supervisor
+from wakeful.workspaces.places import Workspaces
 
 FOLLOW_BATCH = 500
 
@@ -58,6 +59,7 @@ class Edges:
     blobs: Blobs
     keeper: Keeper
     replays: Replays
+    workspaces: Workspaces
     voice: Voice
 
 
@@ -71,6 +73,7 @@ class Daemon:
         self.core = reactor.core
         self.log = reactor.log
         self.replays = edges.replays
+        self.workspaces = edges.workspaces
         self.version = __version__
         self.pid = os.getpid()
         self.started_at = time.time_ns() // 1000

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from wakeful import __version__
 from wakeful.api.server import ControlSocket
 from wakeful.api.service import FollowLine, PathVerdict, RunIdentity
+from wakeful.blobs import Blobs
 from wakeful.core.calls import Call, Called
 from wakeful.core.decide import Observation, decide
 from wakeful.core.decision import Decision
@@ -40,6 +41,8 @@ from wakeful.errors import CallerError
 from wakeful.eventlog.codec import encode
 from wakeful.eventlog.contract import Append, Draft, EventLog
 from wakeful.eventlog.sqlite import open_log
+from wakeful.sources.checkouts import Checkouts
+from wakeful.workspaces.places import Workspaces
 
 T = TypeVar("T")
 
@@ -71,6 +74,7 @@ class SmallDaemon:
         self.core = Core()
         self.version, self.pid, self.started_at = version, 4711, time.time_ns() // 1000
         self.log: EventLog = open_log(self.places.state)
+        self.workspaces = Workspaces(Blobs(str(self.places.state / "blobs")), str(self.places.state), Checkouts())
         self.versions: dict[str, str] = {}
         self.changes: dict[str, tuple[PathChange, ...]] = {}
         self.kept: dict[tuple[str, int], tuple[bytes, bytes, int]] = {}

@@ -18,6 +18,7 @@ from wakeful.api import history
 from wakeful.api.answers import BodyTooLarge, Forbidden, answer_json, caller_of, refuse_refused, service_of
 from wakeful.api.peers import Caller
 from wakeful.api.service import Service
+from wakeful.api.workspacing import finish_files, keeping_place, say_place
 from wakeful.core import calls
 from wakeful.errors import CallerError
 from wakeful.specs.scalars import find_name_problem
@@ -54,12 +55,18 @@ async def call(request: Request) -> Response:
     refuse_refused(service, made.name)
     if prepare is not None:
         if key is not None and is_known(service, made.name, key):
-            return answer_json({"words": DONE_ALREADY, "name": made.name})
+            files = await finish_files(service, made.name, made.fork) if isinstance(made, history.MergeBody) else {}
+            return answer_json({"words": DONE_ALREADY, "name": made.name, **files})
         made = await prepare(service, made)
     if isinstance(made, history.Preview):
         return answer_json({"words": made.words, "name": body["name"], "preview": made.found})
-    words = await carry_out(service, made, caller, key)
+    async with keeping_place(service, made):
+        words = await carry_out(service, made, caller, key)
     answer = {"words": words, "name": made.new if isinstance(made, calls.Rename | calls.Fork) else made.name}
+    if isinstance(made, calls.Merge):
+        answer |= await finish_files(service, made.name, made.fork)
+    if isinstance(made, calls.Fork):
+        answer["words"] += say_place(made)
     if isinstance(made, calls.Rewind) and body.get("files"):
         answer["files"] = await history.restore_files(service, made.name, made.to, is_forced=bool(body.get("force")))
     return answer_json(answer)
@@ -85,10 +92,16 @@ async def carry_out(service: Service, made: calls.Call, caller: Caller, key: str
     words = await service.call(made, author=caller.author, key=key, run=caller.run.run if caller.run is not None else None)
     match made:
         case calls.Rename(name=old, new=new):
+            # A fork has no file.
+            if not service.core.state.by_name(new).is_filed:
+                return words
             # The session first: were the file moved before, the folder would show one session gone and another born.
             try:
                 service.rename_spec(old, new)
             except OSError as error:
+                # Asked again with the same key: the first try moved the file, too.
+                if words == DONE_ALREADY and isinstance(error, FileNotFoundError):
+                    return words
                 raise CallerError(f"{words}, but its file was not: {error.strerror}; rename sessions.d/{old}.yaml by hand") from error
             service.read_specs()
         case calls.Open():

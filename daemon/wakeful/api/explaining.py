@@ -14,14 +14,18 @@ from wakeful.api.answers import answer_json, refuse_refused, service_of
 from wakeful.api.chains import find_asked, find_chain, why_run
 from wakeful.api.reading import find_problem
 from wakeful.api.service import PathVerdict, Service
+from wakeful.core.events import SessionMerged
 from wakeful.core.meaning import CannotTell, Excluded, Found, NearlyMatched, NotYetLooked
+from wakeful.core.state import Session
 from wakeful.errors import CallerError
+from wakeful.eventlog.codec import decode
 from wakeful.views.limits import view_limits
 from wakeful.views.reach import Reached, find_writers
 from wakeful.views.reasons import find_last_change, find_version, why_output, why_session
 from wakeful.views.times import say_shown, say_time, show_time, show_time_or_none
 from wakeful.views.versions import shorten
 from wakeful.views.waves import plan_now, plan_paths
+from wakeful.workspaces.places import measure
 
 # Enough runs to find the one that wrote what is there now; older ones would have written it long ago.
 RUN_RECORDS = 400
@@ -131,6 +135,27 @@ async def explain_health(request: Request) -> Response:
             "targets": len(core.looked.targets),
             "problems": service.problems(),
             "degraded": degraded,
+            "unfinished_merges": await asyncio.to_thread(_view_unfinished, service),
+            "workspaces": await asyncio.to_thread(_view_workspaces, list(core.state)),
             "limits": view_limits(core.settings.limits, core.state),
         }
     )
+
+
+def _view_workspaces(sessions: list[Session]) -> list[dict[str, Any]]:
+    """Places of forks that ended: left to be looked at, and removed by a person alone."""
+    ended = [(one.name, one.workspace.folder) for one in sessions if one.is_terminated and one.workspace is not None]
+    found = [{"session": name, "folder": folder, "bytes": measure(folder)} for name, folder in sorted(ended)]
+    return [one for one in found if one["bytes"] is not None]
+
+
+def _view_unfinished(service: Service) -> list[dict[str, str]]:
+    """Merges that are recorded, and whose files a daemon that died did not write."""
+    wanted = set(service.workspaces.list_unfinished())
+    found = []
+    for session in list(service.core.state) if wanted else ():
+        for record in service.log.read(session.id, kinds=("session_merged",)):
+            event = decode(record.kind, record.payload) if record.payload is not None else None
+            if isinstance(event, SessionMerged) and event.record in wanted:
+                found.append({"session": session.name, "fork": event.name})
+    return found

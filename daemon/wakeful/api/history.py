@@ -7,7 +7,7 @@ call on the state of that moment. With `dry_run` the answer says what would be d
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,10 +16,11 @@ from msgspec import Struct
 
 from wakeful.api.answers import find_named
 from wakeful.api.service import Service
+from wakeful.api.workspacing import plan_files, prepare_workspace
 from wakeful.conversation import MESSAGES_KEPT, ByRule, make_compress, summarise_fork
-from wakeful.contents.restore import Restore, carry_out, plan_restore, view_done, view_restore
+from wakeful.contents.restore import Restore, carry_out, plan_restore, say_write, view_done, view_restore
 from wakeful.core import calls
-from wakeful.core.events import RunFinished
+from wakeful.core.events import RunFinished, SessionMerged
 from wakeful.core.knowledge import merge_facts
 from wakeful.core.redact import find_addresses, find_words, redact
 from wakeful.core.state import Session
@@ -73,10 +74,13 @@ class RewindBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class ForkBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`workspace`: a place of its own, in this folder, or with "" below the state folder."""
+
     name: str
     new: str | None = None
     at: str | None = None
     fresh: bool = False
+    workspace: str | None = None
 
 
 class MergeBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -142,12 +146,22 @@ async def prepare_rewind(service: Service, body: RewindBody) -> Prepared:
 
 
 def _plan_files(service: Service, session: Session, to: int) -> Restore:
-    records = service.log.read(session.id, from_seq=to + 1, kinds=("run_finished",))
-    events = (decode(record.kind, record.payload) for record in records if record.payload is not None)
-    runs = [(event.run, event.files) for event in events if isinstance(event, RunFinished)]
+    records = service.log.read(session.id, from_seq=to + 1, kinds=("run_finished", "session_merged"))
     if session.spec is None:
         raise CallerError(f"{session.name} has no spec, so nobody knows where its files are")
-    return plan_restore(service.blobs, session.spec.root, runs)
+    return plan_restore(service.blobs, session.spec.root, _list_writes(records))
+
+
+def _list_writes(records: Iterable[Record]) -> Iterator[tuple[int | str, str | None]]:
+    """What the session wrote, in order: by its runs, and by merges, which count as its own writes (rule 44)."""
+    for record in records:
+        match decode(record.kind, record.payload) if record.payload is not None else None:
+            case RunFinished(run=run, files=files):
+                yield run, files
+            case SessionMerged(name=name, record=str() as files):
+                yield f"the merge of {name}", files
+            case _:
+                continue
 
 
 async def restore_files(service: Service, name: str, to: int, *, is_forced: bool) -> list[dict[str, Any]]:
@@ -158,7 +172,7 @@ async def restore_files(service: Service, name: str, to: int, *, is_forced: bool
 
 def _restore_files(service: Service, session: Session, to: int, is_forced: bool) -> list[dict[str, Any]]:
     plan = _plan_files(service, session, to)
-    unknown = [{"path": f"run {run}", "ending": "failed", "reason": "what it wrote was not kept", "kept": None} for run in plan.unrecorded]
+    unknown = [{"path": say_write(run), "ending": "failed", "reason": "what it wrote was not kept", "kept": None} for run in plan.unrecorded]
     return view_done(carry_out(service.blobs, plan, is_forced=is_forced)) + unknown
 
 
@@ -176,7 +190,8 @@ async def prepare_fork(service: Service, body: ForkBody) -> Prepared:
     if problem is not None:
         raise CallerError(problem)
     record = next(service.log.read(session.id, from_seq=past.seq, to_seq=past.seq), None)
-    return calls.Fork(name=body.name, new=new, past=past, origin_hash=record.hash.hex() if record is not None else "", fresh=body.fresh)
+    call = calls.Fork(name=body.name, new=new, past=past, origin_hash=record.hash.hex() if record is not None else "", fresh=body.fresh)
+    return call if body.workspace is None else await prepare_workspace(service, call, body.workspace or None)
 
 
 def find_free_name(service: Service, stem: str) -> str:
@@ -188,12 +203,20 @@ async def prepare_merge(service: Service, body: MergeBody) -> Prepared:
     session, fork = find_named(service, body.name), find_named(service, body.fork)
     base_seq = session.merges.get(fork.id, 1)
     base, summary = await asyncio.to_thread(_read_fork, service, fork, base_seq)
+    plan = await plan_files(service, session, fork, base_seq, is_dry=body.dry_run)
     if body.dry_run:
         merged = merge_facts(base.facts, session.facts, fork.facts, fork=fork.name, numbers_from=session.conflicts_opened + 1)
         words = f"would take {len(merged.taken) + len(merged.retracted)} facts and open {len(merged.conflicts)} conflicts"
-        return Preview(words, {**msgspec.to_builtins(merged), "summary": summary})
+        return Preview(words, {**msgspec.to_builtins(merged), "summary": summary, "files": plan.words()})
     return calls.Merge(
-        name=body.name, fork=body.fork, base=base.facts, base_seq=base_seq, fork_seq=fork.seq, summary=summary
+        name=body.name,
+        fork=body.fork,
+        base=base.facts,
+        base_seq=base_seq,
+        fork_seq=fork.seq,
+        summary=summary,
+        files=plan.words(),
+        record=plan.record,
     )
 
 

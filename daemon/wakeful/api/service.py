@@ -18,6 +18,7 @@ from wakeful.core.machine import Core
 from wakeful.core.meaning import PathMeaning
 from wakeful.core.observation import Moment, Usage
 from wakeful.eventlog.contract import EventLog, Record
+from wakeful.workspaces.places import Workspaces
 
 
 class Places(Protocol):
@@ -72,6 +73,7 @@ class Service(Protocol):
     places: Places
     blobs: Blobs
     replays: Replays
+    workspaces: Workspaces
 
     async def call(self, call: Call, *, author: str, key: str | None, run: int | None) -> str:
         """Carry a call out and return its words once it is durable; raises CallerError."""

@@ -29,7 +29,27 @@ class _Finished(msgspec.Struct):
     files: str | None = None
 
 
+class _Base(msgspec.Struct):
+    base: str | None = None
+
+
+class _Branched(msgspec.Struct):
+    """What of a fork's first record, or of a merge, names blobs."""
+
+    workspace: _Base | None = None
+    record: str | None = None
+
+
+class _Merged(msgspec.Struct):
+    """What a merge's record names besides its files."""
+
+    base: str | None = None
+    marked: tuple[dict[str, str], ...] = ()
+
+
 _decode = msgspec.json.Decoder(_Finished).decode
+_decode_branched = msgspec.json.Decoder(_Branched).decode
+_decode_merged = msgspec.json.Decoder(_Merged).decode
 
 
 class References:
@@ -42,7 +62,11 @@ class References:
         self.missing = 0
 
     def add(self, record: Record) -> None:
-        if record.kind != "run_finished" or record.payload is None:
+        if record.payload is None:
+            return
+        if record.kind in ("session_opened", "session_merged"):
+            self._add_branched(record.payload)
+        if record.kind != "run_finished":
             return
         try:
             finished = _decode(record.payload)
@@ -53,6 +77,23 @@ class References:
                 self._name(address)
         if finished.files is not None and self._name(finished.files):
             self._add_files(finished.files)
+
+    def _add_branched(self, payload: bytes) -> None:
+        """A fork's workspace is compared with its base on any host; what a merge overwrote can be given back there."""
+        try:
+            branched = _decode_branched(payload)
+            if branched.workspace is not None and branched.workspace.base is not None and self._name(branched.workspace.base):
+                self._add_files(branched.workspace.base)
+            if branched.record is None or not self._name(branched.record):
+                return
+            self._add_files(branched.record)
+            merged = _decode_merged(self._blobs.get(branched.record))
+        except (msgspec.DecodeError, UnknownBlob, OperatorError):
+            return  # not an event of ours, or the list is gone: told when its own turn comes
+        for marked in merged.marked:
+            self._name(marked.get("address", ""))
+        if merged.base is not None and self._name(merged.base):
+            self._add_files(merged.base)
 
     def __iter__(self) -> Iterator[str]:
         """In the order of addresses, so that the same session makes the same bundle."""

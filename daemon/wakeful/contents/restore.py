@@ -35,8 +35,8 @@ class Step(Struct, frozen=True, kw_only=True):
     name: str
     action: Action
     reason: str | None = None
-    # The last run that changed it.
-    run: int
+    # The last run that changed it, or another write of the session, in words.
+    run: int | str
     # What it goes back to (None: to nothing), and what was there when the plan was made.
     wanted: Entry | None = None
     present: Entry | None = None
@@ -47,7 +47,7 @@ class Restore(Struct, frozen=True, kw_only=True):
 
     root: str
     steps: tuple[Step, ...]
-    unrecorded: tuple[int, ...] = ()
+    unrecorded: tuple[int | str, ...] = ()
 
 
 class Done(Struct, frozen=True, kw_only=True):
@@ -64,12 +64,15 @@ class _Trace(Struct):
 
     wanted: Entry | None
     left: Entry | None = None
-    run: int = 0
+    run: int | str = 0
     is_changed: bool = False
 
 
-def plan_restore(blobs: Blobs, root: str, runs: Iterable[tuple[int, str | None]]) -> Restore:
-    """`runs` are those to be undone, oldest first: each with the `files` of its `run_finished`."""
+def plan_restore(blobs: Blobs, root: str, runs: Iterable[tuple[int | str, str | None]]) -> Restore:
+    """`runs` are those to be undone, oldest first: each with the `files` of its `run_finished`.
+
+    A merge is a write like any other (rule 44): it comes with words for its number, and the `record` of its event.
+    """
     traces: dict[str, _Trace] = {}
     unrecorded = []
     for run, address in runs:
@@ -97,7 +100,7 @@ def _read(blobs: Blobs, address: str | None) -> RunFiles | None:
         return None
 
 
-def _follow(traces: dict[str, _Trace], blobs: Blobs, run: int, files: RunFiles) -> None:
+def _follow(traces: dict[str, _Trace], blobs: Blobs, run: int | str, files: RunFiles) -> None:
     for binding in files.bindings:
         if not binding.is_written or binding.after is None:
             continue
@@ -107,33 +110,33 @@ def _follow(traces: dict[str, _Trace], blobs: Blobs, run: int, files: RunFiles) 
         for name in before.keys() | after.keys():
             found, left = before.get(name), after.get(name)
             trace = traces.setdefault(name, _Trace(_doubt(name) if is_stale else found))
-            if not _is_same(found, left):
+            if not is_same(found, left):
                 trace.left, trace.run, trace.is_changed = left, run, True
 
 
 def _doubt(name: str) -> Entry:
     """Not even whether something stood there is known."""
-    return Entry(path=_show(name), kind="?", not_kept="others had changed something there just before the run")
+    return Entry(path=show_name(name), kind="?", not_kept="others had changed something there just before the run")
 
 
 def _judge(blobs: Blobs, root: str, name: str, trace: _Trace) -> Step:
     """A ladder: the first word that fits."""
-    step = Step(path=_show(name), name=name, action="same", run=trace.run, wanted=trace.wanted)
+    step = Step(path=show_name(name), name=name, action="same", run=trace.run, wanted=trace.wanted)
     try:
         present = look_at(root, name)
     except (InTheWay, OSError) as problem:
-        return replace(step, action="cannot", reason=_say(problem))
+        return replace(step, action="cannot", reason=say_problem(problem))
     step = replace(step, present=present)
     wanted = trace.wanted
-    if _is_same(present, wanted):
+    if is_same(present, wanted):
         return step
     if wanted is not None and (reason := _find_obstacle(blobs, wanted)) is not None:
         return replace(step, action="cannot", reason=reason)
     if present is not None and present.kind not in "fxl":
         return replace(step, action="cannot", reason="what stands there now is no file")
-    if not _is_same(present, trace.left):
+    if not is_same(present, trace.left):
         what = "removed" if present is None else "changed"
-        return replace(step, action="refuse", reason=f"{what} by other hands since run {trace.run}")
+        return replace(step, action="refuse", reason=f"{what} by other hands since {say_write(trace.run)}")
     return replace(step, action="remove" if wanted is None else "restore")
 
 
@@ -158,12 +161,12 @@ def _do(blobs: Blobs, root: str, step: Step, is_forced: bool) -> Done:
             return Done(path=step.path, ending="refused", reason=step.reason)
     try:
         # Between the plan and now somebody may have written: the plan holds for what it saw.
-        if not _is_same(look_at(root, step.name), step.present):
+        if not is_same(look_at(root, step.name), step.present):
             return Done(path=step.path, ending="refused", reason="changed just now; look at it and try again")
         kept = _keep_theirs(blobs, root, step) if step.action == "refuse" else None
         _put_back(blobs, root, step)
     except (InTheWay, OSError, WakefulError) as problem:
-        return Done(path=step.path, ending="failed", reason=_say(problem))
+        return Done(path=step.path, ending="failed", reason=say_problem(problem))
     return Done(path=step.path, ending="removed" if step.wanted is None else "restored", kept=kept)
 
 
@@ -189,7 +192,11 @@ def _put_back(blobs: Blobs, root: str, step: Step) -> None:
         write_file(root, step.name, content, wanted.mode, is_flushed=True)
 
 
-def _is_same(one: Entry | None, other: Entry | None) -> bool:
+def say_write(run: int | str) -> str:
+    return run if isinstance(run, str) else f"run {run}"
+
+
+def is_same(one: Entry | None, other: Entry | None) -> bool:
     """The same for whoever reads it. Of a link only where it leads: the file behind it is no output of ours."""
     if one is None or other is None:
         return one is other
@@ -208,10 +215,10 @@ def view_done(done: Iterable[Done]) -> list[dict[str, Any]]:
     return [{"path": one.path, "ending": one.ending, "reason": one.reason, "kept": one.kept} for one in done]
 
 
-def _show(name: str) -> str:
+def show_name(name: str) -> str:
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
-def _say(problem: Exception) -> str:
+def say_problem(problem: Exception) -> str:
     return problem.strerror or str(problem) if isinstance(problem, OSError) else str(problem)
 

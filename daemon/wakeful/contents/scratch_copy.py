@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from msgspec import Struct
@@ -55,7 +55,7 @@ def lay_out(blobs: Blobs, files: RunFiles, spec: SessionSpec, versions: dict[str
         if identity in versions and one.before.version != versions[identity]:
             missing.append(Missing(one.name, "moved on between the wake and the start of the run"))
         missing += [lack for entry in read_entries(blobs, one.before) if (lack := _put(blobs, copy, entry)) is not None]
-    _make_folders(spec, copy)
+    make_folders(spec, copy)
     return missing
 
 
@@ -80,7 +80,7 @@ def _put(blobs: Blobs, copy: str, entry: Entry) -> Missing | None:
     return Missing(entry.path, f"not kept: {entry.not_kept or 'its content was removed since'}")
 
 
-def _make_folders(spec: SessionSpec, copy: str) -> None:
+def make_folders(spec: SessionSpec, copy: str) -> None:
     """Folders are not recorded: those that outputs go to, and that commands begin in, are there if they are there today."""
     wanted = [parse_under(binding.pattern, spec.root).literal_prefix for binding in spec.files if binding.access != "read"]
     wanted.append(os.path.join(spec.root, (spec.run.cwd or "") if spec.run is not None else ""))
@@ -101,16 +101,18 @@ def copy_scratch(scratch: str, copy: str) -> Missing | None:
     return None
 
 
+def lead_from(root: str, copy: str) -> Callable[[str], str]:
+    """Turns every mention of root in a text into one of the copy."""
+    mention = re.compile(re.escape(root.rstrip("/")) + r"(?![^/\s'\":;,)])")
+    return lambda text: mention.sub(lambda _: copy, text)
+
+
 def redirect(spec: SessionSpec, copy: str, command: tuple[str, ...] | None) -> SessionSpec:
     """The same spec in the copy: every mention of root in command, script, check and environment leads there."""
     run = spec.run
     if run is None:
         raise CallerError(f"{spec.name} had nothing to run")
-    mention = re.compile(re.escape(spec.root.rstrip("/")) + r"(?![^/\s'\":;,)])")
-
-    def lead(text: str) -> str:
-        return mention.sub(lambda _: copy, text)
-
+    lead = lead_from(spec.root, copy)
     moved: dict[str, Any] = {"env": {name: lead(value) for name, value in run.env.items()}}
     moved["check"] = None if run.check is None else tuple(lead(word) for word in run.check)
     shared = {field: getattr(run, field) for field in ("cwd", "timeout_seconds", "grace_seconds", "retries")} | moved

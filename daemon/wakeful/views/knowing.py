@@ -38,6 +38,8 @@ def view_knowledge(session: Session) -> dict[str, Any]:
         if session.origin is None
         else {"session": session.origin.session, "name": session.origin.name, "seq": session.origin.seq, "hash": session.origin.hash},
         "model": session.model,
+        "workspace": session.workspace.folder if session.workspace is not None else None,
+        "detached": list(session.detached),
     }
 
 

@@ -6,6 +6,7 @@ A position is a seq, a time (RFC 3339, or `2h` for two hours ago) or a checkpoin
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -41,9 +42,14 @@ def rewind_verb(options: Options, name: str, key: str | None, to: str, files: bo
 @click.option("--as", "new", metavar="NAME", help="The fork's name.")
 @click.option("--at", metavar="POSITION", help="From here, instead of where the session stands.")
 @click.option("--fresh", is_flag=True, help="Take facts and hand-off only.")
-def fork_verb(options: Options, name: str, key: str | None, new: str | None, at: str | None, fresh: bool) -> None:
+@click.option(
+    "--workspace", is_flag=False, flag_value="", metavar="[DIR]",
+    help="A place of its own for its files: a checkout of the repository, or copies; in DIR, which is empty, or below the state folder.",
+)  # fmt: skip
+def fork_verb(options: Options, name: str, key: str | None, new: str | None, at: str | None, fresh: bool, workspace: str | None) -> None:
     """A new session from any point of another, asleep until it is activated. What it writes is detached until it has its own."""
-    carry_out(options, "fork", key, name=name, new=new, at=at, fresh=fresh)
+    place = os.path.abspath(workspace) if workspace else workspace
+    carry_out(options, "fork", key, name=name, new=new, at=at, fresh=fresh, workspace=place)
 
 
 @verb("merge")
@@ -51,8 +57,10 @@ def fork_verb(options: Options, name: str, key: str | None, new: str | None, at:
 @click.argument("fork")
 @DRY_RUN
 def merge_verb(options: Options, name: str, key: str | None, fork: str, dry_run: bool) -> None:
-    """Bring FORK back into NAME: facts three-way, its conversation as a hand-off, what both changed as open conflicts."""
-    answer(options, "merge", key, name=name, fork=fork, dry_run=dry_run)
+    """Bring FORK back into NAME: facts and the files of its workspace three-way, its conversation as a hand-off, what both changed as conflicts."""
+    found = answer(options, "merge", key, name=name, fork=fork, dry_run=dry_run)
+    if any(file["ending"] in ("refused", "failed") for file in found.get("files", ())):
+        raise Failure(code=FAILED)
 
 
 @verb("resolve")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import stat
 import subprocess
@@ -201,6 +202,12 @@ def _check_health(health: dict[str, Any]) -> Iterator[Check]:
         yield Check("specs", "good", f"all of {health['specs']} are taken")
     for one in health["degraded"]:
         yield Check("binding", "warn", f"{one['session']}, {one['binding']}: {one['words']}", f"wakeful show {one['session']}")
+    for one in health["unfinished_merges"]:
+        words = f"the merge of {one['fork']} into {one['session']} is recorded, and its files are not all written"
+        yield Check("merge", "warn", words, f"wakeful merge {one['session']} {one['fork']}")
+    for one in health["workspaces"]:
+        words = f"{one['folder']} of {one['session']}, which was terminated, takes {one['bytes'] / 1e6:.1f} MB"
+        yield Check("workspace", "warn", words, f"rm -r -- {shlex.quote(one['folder'])}")
     yield from _check_limits(health["limits"])
     if not health["degraded"]:
         yield Check("bindings", "good", f"{health['targets']} watched by events")

@@ -53,6 +53,8 @@ def _head(found: dict[str, Any]) -> list[str]:
         ("woken by", _say_causes(found["wake"]["causes"]) if found["wake"] else None),
         ("retry", format_both(found["wake"]["retry_at"]) if found["wake"] and found["wake"]["retry_at"] else None),
         ("fork of", f"{found['origin']['name']} at seq {found['origin']['seq']}" if found["origin"] else None),
+        ("workspace", found["workspace"]),
+        ("detached", ", ".join(found["detached"])),
         ("agent", " ".join(part for part in (found["agent"], found["model"]) if part)),
         ("priority", str(found["priority"])),
         ("tags", ", ".join(found["tags"])),

@@ -1,0 +1,120 @@
+"""Brings what a parent's bindings mean into its fork's workspace, as it stands now: committed or not.
+
+Over a checkout only what differs is written; without a repository everything is. Bounded before anything is copied: what is too
+much is refused with figures. Reads the parent's files and never writes there. Every call blocks.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+
+from wakeful.contents.present import InTheWay, look_at, open_folder, remove_file, write_link
+from wakeful.contents.record import Entry
+from wakeful.contents.restore import is_same
+from wakeful.contents.scratch_copy import make_folders
+from wakeful.core.match import Excludes, Pattern, parse_under
+from wakeful.core.spec import DEFAULT_EXCLUDES, FileBinding, SessionSpec
+from wakeful.errors import CallerError
+from wakeful.workspaces.moving import lies_inside
+
+MOST_FILES = 50_000
+MOST_BYTES = 2 << 30
+_READ_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+_NEW_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def copy_present(spec: SessionSpec, destination: str, unseen: str) -> None:
+    """What the spec's bindings mean below its root, to `destination`; `unseen` is the state folder."""
+    os.makedirs(destination, exist_ok=True)
+    wanted = dict.fromkeys(name for meant in _find_meant(spec) for name in _list(spec.root, meant, unseen))
+    there = dict.fromkeys(name for meant in _find_meant(spec, destination) for name in _list(destination, meant, ""))
+    changed = [name for name in wanted if not _is_same(spec.root, destination, name)]
+    _refuse_too_much(spec, changed)
+    for name in there:
+        # Committed, and removed since.
+        if name not in wanted:
+            remove_file(destination, name)
+    for name in changed:
+        _copy(spec.root, destination, name)
+    make_folders(spec, destination)
+
+
+def _find_meant(spec: SessionSpec, root: str | None = None) -> Iterator[tuple[Pattern, Excludes]]:
+    """The patterns that lie inside of root: those of bindings, and the program that the command names."""
+    root = spec.root if root is None else root
+    patterns: list[tuple[str, tuple[str, ...]]] = [(one.pattern, one.exclude) for one in spec.bindings if isinstance(one, FileBinding)]
+    if spec.program is not None:
+        patterns.append((spec.program, ()))
+    for text, exclude in patterns:
+        relative = text.removeprefix(f"{spec.root.rstrip('/')}/")
+        pattern = parse_under(relative, root)
+        if lies_inside(pattern.base, root):
+            yield pattern, Excludes.build(root, DEFAULT_EXCLUDES, exclude)
+
+
+def _list(root: str, meant: tuple[Pattern, Excludes], unseen: str) -> Iterator[str]:
+    pattern, excludes = meant
+    start, cut = len(pattern.base) + 1, len(root.rstrip("/")) + 1
+    if os.path.isfile(pattern.base) or os.path.islink(pattern.base):
+        if pattern.matches(pattern.base):
+            yield pattern.base[cut:]
+        return
+    for folder, folders, names in os.walk(pattern.base):
+        inside = [(name, os.path.join(folder, name)) for name in folders]
+        links = [name for name, path in inside if os.path.islink(path)]
+        folders[:] = sorted(
+            name for name, path in inside
+            if name not in links and path != unseen and pattern.enters(path) and not excludes.prunes(path, start)
+        )  # fmt: skip
+        for name in sorted((*names, *links)):
+            path = os.path.join(folder, name)
+            if pattern.matches(path) and excludes.covers(path, start) is None:
+                yield path[cut:]
+
+
+def _is_same(root: str, destination: str, name: str) -> bool:
+    try:
+        return is_same(look_at(root, name), look_at(destination, name))
+    except InTheWay:
+        return False
+
+
+def _refuse_too_much(spec: SessionSpec, names: list[str]) -> None:
+    size = sum(os.lstat(os.path.join(spec.root, name)).st_size for name in names)
+    if len(names) > MOST_FILES or size > MOST_BYTES:
+        raise CallerError(
+            f"the bindings of {spec.name} mean {len(names)} files with {size} bytes that would have to be copied, "
+            f"more than {MOST_FILES} files or {MOST_BYTES} bytes; commit what is large, or give it narrower bindings"
+        )
+
+
+def _copy(root: str, destination: str, name: str) -> None:
+    entry = look_at(root, name)
+    if entry is None:
+        return
+    if entry.kind == "l" and _leads_inside(root, name, entry):
+        write_link(destination, name, os.readlink(os.path.join(root, name)))
+        return
+    # A link that leads outside becomes the file it led to: a fork must not write through it.
+    if entry.kind in ("f", "x") or (entry.kind == "l" and os.path.isfile(os.path.join(root, name))):
+        _copy_content(os.path.join(root, name), destination, name)
+
+
+def _leads_inside(root: str, name: str, entry: Entry) -> bool:
+    link = entry.link or ""
+    target = os.path.normpath(os.path.join(root, os.path.dirname(name), link))
+    return not link.startswith("/") and lies_inside(target, root)
+
+
+def _copy_content(source: str, destination: str, name: str) -> None:
+    descriptor = os.open(source, _READ_FLAGS)
+    with os.fdopen(descriptor, "rb") as content, open_folder(destination, name, is_made=True) as (folder, last):
+        try:
+            os.unlink(last, dir_fd=folder)
+        except FileNotFoundError:
+            pass
+        with os.fdopen(os.open(last, _NEW_FLAGS, 0o600, dir_fd=folder), "wb") as copy:
+            shutil.copyfileobj(content, copy, 1 << 20)
+            os.fchmod(copy.fileno(), os.fstat(descriptor).st_mode & 0o777)

@@ -1,0 +1,108 @@
+"""Checkouts beside a repository: every kind of repository git makes, and nothing written into any of them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from wakeful.sources.checkouts import Checkouts
+
+pytestmark = pytest.mark.asyncio
+
+
+def git(folder: Path, *words: str) -> str:
+    settings = ["-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "init.defaultBranch=main", "-c", "protocol.file.allow=always"]
+    done = subprocess.run(["git", *settings, *words], cwd=folder, capture_output=True, text=True, timeout=30)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def make(folder: Path, *options: str) -> Path:
+    folder.mkdir()
+    git(folder, "init", "-q", *options)
+    (folder / "a.txt").write_text("one\n")
+    (folder / "run.sh").write_text("#!/bin/sh\n")
+    (folder / "run.sh").chmod(0o755)
+    (folder / "link").symlink_to("a.txt")
+    git(folder, "add", "-A")
+    git(folder, "commit", "-qm", "first")
+    return folder
+
+
+async def check_out(folder: Path, place: Path, *branches: str) -> Path:
+    place.mkdir()
+    repository = await Checkouts().find(str(folder))
+    assert repository is not None
+    await Checkouts().check_out(repository, str(place), branches)
+    return place
+
+
+def assert_alike(place: Path, source: Path) -> None:
+    assert git(place, "status", "--porcelain") == "" and git(place, "fsck", "--no-dangling") == ""
+    assert git(place, "rev-parse", "HEAD") == git(source, "rev-parse", "HEAD")
+    assert (place / "a.txt").read_text() == "one\n" and os.access(place / "run.sh", os.X_OK) and os.readlink(place / "link") == "a.txt"
+    assert not (place / ".git/hooks").exists() and git(place, "remote") == ""
+
+
+@pytest.mark.parametrize("kind", ["plain", "sha256", "detached", "worktree", "shallow", "submodule", "borrowing"])
+async def test_every_kind_of_repository_is_checked_out(tmp_path: Path, kind: str) -> None:
+    source = make(tmp_path / "source", *(["--object-format=sha256"] if kind == "sha256" else []))
+    match kind:
+        case "detached":
+            git(source, "checkout", "-q", "--detach")
+        case "worktree":
+            git(source, "worktree", "add", "-q", str(tmp_path / "beside"))
+            source = tmp_path / "beside"
+        case "shallow":
+            git(source, "commit", "-qm", "second", "--allow-empty")
+            git(tmp_path, "clone", "-q", "--depth=1", f"file://{source}", "short")
+            source = tmp_path / "short"
+        case "submodule":
+            make(tmp_path / "other")
+            git(source, "submodule", "add", "-q", str(tmp_path / "other"), "sub")
+            git(source, "commit", "-qm", "second")
+        case "borrowing":
+            git(tmp_path, "clone", "-q", "--shared", str(source), "second")
+            source = tmp_path / "second"
+    place = await check_out(source, tmp_path / "place")
+    assert_alike(place, source)
+
+
+async def test_branches_that_bindings_name_are_there(tmp_path: Path) -> None:
+    """By the same names; one that is not there is no error, an expression is none of a branch."""
+    source = make(tmp_path / "source")
+    git(source, "branch", "release")
+    git(source, "tag", "v1")
+    place = await check_out(source, tmp_path / "place", "release", "refs/tags/v1", "nowhere")
+    names = git(place, "for-each-ref", "--format=%(refname)").splitlines()
+    assert names == ["refs/heads/main", "refs/heads/release", "refs/tags/v1"]
+
+
+async def test_what_is_committed_in_a_checkout_stays_there(tmp_path: Path) -> None:
+    """No file of the repository is added or changed. (git renews the times of objects it finds there: that keeps them from being pruned.)"""
+    source = make(tmp_path / "source")
+    place = await check_out(source, tmp_path / "place")
+    before = {path: path.read_bytes() for path in (source / ".git").rglob("*") if path.is_file()}
+    (place / "a.txt").write_text("two\n")
+    git(place, "commit", "-qam", "of the fork")
+    assert {path: path.read_bytes() for path in (source / ".git").rglob("*") if path.is_file()} == before
+
+
+async def test_where_nothing_was_committed_there_is_nothing_to_check_out(tmp_path: Path) -> None:
+    assert await Checkouts().find(str(tmp_path)) is None
+    git(tmp_path, "init", "-q")
+    assert await Checkouts().find(str(tmp_path)) is None
+
+
+async def test_three_texts_become_one_or_are_marked(tmp_path: Path) -> None:
+    """Clean, in conflict, and no texts at all; the config of a repository around has no say."""
+    lines = [f"{number}\n" for number in range(9)]
+    base, names = "".join(lines).encode(), ("here", "before", "fork")
+    merged = await Checkouts().merge_texts(base, base.replace(b"1\n", b"one\n"), base.replace(b"7\n", b"seven\n"), names)
+    assert merged.conflicts == 0 and b"one\n" in merged.text and b"seven\n" in merged.text
+    merged = await Checkouts().merge_texts(b"a\n", b"b\n", b"c\n", names)
+    assert merged.conflicts == 1 and merged.text == b"<<<<<<< here\nb\n=======\nc\n>>>>>>> fork\n"
+    assert (await Checkouts().merge_texts(b"a\n", b"b\0\n", b"c\n", names)).conflicts is None
