@@ -230,6 +230,11 @@ def test_whoever_follows_the_log_is_not_told_of_imported_records(log: EventLog, 
     assert [(record.session, record.seq) for record in told] == [("mine", 2), ("a", 11)]
     assert log.read_after(seen, 100) == (log.position(), [])
     assert [record.seq for record in log.read_after(0, 100)[1]] == [1, 2, 11]
+    # Who wants all of them asks for that, and may ask for some kinds only.
+    whole = log.read_after(0, 100, imported=True)[1]
+    assert len(whole) == log.position() and {record.session for record in whole} == set(log.heads())
+    assert log.read_after(0, 100, ("nothing",), imported=True) == (log.position(), [])
+    assert log.read_after(0, 2, (whole[0].kind,), imported=True)[1] == [record for record in whole if record.kind == whole[0].kind][:2]
 
 
 def test_an_import_goes_on_while_others_append(log: EventLog, source: EventLog) -> None:

@@ -247,10 +247,12 @@ class EventLog(Protocol):
     def position(self) -> int:
         """The newest record's place in the order of all sessions; 0 when there is none."""
 
-    def read_after(self, position: int, limit: int) -> tuple[int, list[Record]]:
-        """The next records of all sessions in the order they were recorded, and the position after them.
+    def read_after(
+        self, position: int, limit: int, kinds: Sequence[str] | None = None, *, imported: bool = False
+    ) -> tuple[int, list[Record]]:
+        """The next records of all sessions (of these kinds) in the order they were recorded, and the position after them.
 
-        Imported records are passed over: they happened elsewhere, and nobody who follows this log missed them."""
+        Imported records are passed over unless asked for: they happened elsewhere, and nobody who follows this log missed them."""
 
     def begin_import(self, session: str, last_seq: int, head: bytes, *, extend: bool = False) -> int:
         """Announce that a session's records up to `last_seq`, whose hash is `head`, will be brought from elsewhere.

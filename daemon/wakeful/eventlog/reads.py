@@ -110,13 +110,16 @@ def read_sizes(connection: apsw.Connection) -> dict[str, int]:
     return dict(rows)
 
 
-def read_after(connection: apsw.Connection, position: int, limit: int, *, imported: bool = False) -> tuple[int, list[Record]]:
+def read_after(
+    connection: apsw.Connection, position: int, limit: int, kinds: Sequence[str] | None = None, *, imported: bool = False
+) -> tuple[int, list[Record]]:
     """The next records of all sessions, in the order of recording, and the position all before which were looked at."""
+    chosen = "" if kinds is None else f"AND e.kind IN ({', '.join('?' * len(kinds))})"
     newest = connection.execute("SELECT coalesce(max(id), 0) FROM event").get
     rows = connection.execute(
         f"SELECT e.id, s.id, {_COLUMNS} FROM event e JOIN session s ON s.key = e.session LEFT JOIN payload p ON p.event = e.id "
-        f"WHERE e.id > ? AND e.id <= ? {'' if imported else _OWN} ORDER BY e.id LIMIT ?",
-        (position, newest, limit),
+        f"WHERE e.id > ? AND e.id <= ? {chosen} {'' if imported else _OWN} ORDER BY e.id LIMIT ?",
+        (position, newest, *(kinds or ()), limit),
     ).fetchall()
     reached = rows[-1][0] if len(rows) == limit and rows else max(position, newest)
     return reached, [Record(*row[1:]) for row in rows]

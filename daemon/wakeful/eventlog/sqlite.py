@@ -265,8 +265,10 @@ class SqliteLog:
     def position(self) -> int:
         return self._reader().execute("SELECT coalesce(max(id), 0) FROM event").get
 
-    def read_after(self, position: int, limit: int) -> tuple[int, list[Record]]:
-        return reads.read_after(self._reader(), position, limit)
+    def read_after(
+        self, position: int, limit: int, kinds: Sequence[str] | None = None, *, imported: bool = False
+    ) -> tuple[int, list[Record]]:
+        return reads.read_after(self._reader(), position, limit, kinds, imported=imported)
 
     def begin_import(self, session: str, last_seq: int, head: bytes, *, extend: bool = False) -> int:
         return self._keep(lambda connection: imports.begin(connection, session, last_seq, head, extend))
