@@ -52,8 +52,8 @@ LAYERS: dict[str, set[str]] = {
     "daemon": {"core", "settings", "eventlog", "sources", "runners", "narration", "reactor", "api", "blobs", "contents", "starting", "supervision", "past", "workspaces"},
     # The only place that constructs edges.
     "wiring": {"core", "settings", "eventlog", "sources", "runners", "narration", "reactor", "blobs", "contents", "starting", "daemon", "past", "workspaces"},
-    # The store without a daemon.
-    "keeping": {"eventlog"},
+    # The store without a daemon, and what it leans on.
+    "keeping": {"eventlog", "bundles", "blobs"},
     # Arguments in, text out; of the log it knows the port, to say what a report holds.
     "cli": {"core", "specs", "settings", "views", "narration", "wiring", "keeping", "eventlog"},
     "__main__": {"cli"},

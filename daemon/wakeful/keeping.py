@@ -1,11 +1,62 @@
 """The store without a daemon: what `verify`, `restore` and `doctor` do to a state folder.
 
-A second, small wiring: it constructs the embedded log's reader, and nothing that writes to a live store.
+A second, small wiring: it constructs the embedded log's reader, and nothing that writes to a live store. `examine` looks at
+everything that a state folder keeps and that could be wrong; `mend_store` makes what is derived anew, under the daemon's own lock.
 """
 
+from pathlib import Path
+
+import msgspec
+
+from wakeful.blobs import Blobs
+from wakeful.bundles.examining import BrokenArchive, MissingBlobs, find_broken_archives, find_missing_blobs
 from wakeful.eventlog.backup import restore
+from wakeful.eventlog.contract import Import, Progress, Report
+from wakeful.eventlog.mend import find_search_damage, mend_store
 from wakeful.eventlog.sqlite import judge_state, open_reader
 from wakeful.eventlog.statelock import find_holder
 from wakeful.eventlog.store import find_file_system, is_affected
 
-__all__ = ["find_file_system", "find_holder", "is_affected", "judge_state", "open_reader", "restore"]
+__all__ = [
+    "Examined",
+    "examine",
+    "find_file_system",
+    "find_holder",
+    "is_affected",
+    "judge_state",
+    "mend_store",
+    "open_reader",
+    "restore",
+]
+
+# Above this, recomputing every hash takes longer than a person waits for a first look: `verify` does it, with a bar.
+MOST_RECORDS = 200_000
+
+
+class Examined(msgspec.Struct, frozen=True):
+    """What was found in a state folder. `report` is None where the log is so long that only `verify` recomputes it."""
+
+    records: int
+    report: Report | None
+    search_wrong: str | None
+    imports: tuple[Import, ...]
+    archives: tuple[BrokenArchive, ...]
+    blobs: tuple[MissingBlobs, ...]
+
+
+def examine(state_dir: Path, progress: Progress | None = None) -> Examined:
+    """Look at the log, its indexes, and what it leans on; beside a running daemon or without one. Changes nothing."""
+    log = open_reader(state_dir)
+    try:
+        records = log.position()
+        is_short = records <= MOST_RECORDS
+        return Examined(
+            records=records,
+            report=log.verify(progress=progress) if is_short else None,
+            search_wrong=find_search_damage(state_dir),
+            imports=log.imports(),
+            archives=tuple(find_broken_archives(log, state_dir / "archive")),
+            blobs=tuple(find_missing_blobs(log, Blobs(str(state_dir / "blobs")))) if is_short else (),
+        )
+    finally:
+        log.close()

@@ -18,10 +18,11 @@ from urllib.parse import urlsplit
 
 import click
 
+from wakeful.cli.bar import Bar
 from wakeful.cli.command import verb
 from wakeful.cli.failure import Failure
 from wakeful.cli.options import Options
-from wakeful.cli.text import columns, escape, paint
+from wakeful.cli.text import escape
 from wakeful.cli.verbs.calls import carry_out, named
 
 SUFFIX = ".bundle"
@@ -156,29 +157,15 @@ def _what_now(name: str) -> str:
 
 def carry(options: Options, what: str, **body: Any) -> dict[str, Any]:
     """Ask for it, show how far it is where a person looks, and return the answer at its end."""
-    is_shown = sys.stderr.isatty() and not options.is_json
-    for line in options.client().post_lines(f"/bundle/{what}", **body):
-        found = json.loads(line)
-        if "error" in found:
-            _clear(is_shown)
-            raise Failure(escape(found["error"]))
-        if "words" in found:
-            _clear(is_shown)
-            return found
-        if is_shown:
-            print(f"\r{draw_bar(found['done'], found['total'])}", end="", file=sys.stderr, flush=True)
+    with Bar(is_shown=not options.is_json) as tell:
+        for line in options.client().post_lines(f"/bundle/{what}", **body):
+            found = json.loads(line)
+            if "error" in found:
+                raise Failure(escape(found["error"]))
+            if "words" in found:
+                return found
+            tell(found["done"], found["total"])
     raise Failure("the daemon went away before it was done; ask for it again")
-
-
-def draw_bar(done: int, total: int) -> str:
-    width = max(min(columns() - 30, 50), 10)
-    filled = width * done // total if total else width
-    return f"{'█' * filled}{paint('░' * (width - filled), 'dim')} {done:,} of {total:,}"
-
-
-def _clear(is_shown: bool) -> None:
-    if is_shown:
-        print(f"\r{' ' * columns()}\r", end="", file=sys.stderr, flush=True)
 
 
 def say(options: Options, answer: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ import stat
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import apsw
 import click
@@ -25,33 +25,28 @@ from wakeful.cli.failure import FAILED, Failure, NoDaemon
 from wakeful.cli.options import Options
 from wakeful.cli.places import find_state
 from wakeful.cli.text import count, escape, paint, wrap
+from wakeful.cli.verbs.store import Check, check_store, mend
 from wakeful.core.room import judge_room
-from wakeful.eventlog.contract import StoreUnsafe
-from wakeful.keeping import find_file_system, find_holder, is_affected, judge_state
+from wakeful.keeping import find_file_system, find_holder, is_affected
 
 FEW_BYTES = 1_000_000_000
 REMOTE = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "fuse.sshfs", "glusterfs", "lustre")
 INOTIFY = Path("/proc/sys/fs/inotify")
 
 
-class Check(NamedTuple):
-    """`mend` is a command, or what to do in words; empty when nothing is to be done."""
-
-    name: str
-    verdict: Literal["good", "warn", "bad"]
-    words: str
-    mend: str = ""
-
-
 @verb("doctor")
 @click.option("--state", metavar="DIR", help="The state folder; unless told, that of the daemon that answers, else ./.wakeful, else your own.")
-def doctor_verb(options: Options, state: str | None) -> None:
-    """Check the daemon, SQLite, watches, git, the state folder, disk space, specs and bindings."""
+@click.option("--mend", "is_mending", is_flag=True, help="With the daemon stopped: make anew what is told from the records, and say what was done.")
+def doctor_verb(options: Options, state: str | None, is_mending: bool) -> None:
+    """Check the daemon, SQLite, watches, git, the state folder, disk space, the log and what it leans on, specs and bindings."""
+    if is_mending:
+        mend(options, Path(find_state(state)))
+        return
     health, answer = _ask_daemon(options.client(), find_state(state))
     folder = Path(health["state"] if health is not None and state is None else find_state(state))
     checks = [answer, _check_sqlite(), *_check_watches(health), _check_git(), *_check_folder(folder)]
-    # A daemon that runs judged its log when it started; of one that is stopped, or would not start, the folder tells.
-    checks += [_check_log(folder)] if health is None or state is not None else []
+    # Of a daemon that is stopped, or would not start, the folder alone tells; of one that runs it is read beside it.
+    checks += check_store(folder, is_living=find_holder(folder) is not None, is_shown=not options.is_json)
     checks += _check_health(health) if health is not None else []
     if options.is_json:
         print(json.dumps([check._asdict() for check in checks]))
@@ -168,17 +163,6 @@ def _check_room(state: Path, system: str) -> Check:
     if found.free < min(FEW_BYTES, found.total // 2):
         return Check("disk", "warn", f"{found.free / 1e9:.2f} GB free on {system}", f"df -h {state}")
     return Check("disk", "good", f"{found.free / 1e9:.1f} GB free on {system}")
-
-
-def _check_log(state: Path) -> Check:
-    try:
-        wrong = judge_state(state)
-    except StoreUnsafe as error:
-        # Not the log is wrong but the place we see it in: a restore would help nobody.
-        return Check("log", "bad", str(error))
-    if wrong is not None:
-        return Check("log", "bad", f"the daemon will not write to it: {wrong}", f"wakeful restore BACKUP --state {state}")
-    return Check("log", "good", "holds all that was acknowledged; wakeful verify recomputes every hash")
 
 
 def _check_limits(limits: dict[str, Any]) -> Iterator[Check]:

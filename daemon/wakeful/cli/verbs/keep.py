@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 
+from wakeful.cli.bar import Bar
 from wakeful.cli.client import quote_name
 from wakeful.cli.command import verb
 from wakeful.cli.failure import FAILED, Failure, NoDaemon
@@ -42,7 +43,8 @@ def verify_verb(options: Options, name: str | None, state: str | None) -> None:
     session = options.client().get(f"/sessions/{quote_name(name)}")["id"] if name is not None else None
     log = open_reader(locate_state(options, state))
     try:
-        report = log.verify(session)
+        with Bar(is_shown=not options.is_json) as progress:
+            report = log.verify(session, progress)
     finally:
         log.close()
     _print_report(options, report)

@@ -1,0 +1,35 @@
+"""A bar that says how far something is, on the terminal of a person who waits, and nowhere else.
+
+Written to standard error, so that what a verb prints can be piped; gone when it is over.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+from wakeful.cli.text import columns, paint
+
+
+class Bar:
+    """How far it is, where a person looks; used with `with`, and gone without a trace."""
+
+    def __init__(self, *, is_shown: bool) -> None:
+        self._is_shown = is_shown and sys.stderr.isatty()
+
+    def __enter__(self) -> Callable[[int, int], None]:
+        return self._tell
+
+    def __exit__(self, *_error: object) -> None:
+        if self._is_shown:
+            print(f"\r{' ' * columns()}\r", end="", file=sys.stderr, flush=True)
+
+    def _tell(self, done: int, total: int) -> None:
+        if self._is_shown:
+            print(f"\r{draw_bar(done, total)}", end="", file=sys.stderr, flush=True)
+
+
+def draw_bar(done: int, total: int) -> str:
+    width = max(min(columns() - 30, 50), 10)
+    filled = width * done // total if total else width
+    return f"{'█' * filled}{paint('░' * (width - filled), 'dim')} {done:,} of {total:,}"

@@ -1,0 +1,133 @@
+"""What is wrong with a state folder, line by line, and its mending: the part of `doctor` that reads the store itself.
+
+The folder is looked at beside the daemon or without one. Each finding names the command that mends it: `doctor --mend` for what is told from
+the records, a backup for the records themselves.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import apsw
+
+from wakeful.cli.bar import Bar
+from wakeful.cli.failure import FAILED, Failure
+from wakeful.cli.options import Options
+from wakeful.cli.text import count, escape, paint
+from wakeful.errors import WakefulError
+from wakeful.eventlog.contract import Finding, Import, Report, StoreUnsafe
+from wakeful.keeping import Examined, examine, find_holder, judge_state, mend_store
+
+MOST_LINES = 20
+
+
+class Check(NamedTuple):
+    """`mend` is a command, or what to do in words; empty when nothing is to be done."""
+
+    name: str
+    verdict: Literal["good", "warn", "bad"]
+    words: str
+    mend: str = ""
+
+
+def check_store(state: Path, *, is_living: bool, is_shown: bool) -> Iterator[Check]:
+    """Everything a state folder keeps. `is_living`: its daemon runs, and has to be stopped before anything is mended."""
+    if not is_living:
+        try:
+            wrong = judge_state(state)
+        except StoreUnsafe as error:
+            # Not the log is wrong but the place we see it in: a restore would help nobody.
+            yield Check("log", "bad", str(error))
+            return
+        if wrong is not None:
+            yield Check("log", "bad", f"the daemon will not write to it: {wrong}", restore_words(state))
+            return
+    if not (state / "log" / "events.db").exists():
+        yield Check("log", "good", "there is none yet")
+        return
+    try:
+        with Bar(is_shown=is_shown) as progress:
+            found = examine(state, progress)
+    except (WakefulError, apsw.Error) as error:
+        yield Check("log", "bad", f"it cannot be read to its end: {error}", restore_words(state))
+        return
+    yield from _check_log(found, state, mend_words(state, is_living=is_living))
+    yield from _check_surroundings(found, state, mend_words(state, is_living=is_living))
+
+
+def restore_words(state: Path) -> str:
+    return f"wakeful restore BACKUP --state {state}"
+
+
+def mend_words(state: Path, *, is_living: bool) -> str:
+    return f"{'stop the daemon, then: ' if is_living else ''}wakeful doctor --mend --state {state}"
+
+
+def _check_log(found: Examined, state: Path, mend: str) -> Iterator[Check]:
+    if found.report is None:
+        yield Check("log", "good", f"holds all that was acknowledged, {found.records:,} records; wakeful verify recomputes every hash")
+    elif found.report.is_sound:
+        yield Check("log", "good", f"holds all that was acknowledged; {count(found.report.records, 'record')}, every hash recomputed")
+    else:
+        yield from check_findings(found.report, state, mend)
+
+
+def check_findings(report: Report, state: Path, mend: str) -> Iterator[Check]:
+    """A line each. While an index is damaged, records that seem lost may only not be found: mending comes first."""
+    is_index_wrong = any(finding.is_derived and finding.where.startswith(("index", "store")) for finding in report.findings)
+    for finding in report.findings[:MOST_LINES]:
+        yield _check_finding(finding, state, mend, is_index_wrong=is_index_wrong)
+    if (more := len(report.findings) - MOST_LINES) > 0:
+        yield Check("log", "bad", f"{count(more, 'more finding')}", "wakeful verify")
+
+
+def _check_finding(finding: Finding, state: Path, mend: str, *, is_index_wrong: bool) -> Check:
+    words = f"{finding.where}: {finding.what}"
+    if finding.is_derived:
+        return Check("log", "bad", f"{words}; it is told from the records and can be made anew", mend)
+    if is_index_wrong and finding.where != "anchor":
+        return Check("log", "bad", f"{words}; perhaps only because an index is damaged", mend)
+    return Check("log", "bad", f"{words}; this is lost here, only a backup has it", restore_words(state))
+
+
+def _check_surroundings(found: Examined, state: Path, mend: str) -> Iterator[Check]:
+    if found.search_wrong is not None:
+        yield Check("search", "warn", f"its index is damaged: {found.search_wrong}; the next search makes it anew", mend)
+    yield from map(_check_import, found.imports)
+    for broken in found.archives:
+        words = f"session {broken.session} is archived in {broken.bundle}, and that is not whole: {broken.wrong}"
+        yield Check("archive", "bad", f"{words}; its payloads cannot be loaded back", f"put the file back from a backup of {state / 'archive'}")
+    for lost in found.blobs:
+        words = f"session {lost.session}: {lost.missing} of {count(lost.named, 'blob')} are gone, which hold what its runs printed, read or wrote"
+        yield Check("blobs", "warn", words, f"put them back from a backup of {state / 'blobs'}; nothing else needs them")
+
+
+def _check_import(one: Import) -> Check:
+    words = f"session {one.session} was loaded to record {one.seq} of {one.last_seq} and not to its end; it is not listed until then"
+    return Check("load", "warn", words, "wakeful load FILE, with the same bundle: it goes on where it stopped")
+
+
+def mend(options: Options, state: Path) -> None:
+    """`doctor --mend`: say what was done, what copy was made, and what no mending brings back. Exit 1 if that is anything."""
+    holder = find_holder(state)
+    if holder is not None:
+        raise Failure(f"process {holder} is a daemon that has {escape(str(state))}; stop it first")
+    with Bar(is_shown=not options.is_json) as progress:
+        mended = mend_store(state, progress)
+    left = list(check_findings(mended.report, state, mend_words(state, is_living=False)))
+    if options.is_json:
+        copy = str(mended.copy) if mended.copy is not None else None
+        print(json.dumps({"done": list(mended.done), "copy": copy, "left": [check._asdict() for check in left]}))
+    else:
+        for words in mended.done or ("nothing was to be made anew",):
+            print(escape(words))
+        if mended.copy is not None:
+            print(escape(f"the store as it was is kept in {mended.copy}; delete it when you are sure"))
+        for check in left:
+            print(paint(escape(check.words), "bad"))
+            print(f"  {paint(escape(check.mend), 'bold')}")
+    if left:
+        raise Failure(code=FAILED)

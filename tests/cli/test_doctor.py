@@ -1,0 +1,109 @@
+"""`doctor` over a damaged state folder: each damage is a line with what mends it, and `--mend` makes anew what can be."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+from cli.conftest import run_wakeful
+
+from wakeful.blobs import Blobs
+from wakeful.eventlog.contract import Append, Draft, EventLog
+from wakeful.eventlog.sqlite import open_log
+
+
+def record(log: EventLog, session: str, kind: str, payload: Any, at: int = 1) -> None:
+    draft = Draft(kind, json.dumps(payload).encode(), "person")
+    log.append_blocking([Append(session, log.head(session).seq, (draft,))], at)
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    """A log with a run that printed, an archived session and a load that was cut short."""
+    state = tmp_path / "state"
+    log = open_log(state)
+    address = Blobs(str(state / "blobs")).put(b"printed")
+    record(log, "payroll", "note_added", {"text": "a"}, at=9)
+    record(log, "payroll", "run_finished", {"run": 1, "outcome": "succeeded", "is_final": True, "output": {"head": address}}, at=5)
+    record(log, "old", "note_added", {"text": "b"})
+    record(log, "old", "session_archived", {"bundle": "old-1.bundle", "digest": "", "state": {}})
+    log.archive("old", 1)
+    log.begin_import("half", 12, b"h" * 32)
+    log.save_snapshot_blocking("payroll", 1, b"{}")
+    log.search("printed")
+    log.close()
+    return state
+
+
+def ask(state: Path, *words: str) -> tuple[int, Any]:
+    done = run_wakeful("doctor", *words, "--json", "--state", str(state), "--socket", str(state / "none"))
+    assert "Traceback" not in done.stderr
+    return done.returncode, json.loads(done.stdout) if done.stdout else done.stderr
+
+
+def lines(state: Path, name: str) -> list[tuple[str, str, str]]:
+    return [(check["verdict"], check["words"], check["mend"]) for check in ask(state)[1] if check["name"] == name]
+
+
+def change(state: Path, *statements: str) -> None:
+    connection = apsw.Connection(str(state / "log" / "events.db"))
+    for statement in statements:
+        connection.execute(statement)
+    connection.close()
+
+
+def test_each_damage_is_named_with_what_mends_it(state: Path) -> None:
+    """The bundle that is not there, the load that was cut short, what is derived; and what only a backup has, by its seqs."""
+    checks = {check["name"]: check for check in ask(state)[1]}
+    assert checks["log"]["verdict"] == "good" and "every hash recomputed" in checks["log"]["words"]
+    assert checks["archive"]["verdict"] == "bad" and "old-1.bundle" in checks["archive"]["words"] and "backup" in checks["archive"]["mend"]
+    assert checks["load"]["verdict"] == "warn" and "record 0 of 12" in checks["load"]["words"] and "wakeful load FILE" in checks["load"]["mend"]
+    assert "blobs" not in checks and "search" not in checks
+    change(state, "DELETE FROM clock_step", "UPDATE snapshot SET state = x'00'", "UPDATE payload SET body = x'22' WHERE event = 1")
+    (state / "log" / "search.db").write_bytes(b"noise" * 2000)
+    for blob in (state / "blobs").glob("??/*"):
+        blob.unlink()
+    (state / "archive").mkdir()
+    (state / "archive" / "old-1.bundle").write_bytes(b"no bundle")
+    mend, restore = f"wakeful doctor --mend --state {state}", f"wakeful restore BACKUP --state {state}"
+    found = {words.split(":")[0]: (verdict, mending) for verdict, words, mending in lines(state, "log")}
+    assert found == {
+        "session payroll, seq 1": ("bad", restore),
+        "session payroll, seq 2": ("bad", mend),
+        "session payroll, snapshot at seq 1": ("bad", mend),
+    }
+    checks = {check["name"]: check for check in ask(state)[1]}
+    assert checks["search"]["mend"] == mend and checks["archive"]["verdict"] == "bad"
+    assert "1 of 1 blob" in checks["blobs"]["words"] and str(state / "blobs") in checks["blobs"]["mend"]
+
+
+def test_mend_says_what_it_did_and_what_no_mending_brings_back(state: Path) -> None:
+    """Exit 0 when all is well again, 1 while something is lost; done again it does nothing."""
+    change(state, "DELETE FROM clock_step", "UPDATE snapshot SET state = x'00'")
+    code, answer = ask(state, "--mend")
+    assert code == 0 and len(answer["done"]) == 2 and answer["left"] == [] and Path(answer["copy"]).is_file()
+    assert lines(state, "log")[0][0] == "good"
+    change(state, "UPDATE payload SET body = x'22' WHERE event = 1")
+    code, answer = ask(state, "--mend")
+    assert code == 1 and answer["done"] == [] and answer["copy"] is None
+    assert "session payroll, seq 1" in answer["left"][0]["words"] and "wakeful restore" in answer["left"][0]["mend"]
+
+
+def test_mend_is_refused_while_a_daemon_has_the_folder(state: Path) -> None:
+    log = open_log(state)
+    try:
+        code, said = ask(state, "--mend")
+        assert code == 1 and "stop it first" in said
+    finally:
+        log.close()
+
+
+def test_a_page_that_is_noise_is_words(state: Path) -> None:
+    """Whatever the page belongs to: a line, a command, no traceback."""
+    database = state / "log" / "events.db"
+    whole = database.read_bytes()
+    for page in (1, len(whole) // 4096 // 2):
+        database.write_bytes(whole[: page * 4096] + b"\xa5" * 4096 + whole[(page + 1) * 4096 :])
+        code, checks = ask(state)
+        assert code == 1 and any(check["name"] == "log" and check["verdict"] == "bad" and check["mend"] for check in checks), page
