@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import hashlib
 import json
 import os
 import shutil
@@ -339,3 +341,19 @@ def test_a_fork_of_a_fork_has_a_place_of_its_own_too(box: Box) -> None:
     assert (place / "out/a.txt").read_text() == "deep\n" and (root / "out/a.txt").read_text() == "before\n"
     box.ask("merge", "sum", "trial")
     assert (root / "out/a.txt").read_text() == "deep\n"
+
+
+def test_bundles_carry_what_a_merge_compares_with_and_what_it_overwrote(box: Box) -> None:
+    """The base of the fork, and the contents the merge can be undone with."""
+    start(box, has_repository=False)
+    box.write("project/out/a.txt", "overwritten by the merge\n")
+    place = fork(box)
+    (place / "out/a.txt").write_text("written by the fork\n")
+    box.ask("merge", "sum", "trial")
+    for name in ("trial", "sum"):
+        box.ask("save", name, "-o", str(box.folder / f"{name}.bundle"))
+    kept = {name: gzip.decompress((box.folder / f"{name}.bundle").read_bytes()).decode() for name in ("trial", "sum")}
+    addresses = {text: f"blake2b-{hashlib.blake2b(text.encode(), digest_size=20).hexdigest()}" for text in ("overwritten by the merge\n", "written by the fork\n")}
+    blobs = {name: {line for line in text.splitlines() if '"blob"' in line} for name, text in kept.items()}
+    assert any(addresses["overwritten by the merge\n"] in line for line in blobs["trial"])
+    assert all(any(address in line for line in blobs["sum"]) for address in addresses.values())
