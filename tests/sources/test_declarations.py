@@ -208,7 +208,7 @@ def test_a_folder_that_cannot_be_listed_is_not_an_empty_one(project: Project) ->
 
 
 def test_a_reopened_session_is_declared_once_more(project: Project) -> None:
-    """Whoever opens a session again needs its declaration although its file did not change."""
+    """Whoever opens a session again needs its declaration although its file did not change, or to hear that the file is gone."""
     project.look()
     project.reports.clear()
     project.declarations.report_again("a")
@@ -217,7 +217,7 @@ def test_a_reopened_session_is_declared_once_more(project: Project) -> None:
     assert [declaration.spec.name for declaration in report.declared] == ["a"]
     project.reports.clear()
     project.declarations.report_again("unheard-of")
-    assert project.reports == []
+    assert project.reports == [SpecsRead(removed=("unheard-of",))]
 
 
 def test_looking_unasked_is_paced_by_what_it_costs(project: Project) -> None:

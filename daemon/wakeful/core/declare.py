@@ -54,4 +54,8 @@ def declare_again(core: Core, decision: Decision, session: Session) -> None:
 
 def new_id(core: Core, name: str, wall: int) -> str:
     """Unique without randomness: the incarnation was drawn outside."""
-    return hashlib.blake2b(f"{core.incarnation}\0{name}\0{wall}".encode(), digest_size=6).hexdigest()
+    text = f"{core.incarnation}\0{name}\0{wall}"
+    # One of this name was renamed since, and the clock stands where it stood when that one was opened.
+    while (found := hashlib.blake2b(text.encode(), digest_size=6).hexdigest()) in core.state.sessions:
+        text += "\0"
+    return found

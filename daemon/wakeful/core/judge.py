@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from functools import singledispatch
 
+from msgspec.structs import replace
+
 from wakeful.core import calls
 from wakeful.core import events as ev
 from wakeful.core.decision import Decision
@@ -150,6 +152,8 @@ def _(call: calls.Open, core: Core, decision: Decision, called: calls.Called) ->
     session = core.state.by_name(call.name)
     if not session.is_terminated:
         return "open already"
+    if session.archive is not None:
+        raise CallerError(f"{call.name} is archived; `wakeful load {call.name}` brings it back first")
     if not call.again:
         raise CallerError(f"{call.name} is terminated; `wakeful open {call.name} --again` reopens it with its history")
     declare_again(core, decision, emit_call(core, decision, session, ev.SessionReopened(), called))
@@ -165,8 +169,11 @@ def _(call: calls.Rename, core: Core, decision: Decision, called: calls.Called) 
         raise CallerError(f"{call.new} is the name of another session; choose one that is free")
     if session.run is not None:
         raise CallerError(f"{call.name} is running; rename it when it rests")
-    emit_call(core, decision, session, ev.SessionRenamed(old=call.name, new=call.new), called)
+    renamed = emit_call(core, decision, session, ev.SessionRenamed(old=call.name, new=call.new), called)
     core.detach(decision, session)
+    if not session.is_filed and session.spec is not None:
+        # No file will say so: the spec of a fork takes the new name here.
+        declare_again(core, decision, replace(renamed, spec=replace(session.spec, name=call.new)))
     return f"renamed to {call.new}"
 
 

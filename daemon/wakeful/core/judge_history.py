@@ -329,7 +329,8 @@ def _(call: calls.Restore, core: Core, decision: Decision, called: calls.Called)
 @judge_call.register
 def _(call: calls.Erase, core: Core, decision: Decision, called: calls.Called) -> str:
     session = core.state.by_name(call.name)
-    if not session.is_terminated:
+    # A terminated log may still hold a secret; one in an archive is not here.
+    if not session.is_terminated or session.archive is not None:
         session = find_resting(core, call.name, "erase from")
     _refuse_outside(session, call.seq)
     event = ev.PayloadErased(erased=call.seq, kind=call.kind, stand_in=call.stand_in, reason=call.reason)

@@ -150,8 +150,8 @@ def _touch_named(core: Core, decision: Decision, names: Iterable[str]) -> None:
 def _remove(core: Core, decision: Decision, name: str, *, is_leaving: bool) -> None:
     session_id = core.state.ids.get(name)
     session = core.state.get(session_id) if session_id is not None else None
-    # What lives elsewhere or in an archive takes no records here.
-    if session is None or not session.is_declared or session.is_frozen or session.archive is not None:
+    # A closed log takes no records; what no file declares (a fork) is not removed by one that is not there.
+    if session is None or not session.is_declared or session.is_shut or not session.is_filed:
         return
     session = core.emit(decision, session.id, ev.SpecRemoved())
     if not is_leaving:

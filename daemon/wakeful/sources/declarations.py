@@ -93,10 +93,10 @@ class Declarations:
             self._report(batch)
 
     def report_again(self, name: str) -> None:
-        """Declare this name once more although nothing changed: its session was closed and is open again."""
+        """Say once more what is declared under this name although nothing changed: its session was closed and is open again."""
         declaration = (self._declared or {}).get(name)
-        if declaration is not None:
-            self._report(SpecsRead(declared=(declaration,)))
+        # Its file may have gone while its log took no records.
+        self._report(SpecsRead(declared=(declaration,)) if declaration is not None else SpecsRead(removed=(name,)))
 
     def _compare(self, reading: Reading) -> SpecsRead:
         before = self._declared or {}
