@@ -45,9 +45,19 @@ class Conversation(Struct, frozen=True, kw_only=True):
     # How many messages that is, and their size.
     messages: int = 0
     size_bytes: int = 0
+    # And of those since the last run ended, with which a conversation begins anew.
+    recent: int = 0
+    recent_bytes: int = 0
 
     def add(self, text: str) -> Conversation:
-        return replace(self, messages=self.messages + 1, size_bytes=self.size_bytes + count_bytes(text))
+        size = count_bytes(text)
+        return replace(
+            self,
+            messages=self.messages + 1,
+            size_bytes=self.size_bytes + size,
+            recent=self.recent + 1,
+            recent_bytes=self.recent_bytes + size,
+        )
 
 
 class Origin(Struct, frozen=True, kw_only=True):
@@ -105,6 +115,12 @@ def close_line(line: tuple[Stretch, ...], session: str, seq: int) -> tuple[Stret
     """A session's line up to and including `seq` of its own log. An empty line is all of its own records."""
     *before, last = line or (Stretch(session, 1),)
     return (*before, replace(last, last=seq))
+
+
+def cut_line(line: tuple[Stretch, ...], session: str, first: int) -> tuple[Stretch, ...]:
+    """What of a line lies in the session's own log, from a record on: nothing of the branches it left."""
+    own = (one for one in line or (Stretch(session, 1),) if one.session == session and (one.last is None or one.last >= first))
+    return tuple(replace(one, first=max(one.first, first)) for one in own)
 
 
 def split_stretches(stretches: tuple[Stretch, ...], session: str, seq: int) -> tuple[tuple[Stretch, ...], tuple[Stretch, ...]]:

@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from wakeful.core import events as ev
-from wakeful.core.knowledge import Checkpoint, Conversation, Fact, Recollection, Stretch, drop_conflict
+from wakeful.core.knowledge import Checkpoint, Fact, Recollection, Stretch, cut_line, drop_conflict
 from wakeful.core.state import ACTIVATION, LastRun, OpenRun, OpenWake, Session, Stop
 
 STARTS_REMEMBERED = 12
@@ -206,8 +206,10 @@ def _(event: ev.RunStarted, session: Session, at: int, author: str, seq: int) ->
 
 def _begin_anew(session: Session) -> Session:
     """Memory goes, and the conversation begins with what came since the last run; facts and hand-off stay."""
-    first = session.last_run.seq + 1 if session.last_run is not None else 1
-    came = session.conversation if session.last_run is None else Conversation(stretches=(Stretch(session.id, first),))
+    came = session.conversation
+    if session.last_run is not None:
+        stretches = cut_line(session.line, session.id, session.last_run.seq + 1)
+        came = replace(came, stretches=stretches, summary=None, messages=came.recent, size_bytes=came.recent_bytes)
     return replace(session, memory={}, conversation=came, is_fresh_wanted=False)
 
 
@@ -234,7 +236,8 @@ def _(event: ev.RunFinished, session: Session, at: int, author: str, seq: int) -
         usage=event.usage,
         seq=seq,
     )
-    session = replace(session, run=None, last_run=last, last_active_at=at)
+    conversation = replace(session.conversation, recent=0, recent_bytes=0)
+    session = replace(session, run=None, last_run=last, conversation=conversation, last_active_at=at)
     if not event.is_final:
         return replace(session, is_suspect=True, wake=_keep_open(session, event))
     return _move_marks(session, run, event)
@@ -352,7 +355,11 @@ def _(event: ev.CheckpointMarked, session: Session, at: int, author: str, seq: i
 @_apply.register
 def _(event: ev.SessionRewound, session: Session, at: int, author: str, seq: int) -> Session:
     seen = {**session.seen, **event.versions}
-    return replace(_recall(session, event.recollection, seq), seen=seen, touched=(), last_active_at=at)
+    past = event.recollection
+    if session.last_run is not None and event.to <= session.last_run.seq:
+        # Back before the last run's end: nothing of this branch came since.
+        past = replace(past, conversation=replace(past.conversation, recent=0, recent_bytes=0))
+    return replace(_recall(session, past, seq), seen=seen, touched=(), last_active_at=at)
 
 
 @_apply.register
@@ -387,8 +394,12 @@ def _(event: ev.ConflictResolved, session: Session, at: int, author: str, seq: i
 
 @_apply.register
 def _(event: ev.ConversationCompressed, session: Session, at: int, author: str, seq: int) -> Session:
-    conversation = Conversation(
-        stretches=event.kept, summary=event.summary, messages=event.kept_messages, size_bytes=event.kept_bytes
+    conversation = replace(
+        session.conversation,
+        stretches=event.kept,
+        summary=event.summary,
+        messages=event.kept_messages,
+        size_bytes=event.kept_bytes,
     )
     return replace(session, conversation=conversation)
 
