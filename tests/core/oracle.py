@@ -26,6 +26,8 @@ class Account:
     spec: SessionSpec | None = None
     is_declared: bool = False
     is_terminated: bool = False
+    # In an archive, or on another host.
+    is_shut: bool = False
     is_held: bool = False
     # What was dealt with, by key: finished for good, given up, skipped, adopted.
     dealt: dict[str, str] = field(default_factory=dict)
@@ -43,7 +45,7 @@ class Account:
     @property
     def is_armed(self) -> bool:
         spec = self.spec
-        return self.is_declared and not self.is_terminated and spec is not None and spec.run is not None and spec.enabled
+        return self.is_declared and not self.is_terminated and not self.is_shut and spec is not None and spec.run is not None and spec.enabled
 
 
 class Oracle:
@@ -63,8 +65,11 @@ class Oracle:
         self.seqs[entry.session] = entry.seq
         account = self.accounts.setdefault(entry.session, Account())
         match entry.event:
-            case ev.SessionOpened(name=name):
+            case ev.SessionOpened(name=name, seen=seen, is_first_taken=is_first_taken):
                 account.name = name
+                # What its parent dealt with is no news to a fork (rule 43).
+                account.dealt |= seen
+                account.is_first_dealt = is_first_taken
             case ev.SessionRenamed(new=new):
                 account.name = new
             case ev.SpecDeclared(spec=spec, positions=positions):
@@ -105,6 +110,15 @@ class Oracle:
                 account.is_terminated, account.wake = True, None
             case ev.SessionReopened():
                 account.is_terminated = False
+            case ev.SessionRewound(versions=versions):
+                account.dealt |= versions
+            case ev.SessionFrozen() | ev.SessionArchived():
+                assert account.run is None and account.wake is None, f"{account.name}: closed while something is owed"
+                account.is_shut = True
+            case ev.SessionThawed() | ev.SessionRestored():
+                account.is_shut, account.is_held = False, isinstance(entry.event, ev.SessionRestored) and account.is_held
+            case ev.SessionArrived():
+                account.is_shut, account.is_held = False, True
 
     def _take_withdrawal(self, account: Account, event: ev.WakeWithdrawn) -> None:
         assert account.run is None
@@ -175,7 +189,7 @@ class Oracle:
             if not past_stale and any(binding.stale_allowed for binding in here.spec.bindings):
                 continue
             for other in self.accounts.values():
-                if other.name not in found and other is not here and other.is_declared and not other.is_terminated and feeds(other.spec, here.spec):
+                if other.name not in found and other is not here and other.is_declared and not other.is_terminated and not other.is_shut and feeds(other.spec, here.spec):
                     found[other.name] = other
                     stack.append(other)
         return list(found.values())

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import msgspec
 from core.oracle import Oracle
 
 from wakeful.core.action import Look, RecoverRun, StartProcess, StopProcess
-from wakeful.core.calls import Call, Called
+from wakeful.core.calls import Call, Called, Rename
 from wakeful.core.decide import Observation, decide
 from wakeful.core.decision import Decision
 from wakeful.core.events import Event
@@ -63,6 +64,8 @@ class Recorded:
     payload: bytes
     # Entries of one number were committed together.
     transaction: int
+    # What made the call safe to repeat.
+    key: str | None = None
 
     @property
     def event(self) -> Event:
@@ -192,7 +195,7 @@ class World:
         self.transactions += 1
         for entry in decision.entries:
             kind, payload = encode(entry.event)
-            recorded = Recorded(entry.session, entry.seq, self.wall, entry.author, kind, payload, self.transactions)
+            recorded = Recorded(entry.session, entry.seq, self.wall, entry.author, kind, payload, self.transactions, entry.key)
             self.log.append(recorded)
             self.oracle.take(recorded)
 
@@ -297,8 +300,19 @@ class World:
         self.observe(SettingsRead(settings))
 
     def call(self, call: Call, author: str = "alice", key: str | None = None) -> str | None:
+        """Carry a call out; the same key again, as the reactor finds it in the log, does nothing."""
+        names = (call.name, call.new) if isinstance(call, Rename) else (call.name,)
+        known = {self.core.state.ids.get(name, name) for name in names}
+        if key is not None and any(entry.key == key and entry.session in known for entry in self.log):
+            return "done already"
         decision = self.observe(Called(call=call, author=author, key=key))
         return decision.reply
+
+    def erase(self, session_id: str, seq: int, stand_in: dict[str, Any]) -> None:
+        """The bytes of a payload go: its stand-in is folded in their place, now and by every daemon to come."""
+        place = next(index for index, entry in enumerate(self.log) if (entry.session, entry.seq) == (session_id, seq))
+        self.log[place] = replace(self.log[place], payload=msgspec.json.encode(stand_in))
+        self.core.state.put(self.fold_log()[session_id])
 
     def advance(self, seconds: float) -> None:
         """Both clocks go on, and the alarm rings."""
