@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 from collections.abc import Iterator
@@ -236,7 +237,43 @@ def test_a_secret_that_was_said_is_gone_from_everywhere(box: Box) -> None:
 
 
 def find_in(folder: Path, text: str) -> list[str]:
-    return [str(path) for path in folder.rglob("*") if path.is_file() and text.encode() in path.read_bytes()]
+    """The files that hold the text, those that are compressed included."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    contents = ((path, path.read_bytes()) for path in files)
+    return [str(path) for path, content in contents if text.encode() in (gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content)]
+
+
+def test_what_is_erased_leaves_the_old_archives_too(box: Box) -> None:
+    """An archive outlives the load that brought it back; while a session is archived, erase says what comes first."""
+    start_counting(box)
+    box.ask("note", "count", f"the word is {CANARY}")
+    seq = box.json("show", "count")["seq"]
+    box.ask("archive", "count")
+    assert any("archive" in path for path in find_in(box.state, CANARY))
+    done = box.run("erase", "count", str(seq))
+    assert done.returncode == 1 and "wakeful load count" in done.stderr
+    box.ask("load", "count")
+    also = box.json("erase", "count", str(seq), "--dry-run")["preview"]["also_in"]
+    for number in (str(seq), *(one.split()[1] for one in also)):
+        box.ask("erase", "count", number)
+    assert find_in(box.state, CANARY) == []
+    assert "sound" in box.words("verify")
+    (bundle,) = (box.state / "archive").glob("*.bundle")
+    assert box.run("load", str(bundle), "--as", "again").returncode == 0
+    bundle.write_bytes(bundle.read_bytes()[:-9])
+    box.ask("note", "count", "another")
+    number = box.json("show", "count")["seq"]
+    assert box.run("erase", "count", str(number)).returncode == 0, "a record the bundle cannot hold does not ask it"
+
+
+def test_a_bundle_of_a_session_that_is_archived_here_says_what_comes_first(box: Box) -> None:
+    start_counting(box)
+    box.ask("save", "count", "-o", "count.bundle")
+    box.ask("archive", "count")
+    done = box.run("load", str(box.folder / "count.bundle"))
+    assert done.returncode == 1 and "is archived here" in done.stderr and "wakeful load count" in done.stderr
+    box.ask("load", "count")
+    assert box.json("load", str(box.folder / "count.bundle"))["name"] == "count-loaded"
 
 
 def test_rewind_takes_back_what_its_runs_wrote(box: Box) -> None:

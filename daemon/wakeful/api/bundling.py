@@ -150,6 +150,7 @@ async def _load_archived(desk: Desk, name: str) -> Answer:
 
 async def _load_fork(desk: Desk, path: Path, body: LoadBody) -> Answer:
     """Its records as they are, inert; and a session of its own that goes on from their end."""
+    _refuse_archived(desk, path)
     staged = desk.scratch(f".loading-{secrets.token_hex(8)}")
     loaded = await asyncio.to_thread(take_bundle, desk.log, desk.blobs, path, scratch=staged, progress=desk.tell, is_inert=True)
     manifest = loaded.contents.manifest
@@ -165,11 +166,22 @@ async def _load_fork(desk: Desk, path: Path, body: LoadBody) -> Answer:
     return {"name": new, "words": words, "origin": manifest.session, "head": manifest.head, "records": loaded.records}
 
 
+def _refuse_archived(desk: Desk, path: Path) -> None:
+    """Its records are here without their payloads: nothing would be imported, and nothing could be forked."""
+    session_id = inspect(path).session
+    session = desk.service.core.state.sessions.get(session_id)
+    if session is not None and session.archive is not None:
+        raise CallerError(
+            f"{path} holds {session.name}, which is archived here: `wakeful load {session.name}` brings it back, and then it can be forked or this file loaded"
+        )
+
+
 async def _load_moved(desk: Desk, path: Path) -> Answer:
     manifest = inspect(path)
     move = manifest.about.get("move")
     if manifest.cut != "migrate" or move is None:
         raise CallerError(f"{path} was cut by {manifest.cut}, not by migrate: two copies could live; load it without --move to make a fork")
+    _refuse_archived(desk, path)
     scratch = desk.scratch(manifest.session)
     loaded = await asyncio.to_thread(
         take_bundle, desk.log, desk.blobs, path, extend=True, scratch=None if scratch.exists() else scratch, progress=desk.tell

@@ -17,6 +17,7 @@ from msgspec import Struct
 from wakeful.api.answers import find_named
 from wakeful.api.service import Service
 from wakeful.api.workspacing import plan_files, prepare_workspace
+from wakeful.bundles.erasing import erase_from_archives
 from wakeful.conversation import MESSAGES_KEPT, ByRule, make_compress, summarise_fork
 from wakeful.contents.restore import Restore, carry_out, plan_restore, say_write, view_done, view_restore
 from wakeful.core import calls
@@ -290,6 +291,8 @@ def _read_record(service: Service, session: Session, seq: int) -> Record:
     record = next(service.log.read(session.id, from_seq=seq, to_seq=seq), None) if seq > 0 else None
     if record is None:
         raise CallerError(f"{session.name} has records 1 to {session.seq}, there is no {seq}")
+    if record.payload is None and session.archive is not None:
+        raise CallerError(f"{session.name} is archived: `wakeful load {session.name}` brings it back, and then its record {seq} can be erased, from the archive too")
     if record.payload is None:
         raise CallerError(f"the payload of record {seq} of {session.name} is not here: it was erased or archived already")
     return record
@@ -321,10 +324,12 @@ async def finish_erase(service: Service, call: calls.Erase) -> list[str]:
     if record is None or record.payload is None:
         return []
     payload = msgspec.json.decode(record.payload)
+    addresses = find_addresses(payload) if record.kind == "run_finished" else []
+    # The log last: killed before it, the payload is still there and can be erased once more, with all that it named.
+    await asyncio.to_thread(erase_from_archives, Path(service.places.state) / "archive", session.id, call.seq, blobs=addresses)
+    await asyncio.to_thread(service.blobs.remove, addresses)
     await asyncio.to_thread(service.log.erase, session.id, [call.seq])
     service.refold(session.id)
-    addresses = find_addresses(payload) if record.kind == "run_finished" else []
-    await asyncio.to_thread(service.blobs.remove, addresses)
     return await asyncio.to_thread(_find_others, service, session, call.seq, find_words(payload))
 
 

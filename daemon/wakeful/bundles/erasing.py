@@ -1,6 +1,6 @@
 """Payloads erased from a bundle that is kept: the archive of a session must not remember what its log forgot.
 
-Called by erase, off the loop, after the log. The bundle is written anew without them and takes the place of the old one in one step; its
+Called by erase, off the loop, before the log: killed in between, the log still holds the payload, and the erasure can be asked for again. The bundle is written anew without them and takes the place of the old one in one step; its
 records and their hashes stay, so it verifies and restores as before, and its digest is another.
 """
 
@@ -12,10 +12,15 @@ from pathlib import Path
 
 import msgspec
 
-from wakeful.bundles.format import BlobLine, Contents, EndLine, Limits, RecordLine
+from wakeful.bundles.format import BlobLine, BundleRefused, Contents, EndLine, Limits, RecordLine
 from wakeful.bundles.load import check_bundle
 from wakeful.bundles.reading import OpenBundle, read_content
 from wakeful.bundles.writing import BundleWriter, sync_folder
+from wakeful.errors import OperatorError
+
+
+class ArchiveUnreadable(OperatorError):
+    """A bundle of the archive may hold what shall be erased, and cannot be rewritten."""
 
 
 def erase_from_bundle(path: Path, seqs: Iterable[int], *, blobs: Iterable[str] = (), limits: Limits | None = None) -> Contents:
@@ -32,6 +37,26 @@ def erase_from_bundle(path: Path, seqs: Iterable[int], *, blobs: Iterable[str] =
     sync_folder(path.parent)
     with OpenBundle(path, limits) as bundle:
         return check_bundle(bundle)
+
+
+def erase_from_archives(folder: Path, session: str, seq: int, *, blobs: Iterable[str] = ()) -> int:
+    """Forget one payload in every bundle that an archive of this session left, also where it was loaded back since; how many held it.
+
+    One that cannot be read may hold it, too: that is said, and nobody is told that the words are gone."""
+    dropped = tuple(blobs)
+    held = 0
+    for path in sorted(folder.glob(f"{session}-*.bundle")):
+        try:
+            with OpenBundle(path) as bundle:
+                manifest = bundle.read_manifest()
+            if manifest.session == session and manifest.records >= seq:
+                erase_from_bundle(path, [seq], blobs=dropped)
+                held += 1
+        except BundleRefused as refused:
+            raise ArchiveUnreadable(
+                f"record {seq} is not erased yet: an old archive of its session may hold it and cannot be read ({refused}); delete that file, then erase it again"
+            ) from refused
+    return held
 
 
 def _copy(bundle: OpenBundle, writer: BundleWriter, erased: frozenset[int], dropped: frozenset[str]) -> None:
