@@ -12,7 +12,7 @@ from contents.world import World
 from msgspec.structs import replace
 
 from wakeful.contents.capture import Limits
-from wakeful.contents.record import read_record
+from wakeful.contents.record import Found, read_record
 from wakeful.contents.restore import carry_out, plan_restore, view_done, view_restore
 
 
@@ -184,3 +184,14 @@ def test_what_a_run_found_is_not_guessed(world: World) -> None:
     doubtful = world.blobs.add(msgspec.json.encode(replace(files, bindings=bindings)))
     (step,) = plan_restore(world.blobs, str(world.root), [(1, doubtful)]).steps
     assert (step.action, step.reason) == ("cannot", "not kept: others had changed something there just before the run")
+
+
+def test_a_run_whose_list_was_erased_is_named_and_the_others_are_undone(world: World) -> None:
+    world.write("a", "one")
+    world.run(lambda: world.write("a", "two"), "a")
+    files = read_record(world.blobs, world.runs[0][1])
+    lost = Found(listing="blake2b-" + "0" * 40)
+    bindings = tuple(replace(one, before=lost, after=lost if one.is_written else None) for one in files.bindings)
+    erased = world.blobs.add(msgspec.json.encode(replace(files, bindings=bindings)))
+    made = plan_restore(world.blobs, str(world.root), [*world.runs, (2, erased)])
+    assert made.unrecorded == (2,) and [step.action for step in made.steps] == ["restore"]

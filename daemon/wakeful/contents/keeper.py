@@ -169,6 +169,11 @@ class Keeper:
                 del self._ending[run_id]
                 self._close_record(record)
 
+    def forget(self) -> None:
+        """Blobs were removed: what is remembered of lists and outputs may lean on them, and is worked out again."""
+        self._left.clear()
+        self._listings.clear()
+
     async def close(self) -> None:
         await asyncio.to_thread(partial(self._pool.shutdown, wait=True))
 

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from wakeful.blobs import Blobs, UnknownBlob, address_of
 from wakeful.contents.listing import read_entries
 from wakeful.contents.present import InTheWay, look_at, read_content, remove_file, write_file, write_link
-from wakeful.contents.record import Entry, RunFiles, read_record
+from wakeful.contents.record import Entry, read_record
 from wakeful.errors import WakefulError
 
 # The verb in the plan, and what became of it: `restore` -> `restored`.
@@ -76,11 +76,15 @@ def plan_restore(blobs: Blobs, root: str, runs: Iterable[tuple[int | str, str | 
     traces: dict[str, _Trace] = {}
     unrecorded = []
     for run, address in runs:
-        files = _read(blobs, address)
-        if files is None:
+        try:
+            written = _read_written(blobs, address)
+        except UnknownBlob:
+            # Erased: the plan names the run.
+            written = None
+        if written is None:
             unrecorded.append(run)
         else:
-            _follow(traces, blobs, run, files)
+            _follow(traces, run, written)
     changed = sorted((name, trace) for name, trace in traces.items() if trace.is_changed)
     return Restore(root=root, steps=tuple(_judge(blobs, root, name, trace) for name, trace in changed), unrecorded=tuple(unrecorded))
 
@@ -90,23 +94,23 @@ def carry_out(blobs: Blobs, plan: Restore, *, is_forced: bool = False) -> list[D
     return [_do(blobs, plan.root, step, is_forced) for step in plan.steps]
 
 
-def _read(blobs: Blobs, address: str | None) -> RunFiles | None:
+_Written = tuple[dict[str, Entry], dict[str, Entry], bool]
+
+
+def _read_written(blobs: Blobs, address: str | None) -> list[_Written] | None:
+    """Per binding it writes: what the run found, what it left, and whether the first is in doubt. None: nobody knows."""
     if address is None:
         return None
-    try:
-        return read_record(blobs, address)
-    except UnknownBlob:
-        # Erased, or archived away: the plan names the run.
-        return None
+    found = []
+    for binding in read_record(blobs, address).bindings:
+        if binding.is_written and binding.after is not None:
+            before, after = ({entry.name: entry for entry in read_entries(blobs, side)} for side in (binding.before, binding.after))
+            found.append((before, after, binding.before is not None and binding.before.is_stale))
+    return found
 
 
-def _follow(traces: dict[str, _Trace], blobs: Blobs, run: int | str, files: RunFiles) -> None:
-    for binding in files.bindings:
-        if not binding.is_written or binding.after is None:
-            continue
-        before = {entry.name: entry for entry in read_entries(blobs, binding.before)}
-        after = {entry.name: entry for entry in read_entries(blobs, binding.after)}
-        is_stale = binding.before is not None and binding.before.is_stale
+def _follow(traces: dict[str, _Trace], run: int, written: list[_Written]) -> None:
+    for before, after, is_stale in written:
         for name in before.keys() | after.keys():
             found, left = before.get(name), after.get(name)
             trace = traces.setdefault(name, _Trace(_doubt(name) if is_stale else found))
