@@ -10,11 +10,12 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import hashlib
+import io
 import os
 import re
 import tempfile
 from collections.abc import Iterable, Iterator
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple, Protocol
 
 from wakeful.errors import CallerError, OperatorError
 
@@ -29,7 +30,7 @@ _UNFINISHED = "unfinished"
 
 
 class UnknownBlob(CallerError):
-    """No blob has this address: it was never kept, or retention removed it."""
+    """No blob has this address: it was never kept, or it was removed."""
 
 
 class DamagedBlob(OperatorError):
@@ -44,11 +45,22 @@ class Sizes(NamedTuple):
     unfinished: int
 
 
-class Blobs:
-    """The blobs below one folder, which only this class writes to."""
+class Elsewhere(Protocol):
+    """Where blobs went that nobody needs at hand: slower to read, and never asked while there is one at hand."""
 
-    def __init__(self, folder: str) -> None:
+    def holds(self, address: str) -> bool: ...
+
+    def read(self, address: str) -> bytes | None: ...
+
+    def remove(self, addresses: Iterable[str]) -> None: ...
+
+
+class Blobs:
+    """The blobs below one folder, which only this class writes to; what was moved `elsewhere` is read from there."""
+
+    def __init__(self, folder: str, elsewhere: Elsewhere | None = None) -> None:
         self._folder = folder
+        self._elsewhere = elsewhere
         # Added and not yet flushed, by whoever: a run that leans on another's content must not be recorded before that is safe.
         self._unflushed: set[str] = set()
 
@@ -73,10 +85,24 @@ class Blobs:
         try:
             return open(self._path(address), "rb")
         except FileNotFoundError:
-            raise UnknownBlob(f"no blob {address!r}: it was never kept, or retention removed it") from None
+            content = self._elsewhere.read(address) if self._elsewhere is not None else None
+            if content is not None:
+                return io.BytesIO(content)
+            raise UnknownBlob(f"no blob {address!r}: it was never kept, or it was removed") from None
+
+    def size(self, address: str) -> int | None:
+        """How many bytes are at hand under this address; None when there is no such blob here."""
+        try:
+            return os.stat(self._path(address)).st_size
+        except FileNotFoundError:
+            return None
+
+    def is_kept(self, address: str) -> bool:
+        """Can this content be read, from here or elsewhere?"""
+        return self.size(address) is not None or (self._elsewhere is not None and self._elsewhere.holds(address))
 
     def has(self, address: str, size: int) -> bool:
-        """Is this content kept, whole? Without reading: a power cut during `add` leaves a wrong size, never a wrong content."""
+        """Is this content at hand, whole? Without reading: a power cut during `add` leaves a wrong size, never a wrong content."""
         try:
             return os.stat(self._path(address)).st_size == size
         except FileNotFoundError:
@@ -115,7 +141,14 @@ class Blobs:
                 yield f"blake2b-{prefix}{name}", os.stat(os.path.join(self._folder, prefix, name)).st_size
 
     def remove(self, addresses: Iterable[str]) -> None:
-        """Take blobs away for good, where a person asked for it: what an erased record named."""
+        """Take blobs away for good, where a person asked for it: what an erased record named. From elsewhere, too."""
+        addresses = tuple(addresses)
+        if addresses and self._elsewhere is not None:
+            self._elsewhere.remove(addresses)
+        self.let_go(addresses)
+
+    def let_go(self, addresses: Iterable[str]) -> None:
+        """Take blobs from here that are elsewhere now."""
         for address in addresses:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self._path(address))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
 import os
 import secrets
 import signal
@@ -20,7 +21,7 @@ from pathlib import Path
 
 from wakeful import __version__
 from wakeful.api.bundling import Desk
-from wakeful.api.retaining import PAUSE_SECONDS, archive_due, find_due
+from wakeful.api.retaining import PAUSE_SECONDS, keep_round
 from wakeful.api.server import ControlSocket
 from wakeful.api.service import FollowLine, PathVerdict, RunIdentity
 from wakeful.blobs import Blobs
@@ -242,11 +243,10 @@ class Daemon:
 
     async def _keep_archiving(self) -> None:
         """What retention allows goes to the archive, and can be loaded back."""
-        while True:
+        for number in itertools.count():
             await asyncio.sleep(PAUSE_SECONDS)
             try:
-                due = await find_due(self)
-                await archive_due(Desk(self, DAEMON, lambda done, total: None), due)
+                await keep_round(Desk(self, DAEMON, lambda done, total: None), number)
             except (WakefulError, OSError) as problem:
                 self._voice.say(f"archiving what is due failed: {problem}")
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from wakeful.blobs import Blobs
+from wakeful.bundles.blob_archive import BlobArchive
 from wakeful.bundles.examining import BrokenArchive, MissingBlobs, find_broken_archives, find_missing_blobs
 from wakeful.eventlog.backup import restore
 from wakeful.eventlog.contract import Import, Progress, Report
@@ -56,7 +57,7 @@ def examine(state_dir: Path, progress: Progress | None = None) -> Examined:
             search_wrong=find_search_damage(state_dir),
             imports=log.imports(),
             archives=tuple(find_broken_archives(log, state_dir / "archive")),
-            blobs=tuple(find_missing_blobs(log, Blobs(str(state_dir / "blobs")))) if is_short else (),
+            blobs=tuple(find_missing_blobs(log, Blobs(str(state_dir / "blobs"), BlobArchive(state_dir / "archive" / "outputs")))) if is_short else (),
         )
     finally:
         log.close()

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from wakeful.blobs import Blobs
+from wakeful.bundles.blob_archive import BlobArchive
 from wakeful.contents.keeper import Keeper
 from wakeful.contents.replay import MakeOrder as MakeReplayOrder
 from wakeful.contents.replay import Replays
@@ -98,7 +99,7 @@ def build_daemon(places: Places, log: EventLog, *, is_once: bool) -> Daemon:
     settings, _, _ = read_settings(places.specs)
     hints = HintsSwitch(settings.hints)
     voice = Voice(is_terminal=sys.stdout.isatty())
-    blobs = Blobs(f"{places.state}/blobs")
+    blobs = Blobs(f"{places.state}/blobs", BlobArchive(Path(places.state) / "archive" / "outputs"))
     blobs.remove_unfinished()
     keeper = Keeper(reactor.core, blobs, reactor.observe, voice.say)
     sources = _build_sources(places, reactor, hints.make, keeper)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -336,3 +337,33 @@ def test_retention_archives_what_is_over_and_nothing_else(box: Box) -> None:
     assert due() == []
     box.ask("load", "count")
     assert box.row("count")["state"] == "sleeping"
+
+
+def test_what_old_runs_left_is_moved_and_read_as_before(box: Box) -> None:
+    """Into one compressed file; `output`, `rewind --files` and a start after it find it there; an erasure takes it from there."""
+    box.write("in.txt", "1\n")
+    box.spec("count", COUNTING.replace("echo counted", "cat out.txt"))
+    box.start()
+    box.wait_at_rest("count", runs=1)
+    box.ask("save", "count", "--as", "one")
+    for run in (2, 3):
+        box.write("in.txt", "1\n" * run)
+        box.wait_at_rest("count", runs=run)
+    (box.specs.parent / "wakeful.yaml").write_text("retention: {runs: 1}\n")
+    due = eventually(lambda: box.json("archive", "--due", "--dry-run")["outputs"])
+    assert [one["name"] for one in due] == ["count"] and due[0]["bytes"] > 0
+    before = sum(1 for path in (box.state / "blobs").rglob("*") if path.is_file())
+    assert "old runs left" in box.words("archive", "--due")
+    (moved,) = (box.state / "archive" / "outputs").glob("*.zip")
+    assert sum(1 for path in (box.state / "blobs").rglob("*") if path.is_file()) < before
+    assert box.json("archive", "--due", "--dry-run")["outputs"] == []
+    box.kill()
+    box.start()
+    assert box.ask("output", "count", "--run", "1").strip() == "1"
+    assert box.json("rewind", "count", "one", "--files")["files"] == [{"path": "out.txt", "ending": "restored", "reason": None, "kept": None}]
+    assert box.read("out.txt").strip() == "1"
+    assert not [check for check in box.json("doctor") if check["name"] == "blobs"]
+    (finished,) = [record for record in box.log("count") if record["kind"] == "run_finished" and record["run"] == 1]
+    assert finished["payload"]["output"]["head"] in zipfile.ZipFile(moved).namelist()
+    box.ask("erase", "count", str(finished["seq"]))
+    assert finished["payload"]["output"]["head"] not in zipfile.ZipFile(moved).namelist()

@@ -1,25 +1,33 @@
-"""Retention carried out: sessions that are due go to the archive, one by one, and every one of them can be loaded back.
+"""Retention carried out: sessions that are due go to the archive, one by one, and every one of them can be loaded back; what old
+runs printed and wrote goes to compressed files, from which it is read when somebody asks for it.
 
-The daemon asks once an hour, a person with `wakeful archive --due`. What is due is decided by bundles/retention.py; nothing is
-ever deleted here.
+The daemon asks once an hour (for outputs once a day), a person with `wakeful archive --due`. What is due is decided by
+bundles/retention.py and bundles/outputs.py; nothing is ever deleted here.
 """
 
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 
 from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from wakeful.api.bundling import ROUTES, Answer, ArchiveBody, Desk, archive, carry
+from wakeful.api.bundling import ARCHIVE, ROUTES, Answer, ArchiveBody, Desk, archive, carry
 from wakeful.api.service import Service
-from wakeful.bundles.retention import Due, Standing, choose_sessions, judge_session
+from wakeful.blobs import Blobs
+from wakeful.bundles.blob_archive import BlobArchive, Moved
+from wakeful.bundles.outputs import DueOutputs, find_due_outputs
+from wakeful.bundles.retention import USUAL_OUTPUTS, Due, Standing, choose_sessions, judge_session
 from wakeful.core.owed import owed_names
+from wakeful.core.spec import Retention
 from wakeful.core.state import Session
 from wakeful.errors import CallerError
 
 PAUSE_SECONDS = 3600.0
+ROUNDS_A_DAY = 24
+OUTPUTS = "outputs"
 
 
 class DueBody(Struct, frozen=True, kw_only=True):
@@ -29,10 +37,56 @@ class DueBody(Struct, frozen=True, kw_only=True):
 async def archive_all(desk: Desk, body: DueBody) -> Answer:
     """`archive --due`: everything that retention allows, or with `dry_run` what that would be."""
     due = await find_due(desk.service)
+    outputs = await find_outputs(desk)
     if body.dry_run:
-        return {"name": "archive", "words": f"{len(due)} due", "sessions": [{"name": one.name, "why": one.why} for one in due]}
-    answers = await archive_due(desk, due)
-    return {"name": "archive", "words": f"{len(answers)} due", "sessions": answers}
+        answers = [{"name": one.name, "why": one.why} for one in due]
+    else:
+        answers = await archive_due(desk, due)
+        await archive_outputs(desk, outputs)
+    return {"name": "archive", "words": _say_due(len(answers), outputs), "sessions": answers, "outputs": _view_outputs(desk.service, outputs)}
+
+
+def _say_due(sessions: int, outputs: DueOutputs) -> str:
+    runs = sum(count for count, _ in outputs.sessions.values())
+    return f"{sessions} due" + (f", and what {runs} old runs left" if runs else "")
+
+
+def _view_outputs(service: Service, outputs: DueOutputs) -> list[Answer]:
+    state = service.core.state.sessions
+    return [
+        {"name": state[session].name if session in state else session, "runs": runs, "bytes": size, "why": f"{size:,} bytes that {runs} old runs left"}
+        for session, (runs, size) in outputs.sessions.items()
+    ]
+
+
+async def keep_round(desk: Desk, number: int) -> None:
+    """What the daemon does each hour. Outputs in the first round and then once a day: every run of the log is looked at for them."""
+    await archive_due(desk, await find_due(desk.service))
+    if number % ROUNDS_A_DAY == 0:
+        await archive_outputs(desk, await find_outputs(desk))
+
+
+async def find_outputs(desk: Desk) -> DueOutputs:
+    """What of old runs may leave its place, by the session's own bounds, the daemon's, or the usual ones."""
+    core = desk.service.core
+    general = core.settings.retention
+    usual = general if general != Retention() else USUAL_OUTPUTS
+    own = {session.id: session.spec.retention for session in core.state if session.spec is not None and session.spec.retention is not None}
+    return await asyncio.to_thread(find_due_outputs, desk.log, _at_hand(desk), own, desk.now, usual=usual)
+
+
+async def archive_outputs(desk: Desk, due: DueOutputs) -> Moved | None:
+    """Into one file of this round, read back before anything leaves its place."""
+    if not due.addresses:
+        return None
+    archive = BlobArchive(desk.state / ARCHIVE / OUTPUTS)
+    name = datetime.fromtimestamp(desk.now / 1_000_000, UTC).strftime("%Y-%m-%d")
+    return await asyncio.to_thread(archive.move, _at_hand(desk), due.addresses, name)
+
+
+def _at_hand(desk: Desk) -> Blobs:
+    """Without what was moved before: that needs no second look."""
+    return Blobs(str(desk.state / "blobs"))
 
 
 async def find_due(service: Service) -> tuple[Due, ...]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from wakeful.blobs import Blobs, UnknownBlob
+from wakeful.blobs import Blobs
 from wakeful.bundles.format import DIGEST_BYTES, HEADER_BYTES, BundleRefused, read_header, write_declaration
 from wakeful.bundles.references import References
 from wakeful.eventlog.contract import EventLog
@@ -85,14 +85,6 @@ def find_missing_blobs(log: EventLog, blobs: Blobs) -> Iterator[MissingBlobs]:
         position, records = log.read_after(position, _PAGE, NAMING, imported=True)
     for session, references in named.items():
         addresses = list(references)
-        missing = sum(not _is_there(blobs, address) for address in addresses)
+        missing = sum(not blobs.is_kept(address) for address in addresses)
         if missing:
             yield MissingBlobs(session, missing, len(addresses))
-
-
-def _is_there(blobs: Blobs, address: str) -> bool:
-    try:
-        blobs.open(address).close()
-    except UnknownBlob:
-        return False
-    return True

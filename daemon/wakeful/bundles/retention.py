@@ -19,6 +19,8 @@ _MICROSECONDS = 1_000_000
 _DAY_SECONDS = 86_400
 # The outputs of failed runs are what people come back for.
 FAILED_KEEP_SECONDS = 90.0 * _DAY_SECONDS
+# What stays at hand of the outputs of a session for which nobody said anything.
+USUAL_OUTPUTS = Retention(keep_seconds=30.0 * _DAY_SECONDS, size_bytes=1_000_000_000)
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,8 +43,8 @@ class Due(msgspec.Struct, frozen=True):
     why: str
 
 
-class RunOutput(msgspec.Struct, frozen=True, kw_only=True):
-    """What one run left in blobs: addresses and their bytes together."""
+class RunOutput(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What one run left in blobs: addresses and their bytes together. `run` is its number, or any that grows with it."""
 
     run: int
     finished_at: int
@@ -87,7 +89,16 @@ def choose_sessions(standings: Iterable[Standing], general: Retention, now: int)
 def choose_outputs(
     outputs: Iterable[RunOutput], retention: Retention, now: int, *, failed_keep_seconds: float = FAILED_KEEP_SECONDS
 ) -> tuple[RunOutput, ...]:
-    """Of one session's outputs those that may go to the archive, oldest first, with the addresses no output that stays shares.
+    """Of one session's outputs those that may go to the archive, oldest first, with the addresses no output that stays shares."""
+    staying, going = split_outputs(outputs, retention, now, failed_keep_seconds=failed_keep_seconds)
+    needed = {address for output in staying for address in output.addresses}
+    return tuple(output for output in _without(going, needed) if output.addresses)
+
+
+def split_outputs(
+    outputs: Iterable[RunOutput], retention: Retention, now: int, *, failed_keep_seconds: float = FAILED_KEEP_SECONDS
+) -> tuple[list[RunOutput], list[RunOutput]]:
+    """Those that stay and those that may go, oldest first.
 
     The newest always stays. One of a run that did not succeed stays for `failed_keep_seconds`, whatever the other bounds say."""
     newest_first = sorted(outputs, key=lambda one: one.run, reverse=True)
@@ -101,8 +112,7 @@ def choose_outputs(
         else:
             going.append(output)
             kept_bytes -= output.size_bytes
-    needed = {address for output in staying for address in output.addresses}
-    return tuple(output for output in _without(reversed(going), needed) if output.addresses)
+    return staying[::-1], going[::-1]
 
 
 def _judge_alone(one: Standing, retention: Retention, now: int) -> str | None:

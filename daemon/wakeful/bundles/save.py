@@ -137,7 +137,8 @@ def _put_blobs(writer: BundleWriter, blobs: Blobs, references: References, limit
             references.missing += 1
             continue
         with file:
-            size = os.fstat(file.fileno()).st_size
+            size = file.seek(0, os.SEEK_END)
+            file.seek(0)
             if size > limits.blob_bytes:
                 raise BundleNotWritten(f"blob {address} has {size:,} bytes, a bundle takes {limits.blob_bytes:,}; raise the limit of blobs")
             writer.put(BlobLine(address=address, size=size))

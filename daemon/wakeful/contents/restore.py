@@ -150,7 +150,7 @@ def _find_obstacle(blobs: Blobs, wanted: Entry) -> str | None:
         return None if wanted.link is not None and "\\x" not in wanted.link else "not kept: where the link led"
     if wanted.kind not in ("f", "x"):
         return f"not kept: {wanted.not_kept or 'it was no file'}"
-    if wanted.digest and blobs.has(address_of(bytes.fromhex(wanted.digest)), wanted.size):
+    if wanted.digest and blobs.is_kept(address_of(bytes.fromhex(wanted.digest))):
         return None
     return f"not kept: {wanted.not_kept or 'its content was removed since'}"
 

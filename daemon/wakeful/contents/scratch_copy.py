@@ -68,7 +68,7 @@ def _put(blobs: Blobs, copy: str, entry: Entry) -> Missing | None:
         return Missing(entry.path, "lies outside of root; the run reads what is there now")
     address = address_of(bytes.fromhex(entry.digest)) if entry.digest else None
     try:
-        if address is not None and blobs.has(address, entry.size):
+        if address is not None and blobs.is_kept(address):
             # A link becomes the file it led to: where it leads now is another matter.
             write_file(copy, entry.name, blobs.get(address), entry.mode & 0o777, is_flushed=False)
             return None

@@ -82,7 +82,7 @@ def archive_verb(options: Options, name: str | None, is_due: bool, dry_run: bool
         raise click.UsageError("give a NAME, or --due (and with it perhaps --dry-run)")
     answer = carry(options, "archive", name=name) if name is not None else carry(options, "due", dry_run=dry_run)
     say(options, answer)
-    for one in answer.get("sessions", ()) if not options.is_json else ():
+    for one in (*answer.get("sessions", ()), *answer.get("outputs", ())) if not options.is_json else ():
         print(f"  {escape(one['name'])}: {escape(one['why'])}" + (f"; {escape(one['words'])}" if "words" in one else ""))
 
 

@@ -1,0 +1,149 @@
+"""Blobs that are not needed at hand any more, in compressed files: one zip a round, each entry under its address.
+
+Retention moves them here, `Blobs` reads them from here when somebody asks for one, and erase takes them away. Any zip program can look
+inside. A file is written whole and read back against the addresses before a single blob leaves its place; none is ever deleted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import zipfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from wakeful.blobs import Blobs, DamagedBlob, UnknownBlob, address_of
+from wakeful.bundles.format import count_digest
+from wakeful.bundles.writing import sync_folder
+from wakeful.errors import OperatorError
+
+_LEVEL = 3
+# The same content gives the same file, whenever it is written.
+_NO_TIME = (1980, 1, 1, 0, 0, 0)
+_PRIVATE = 0o600 << 16
+
+
+class ArchiveDamaged(OperatorError):
+    """What was written cannot be read back; nothing was removed."""
+
+
+class Moved(msgspec.Struct, frozen=True):
+    """What went into a file of the archive."""
+
+    path: Path
+    blobs: int
+    size_bytes: int
+
+
+class BlobArchive:
+    """The zip files of one folder, which need not be there yet."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        # Which addresses a file has, as of its size and time: a person may put files here or take them away.
+        self._names: dict[Path, tuple[tuple[int, int], frozenset[str]]] = {}
+
+    def holds(self, address: str) -> bool:
+        return self._find(address) is not None
+
+    def read(self, address: str) -> bytes | None:
+        """The content, unchecked as any open blob; None where no file has it."""
+        path = self._find(address)
+        if path is None:
+            return None
+        try:
+            with zipfile.ZipFile(path) as archive:
+                return archive.read(address)
+        except (zipfile.BadZipFile, OSError, KeyError) as error:
+            raise ArchiveDamaged(f"{path}: {address} cannot be read from it: {error}; put it back from a backup") from error
+
+    def move(self, blobs: Blobs, addresses: Iterable[str], name: str) -> Moved | None:
+        """Write these blobs to a new file, read them back, then remove them from their place; None when none of them is there."""
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = self._find_free(name)
+        partial = path.with_name(f".{path.name}.partial")
+        partial.unlink(missing_ok=True)  # of a round that was killed
+        total = _write(partial, _read_all(blobs, addresses))
+        written = _check(partial)
+        if not written:
+            partial.unlink()
+            return None
+        os.rename(partial, path)
+        sync_folder(self._folder)
+        blobs.let_go(written)
+        return Moved(path, len(written), total)
+
+    def remove(self, addresses: Iterable[str]) -> None:
+        """Forget these for good: every file that has one is written anew without."""
+        gone = frozenset(addresses)
+        for path in self._list():
+            if gone.isdisjoint(self._read_names(path)):
+                continue
+            fresh = path.with_name(f".{path.name}.erased")
+            fresh.unlink(missing_ok=True)
+            with zipfile.ZipFile(path) as archive:
+                _write(fresh, ((name, archive.read(name)) for name in archive.namelist() if name not in gone))
+            _check(fresh)
+            os.replace(fresh, path)
+            sync_folder(self._folder)
+
+    def _find(self, address: str) -> Path | None:
+        return next((path for path in self._list() if address in self._read_names(path)), None)
+
+    def _list(self) -> list[Path]:
+        return sorted(self._folder.glob("*.zip"), reverse=True)
+
+    def _read_names(self, path: Path) -> frozenset[str]:
+        try:
+            found = path.stat()
+            stamp = (found.st_size, found.st_mtime_ns)
+            known = self._names.get(path)
+            if known is None or known[0] != stamp:
+                with zipfile.ZipFile(path) as archive:
+                    known = self._names[path] = (stamp, frozenset(archive.namelist()))
+        except FileNotFoundError:
+            return frozenset()
+        except (zipfile.BadZipFile, OSError) as error:
+            raise ArchiveDamaged(f"{path} cannot be read: {error}; put it back from a backup, or delete it with what it held") from error
+        return known[1]
+
+    def _find_free(self, name: str) -> Path:
+        number = 1
+        while (path := self._folder / f"{name}-{number}.zip").exists():
+            number += 1
+        return path
+
+
+def _read_all(blobs: Blobs, addresses: Iterable[str]) -> Iterator[tuple[str, bytes]]:
+    for address in addresses:
+        try:
+            yield address, blobs.get(address)
+        except (UnknownBlob, DamagedBlob):
+            continue  # gone meanwhile, or damaged: that one stays where it is, for whoever reads it to be told
+
+
+def _write(path: Path, contents: Iterable[tuple[str, bytes]]) -> int:
+    total = 0
+    with open(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=_LEVEL) as archive:
+            for address, content in contents:
+                entry = zipfile.ZipInfo(address, _NO_TIME)
+                entry.compress_type = zipfile.ZIP_DEFLATED
+                entry.external_attr = _PRIVATE
+                archive.writestr(entry, content)
+                total += len(content)
+        file.flush()
+        os.fsync(file.fileno())
+    return total
+
+
+def _check(path: Path) -> list[str]:
+    """Every entry against its address; returns the addresses."""
+    with zipfile.ZipFile(path) as archive:
+        for address in archive.namelist():
+            digest = hashlib.blake2b(archive.read(address), digest_size=count_digest(address)).digest()
+            if address_of(digest) != address:
+                raise ArchiveDamaged(f"{path}: {address} was not written as it was; nothing was removed, look at the disk")
+        return archive.namelist()
