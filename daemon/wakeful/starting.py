@@ -61,6 +61,10 @@ class RunStarter:
         self._exporting: set[asyncio.Task[None]] = set()
 
     def start(self, session: Session, run: OpenRun) -> None:
+        if _is_stopped(run):
+            # Asked for while its start was on the way to disk. Later: who acts on a plan is not called back amid it.
+            self._loop.call_soon(self._report, _end_unbegun(session, run))
+            return
         token = secrets.token_urlsafe(24)
         self._identities[token] = RunIdentity(session.id, session.name, run.run)
         exports = [b for b in run.spec.bindings if isinstance(b, CommitsBinding) and b.export and b.identity in run.versions]
@@ -99,9 +103,8 @@ class RunStarter:
             self._report(ProcessEnded(session=session.id, run_id=run.run_id, problem=problem))
             return
         present = self._core.state.get(session.id).run
-        if present is not None and present.stop is not None and present.stop.why != "suspend":
-            # Stopped before there was a process to signal.
-            self._report(ProcessEnded(session=session.id, run_id=run.run_id, problem="stopped before it began"))
+        if present is not None and _is_stopped(present):
+            self._report(_end_unbegun(session, run))
             return
         self._start_process(session, run, token, exports)
 
@@ -112,3 +115,12 @@ class RunStarter:
         self._runner.start(self._make_order(session, run, token=token, causes=causes, exports=exports, output_limit_bytes=limit))
         # After the spawn: what is kept of a run's files must not delay its first instruction.
         self._keeper.begin(session, run, self._sources.find)
+
+
+def _is_stopped(run: OpenRun) -> bool:
+    """Before there was a process to signal: it is not started at all."""
+    return run.stop is not None and run.stop.why != "suspend"
+
+
+def _end_unbegun(session: Session, run: OpenRun) -> ProcessEnded:
+    return ProcessEnded(session=session.id, run_id=run.run_id, problem="stopped before it began")
