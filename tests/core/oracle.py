@@ -161,7 +161,7 @@ class Oracle:
     def _judge_glitch(self, account: Account, event: ev.RunStarted) -> None:
         """All upstreams dealt with one and the same version of whatever two of them read."""
         assert account.spec is not None
-        read: dict[str, tuple[str, str]] = {}
+        read: dict[tuple[str, str], tuple[str, str]] = {}
         for upstream in self.ancestors(account):
             assert upstream.run is None, f"{account.name} starts while {upstream.name} runs"
             if upstream.spec is None or not upstream.is_declared:
@@ -172,7 +172,7 @@ class Oracle:
                 version = upstream.dealt.get(binding.identity)
                 if binding.access == "write" or not binding.wake or version is None:
                     continue
-                other, known = read.setdefault(binding.identity, (upstream.name, version))
+                other, known = read.setdefault((upstream.spec.root, binding.identity), (upstream.name, version))
                 assert known == version, f"{account.name} starts between {other} and {upstream.name}: {binding.identity}"
 
     def ancestors(self, account: Account, *, past_stale: bool = False) -> list[Account]:
@@ -278,6 +278,7 @@ def is_behind(position: str, than: str) -> bool:
 def feeds(writer: SessionSpec | None, reader: SessionSpec) -> bool:
     if writer is None:
         return False
-    written = {binding.pattern for binding in writer.files if binding.access == "write"}
-    read = {binding.pattern for binding in reader.files if binding.access != "write"}
+    # A fork's workspace is another place: the same pattern there means other files.
+    written = {(writer.root, binding.pattern) for binding in writer.files if binding.access == "write"}
+    read = {(reader.root, binding.pattern) for binding in reader.files if binding.access != "write"}
     return bool(written & read) or any(getattr(binding, "session", None) == writer.name for binding in reader.bindings)

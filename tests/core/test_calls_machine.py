@@ -658,6 +658,11 @@ def test_a_conversation_that_begins_anew_counts_what_it_holds() -> None:
     assert not any(stretch.first <= there + 1 <= (stretch.last or now.seq) for stretch in now.conversation.stretches)
 
 
+def test_where_nothing_was_said_nothing_is_erased() -> None:
+    """A merge without a summary does not leave one by being erased."""
+    assert redact("session_merged", {"summary": "", "taken": []}) == {"summary": "", "taken": []}
+
+
 @pytest.mark.parametrize("call", [calls.Open(name="c", again=True), calls.Erase(name="c", seq=1, kind="note_added", stand_in={})])
 def test_what_was_terminated_and_then_archived_takes_nothing_until_it_is_back(call: calls.Call) -> None:
     world = settled(SPECS["c"])

@@ -51,7 +51,8 @@ def redact(kind: str, payload: dict[str, Any]) -> dict[str, Any]:
 
 def _redact(name: str, value: Any) -> Any:
     if name in _WORDS and isinstance(value, str):
-        return ERASED
+        # No words: said to be erased, a merge without a summary would leave one.
+        return ERASED if value else value
     if name in _TABLES and isinstance(value, dict):
         return dict.fromkeys(value, ERASED)
     if name in _ADDRESSES and isinstance(value, str):
