@@ -62,6 +62,11 @@ def test_a_bundle_becomes_a_session_of_its_own_elsewhere(box: Box, there: Box) -
     there.start()
     assert facts(there, "count") == {"month": "March"} and there.row("count")["state"] == "sleeping"
     assert "sound" in there.words("verify")
+    # Its records happened elsewhere: an export has them where that is asked for.
+    there.ask("export", "-o", "own.jsonl")
+    there.ask("export", "--with-loaded", "-o", "all.jsonl")
+    exported = [json.loads(line)["hash"] for line in there.lines("all.jsonl")]
+    assert len(exported) == len(there.lines("own.jsonl")) + saved["records"] and saved["head"] in exported
     # The same again is another fork, under a name that is free, and imports nothing.
     again = there.json("load", str(box.folder / "count.bundle"))
     assert again["name"] == "count-loaded" and again["records"] == 0

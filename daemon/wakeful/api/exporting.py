@@ -26,12 +26,15 @@ FORMATS = ("jsonl",)
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Bounds of an export, each inclusive; None where there is none. `ids` are those of the sessions."""
+    """Bounds of an export, each inclusive; None where there is none. `ids` are those of the sessions.
+
+    `is_loaded`: with the histories that were loaded, which happened elsewhere."""
 
     ids: frozenset[str] | None
     kinds: tuple[str, ...] | None
     since: int | None
     until: int | None
+    is_loaded: bool = False
 
     def has(self, record: Record) -> bool:
         return (
@@ -49,7 +52,8 @@ async def export(request: Request) -> Response:
         raise CallerError(f"there is no format {form!r}; expected {' or '.join(FORMATS)}")
     names = request.query_params.getlist("name")
     ids = frozenset(find_named(service, name).id for name in names) if names else None
-    wanted = Wanted(ids, read_kinds(request), read_bound(request, service, "since"), read_bound(request, service, "until"))
+    is_loaded = request.query_params.get("loaded") == "true"
+    wanted = Wanted(ids, read_kinds(request), read_bound(request, service, "since"), read_bound(request, service, "until"), is_loaded)
     # One session's own order is the order of recording, and its index spares reading the others.
     pages = _pages_of_one(service, next(iter(ids)), wanted) if ids is not None and len(ids) == 1 else _pages_of_all(service, wanted)
     return answer_lines(_stream(service, pages))
@@ -66,14 +70,14 @@ def _encode_next(service: Service, pages: Iterator[list[Record]]) -> bytes | Non
     if page is None:
         return None
     sessions = service.core.state.sessions
-    # A session that is not folded, such as one half imported, has an id and no name yet.
+    # A session that is not folded, such as one that is here to be read by its forks, has an id and no name.
     return b"".join(encode_export(record, sessions[record.session].name if record.session in sessions else None) for record in page)
 
 
 def _pages_of_all(service: Service, wanted: Wanted) -> Iterator[list[Record]]:
     position, end = 0, service.log.position()
     while position < end:
-        position, records = service.log.read_after(position, min(PAGE, end - position))
+        position, records = service.log.read_after(position, min(PAGE, end - position), imported=wanted.is_loaded)
         if not records:
             return
         yield [record for record in records if wanted.has(record)]

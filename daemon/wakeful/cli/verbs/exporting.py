@@ -23,12 +23,13 @@ from wakeful.cli.text import count, escape
 @click.option("--since", metavar="TIME", help="RFC 3339, such as 2026-01-31T06:00:00Z, or how long ago, such as 2h.")
 @click.option("--until", metavar="TIME", help="The same.")
 @click.option("--kind", multiple=True, help="Only this kind, such as run_finished; may be repeated.")
+@click.option("--with-loaded", "is_loaded", is_flag=True, help="Also the records that `load` brought in from elsewhere.")
 @click.option("-o", "--output", "file", type=click.Path(path_type=Path), metavar="FILE", help="A file of its own instead; never overwrites.")
-def export_verb(options: Options, names: tuple[str, ...], form: str, file: Path | None, **bounds: Any) -> None:
+def export_verb(options: Options, names: tuple[str, ...], form: str, is_loaded: bool, file: Path | None, **bounds: Any) -> None:
     """The records of all sessions, or of these, in the order they were recorded."""
     if file is not None and file.exists():
         raise Failure(f"{escape(str(file))} is there already; choose another, or remove it first")
-    pieces = options.client().stream("/export", name=names or None, format=form, **bounds)
+    pieces = options.client().stream("/export", name=names or None, format=form, loaded="true" if is_loaded else None, **bounds)
     if file is None:
         for piece in pieces:
             sys.stdout.buffer.write(piece)
