@@ -202,6 +202,6 @@ MUTANTS = (
     Mutant(44, "a merge is not undone", "reducer.py", "        merges=past.merges,\n", ""),
     Mutant(45, "a frozen session takes calls", "judge.py", "    if session.is_frozen:\n", "    if False:\n"),
     Mutant(45, "a frozen session takes specs", "state.py", "return self.is_terminated or self.is_frozen or self.archive is not None", "return self.is_terminated or self.archive is not None"),
-    Mutant(45, "a frozen session is undeclared", "take.py", "not session.is_declared or session.is_frozen or session.archive is not None:", "not session.is_declared:"),
+    Mutant(45, "a frozen session is undeclared", "take.py", "not session.is_declared or session.is_shut or not session.is_filed:", "not session.is_declared:"),
     Mutant(45, "any receipt will do", "judge_history.py", "    if session.move != call.move:\n", "    if False:\n"),
 )  # fmt: skip
