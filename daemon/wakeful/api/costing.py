@@ -17,7 +17,7 @@ from wakeful.api.answers import answer_json, service_of
 from wakeful.api.queries import read_bound
 from wakeful.api.service import Service
 from wakeful.eventlog.contract import EventLog
-from wakeful.views.costs import Key, Ledger, read_keys, view_costs
+from wakeful.views.costs import COUNTED, Key, Ledger, read_keys, view_costs
 from wakeful.views.times import show_time_or_none
 
 PAGE = 1_000
@@ -35,11 +35,11 @@ class Accounts:
         with self._turn:
             ledger, end = self._ledger, log.position()
             while ledger.position < end:
-                position, records = log.read_after(ledger.position, min(PAGE, end - ledger.position))
+                position, records = log.read_after(ledger.position, PAGE, COUNTED)
                 for record in records:
                     ledger.take(record)
                 # Behind the records it was taken with: what a failed read left out is read again.
-                ledger.position = position if records else end
+                ledger.position = position
             return ledger.sum_by(keys, since)
 
 

@@ -23,6 +23,8 @@ Key = Literal["session", "agent", "cause", "day"]
 KEYS: tuple[Key, ...] = ("session", "agent", "cause", "day")
 FIGURES = ("runs", "failed", "cpu_seconds", "wall_seconds", "read_bytes", "written_bytes", "output_bytes")
 CAUSES_NAMED = 3
+# The kinds of records the ledger takes anything from.
+COUNTED = ("run_finished", "run_started", "session_migrated", "spec_declared")
 _DAY = 86_400_000_000
 
 
