@@ -43,11 +43,13 @@ class Examined(msgspec.Struct, frozen=True):
     imports: tuple[Import, ...]
     archives: tuple[BrokenArchive, ...]
     blobs: tuple[MissingBlobs, ...]
+    outputs_wrong: tuple[str, ...]
 
 
 def examine(state_dir: Path, progress: Progress | None = None) -> Examined:
     """Look at the log, its indexes, and what it leans on; beside a running daemon or without one. Changes nothing."""
     log = open_reader(state_dir)
+    outputs = BlobArchive(state_dir / "archive" / "outputs")
     try:
         records = log.position()
         is_short = records <= MOST_RECORDS
@@ -57,7 +59,8 @@ def examine(state_dir: Path, progress: Progress | None = None) -> Examined:
             search_wrong=find_search_damage(state_dir),
             imports=log.imports(),
             archives=tuple(find_broken_archives(log, state_dir / "archive")),
-            blobs=tuple(find_missing_blobs(log, Blobs(str(state_dir / "blobs"), BlobArchive(state_dir / "archive" / "outputs")))) if is_short else (),
+            blobs=tuple(find_missing_blobs(log, Blobs(str(state_dir / "blobs"), outputs))) if is_short else (),
+            outputs_wrong=tuple(wrong for _, wrong in outputs.find_damage()),
         )
     finally:
         log.close()

@@ -66,6 +66,8 @@ def test_each_damage_is_named_with_what_mends_it(state: Path) -> None:
         blob.unlink()
     (state / "archive").mkdir()
     (state / "archive" / "old-1.bundle").write_bytes(b"no bundle")
+    (state / "archive" / "outputs").mkdir()
+    (state / "archive" / "outputs" / "2026-01-31-1.zip").write_bytes(b"no zip")
     mend, restore = f"wakeful doctor --mend --state {state}", f"wakeful restore BACKUP --state {state}"
     found = {words.split(":")[0]: (verdict, mending) for verdict, words, mending in lines(state, "log")}
     assert found == {
@@ -75,6 +77,7 @@ def test_each_damage_is_named_with_what_mends_it(state: Path) -> None:
     }
     checks = {check["name"]: check for check in ask(state)[1]}
     assert checks["search"]["mend"] == mend and checks["archive"]["verdict"] == "bad"
+    assert [words.split(":")[0] for _, words, _ in lines(state, "archive")] == [f"session old is archived in {state / 'archive' / 'old-1.bundle'}, and that is not whole", "what old runs left"]
     assert "1 of 1 blob" in checks["blobs"]["words"] and str(state / "blobs") in checks["blobs"]["mend"]
 
 

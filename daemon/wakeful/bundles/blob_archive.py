@@ -48,10 +48,21 @@ class BlobArchive:
     def holds(self, address: str) -> bool:
         return self._find(address) is not None
 
+    def find_damage(self) -> Iterator[tuple[Path, str]]:
+        """Files that cannot be looked into, and why; a damaged entry of one that can is told when it is read."""
+        for path in self._list():
+            try:
+                self._read_names(path)
+            except ArchiveDamaged as damaged:
+                yield path, str(damaged)
+
     def read(self, address: str) -> bytes | None:
         """The content, unchecked as any open blob; None where no file has it."""
         path = self._find(address)
         if path is None:
+            # It may be in one that cannot be looked into: nobody shall be told that it was never kept.
+            for _, wrong in self.find_damage():
+                raise ArchiveDamaged(f"{address} is not at hand, and {wrong}")
             return None
         try:
             with zipfile.ZipFile(path) as archive:
@@ -90,7 +101,9 @@ class BlobArchive:
             sync_folder(self._folder)
 
     def _find(self, address: str) -> Path | None:
-        return next((path for path in self._list() if address in self._read_names(path)), None)
+        """The newest file that has it; those that cannot be looked into are passed over."""
+        damaged = {path for path, _ in self.find_damage()}
+        return next((path for path in self._list() if path not in damaged and address in self._read_names(path)), None)
 
     def _list(self) -> list[Path]:
         return sorted(self._folder.glob("*.zip"), reverse=True)

@@ -14,7 +14,7 @@ import apsw
 
 from wakeful.eventlog import bodies, chain, search
 from wakeful.eventlog.anchor import judge_store, read_anchor
-from wakeful.eventlog.contract import Finding, Mended, Progress, Report, StoreBehindAnchor, StoreDamaged
+from wakeful.eventlog.contract import Finding, Mended, Progress, Report, StoreBehindAnchor, StoreDamaged, StoreFull
 from wakeful.eventlog.migrate import copy_database, load_migrations, refuse_newer
 from wakeful.eventlog.statelock import lock_state
 from wakeful.eventlog.store import StoreFiles, connect_reader, connect_writer, read_mark, read_roll, refuse_affected
@@ -39,6 +39,10 @@ def mend_store(state_dir: Path, progress: Progress | None = None) -> Mended:
         if not any(finding.is_derived for finding in report.findings):
             return Mended(tuple(done), None, report)
         return _mend_database(files, report, done)
+    except (apsw.FullError, OSError) as error:
+        raise StoreFull(
+            f"{files.folder} cannot be mended: {error}; a copy of the store and its indexes need room beside it, nothing was lost: make room and repeat"
+        ) from error
     finally:
         lock.release()
 

@@ -100,6 +100,8 @@ def _check_surroundings(found: Examined, state: Path, mend: str) -> Iterator[Che
     for broken in found.archives:
         words = f"session {broken.session} is archived in {broken.bundle}, and that is not whole: {broken.wrong}"
         yield Check("archive", "bad", f"{words}; its payloads cannot be loaded back", f"put the file back from a backup of {state / 'archive'}")
+    for wrong in found.outputs_wrong:
+        yield Check("archive", "bad", f"what old runs left: {wrong}", f"put the file back from a backup of {state / 'archive' / 'outputs'}")
     for lost in found.blobs:
         words = f"session {lost.session}: {lost.missing} of {count(lost.named, 'blob')} are gone, which hold what its runs printed, read or wrote"
         yield Check("blobs", "warn", words, f"put them back from a backup of {state / 'blobs'}; nothing else needs them")
