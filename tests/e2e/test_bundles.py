@@ -272,6 +272,24 @@ def test_what_is_erased_leaves_the_old_archives_too(box: Box) -> None:
     assert box.run("erase", "count", str(number)).returncode == 0, "a record the bundle cannot hold does not ask it"
 
 
+def test_an_erasure_names_archived_sessions_that_hold_the_same_words(box: Box) -> None:
+    """A fork carries what it took over, also into the archive; loaded, it is erased like any other, until no file has it."""
+    start_counting(box)
+    box.ask("note", "count", f"the word is {CANARY}")
+    seq = box.json("show", "count")["seq"]
+    box.ask("fork", "count", "--as", "trial")
+    box.ask("terminate", "trial")
+    box.ask("archive", "trial")
+    words = box.words("erase", "count", str(seq))
+    assert "trial 1 (archived)" in words
+    box.ask("load", "trial")
+    also = box.json("erase", "trial", "1", "--dry-run")["preview"]["also_in"]
+    for number in ("1", *(one.split()[1] for one in also)):
+        box.ask("erase", "trial", number)
+    assert find_in(box.state, CANARY) == []
+    assert "sound" in box.words("verify")
+
+
 def test_a_bundle_of_a_session_that_is_archived_here_says_what_comes_first(box: Box) -> None:
     start_counting(box)
     box.ask("save", "count", "-o", "count.bundle")

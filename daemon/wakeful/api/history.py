@@ -17,7 +17,8 @@ from msgspec import Struct
 from wakeful.api.answers import find_named
 from wakeful.api.service import Service
 from wakeful.api.workspacing import plan_files, prepare_workspace
-from wakeful.bundles.erasing import erase_from_archives
+from wakeful.bundles.erasing import erase_from_archives, find_in_bundle
+from wakeful.bundles.format import BundleRefused
 from wakeful.conversation import MESSAGES_KEPT, ByRule, make_compress, summarise_fork
 from wakeful.contents.restore import Restore, carry_out, plan_restore, say_write, view_done, view_restore
 from wakeful.core import calls
@@ -302,14 +303,22 @@ def _find_others(service: Service, session: Session, seq: int, words: list[str])
     """Where else the same words stand: rewinds and forks carry what they brought back."""
     names = {one.id: one.name for one in service.core.state}
     found: dict[str, None] = {}
-    for text in words:
-        if len(text) < SHORTEST_SECRET:
-            continue
-        needle = msgspec.json.encode(text)[1:-1]
+    needles = {text: msgspec.json.encode(text)[1:-1] for text in words if len(text) >= SHORTEST_SECRET}
+    for text, needle in needles.items():
         for record in service.log.search(_quote(text), limit=MOST_FOUND):
             if (record.session, record.seq) != (session.id, seq) and record.payload is not None and needle in record.payload:
                 found[f"{names.get(record.session, record.session)} {record.seq}"] = None
-    return list(found)
+    return [*found, *_find_archived(service, [needle.decode() for needle in needles.values()])]
+
+
+def _find_archived(service: Service, needles: list[str]) -> Iterator[str]:
+    """The same in sessions that are archived, which no search finds: to be erased once they are loaded."""
+    for one in [one for one in service.core.state if one.archive is not None] if needles else ():
+        try:
+            for seq in find_in_bundle(Path(service.places.state) / "archive" / str(one.archive), needles):
+                yield f"{one.name} {seq} (archived)"
+        except BundleRefused:
+            yield f"{one.name} perhaps (its archive cannot be read)"
 
 
 def _quote(text: str) -> str:
