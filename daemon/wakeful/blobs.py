@@ -117,16 +117,18 @@ class Blobs:
             self._unflushed.add(path)
         return address
 
-    def flush(self) -> None:
-        """Let all that was added outlast a power cut: contents and names."""
+    def flush(self, addresses: Iterable[str] | None = None) -> None:
+        """Let what was added outlast a power cut, contents and names: these blobs, or all. Nothing new costs nothing."""
         # A copy in one step: other threads go on adding.
-        paths = self._unflushed.copy()
+        paths = self._unflushed.copy() if addresses is None else self._unflushed.intersection([self._path(one) for one in addresses])
         if len(paths) > _MANY_FILES:
             _sync_file_system(self._folder)
         elif paths:
             # The first flush takes the names along on most file systems, so that those after it find little to do.
             for path in (*paths, *{os.path.dirname(path) for path in paths}, self._folder):
-                _sync(path)
+                # One may have been removed since.
+                with contextlib.suppress(FileNotFoundError):
+                    _sync(path)
         self._unflushed -= paths
 
     def sizes(self) -> Sizes:

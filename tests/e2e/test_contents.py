@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from e2e.box import Box
+from waiting import eventually
 
 from wakeful.blobs import Blobs
 from wakeful.contents.listing import read_entries
@@ -20,6 +21,13 @@ def contents(box: Box, files: RunFiles, binding: str, side: str) -> dict[str, by
     found = next(one for one in files.bindings if one.name == binding)
     entries = read_entries(blobs, getattr(found, side))
     return {entry.path: blobs.get(entry.address) for entry in entries}
+
+
+def wait_until_kept(box: Box, name: str, run: int) -> None:
+    """What a run read is kept after its end."""
+    blobs, files = Blobs(str(box.state / "blobs")), files_of(box, name, run)
+    named = [entry.address for binding in files.bindings for entry in read_entries(blobs, binding.before)]
+    eventually(lambda: all(blobs.is_kept(address) for address in named))
 
 
 @pytest.fixture
@@ -42,6 +50,7 @@ def test_a_run_records_the_contents_it_found_and_left(words: Box) -> None:
     """Inputs as it found them, outputs before and after; also those that are gone by now."""
     words.write("notes/b.md", "two three\n")
     words.wait_at_rest("words", runs=2)
+    wait_until_kept(words, "words", 2)
     words.kill()
     (words.folder / "notes/b.md").unlink()
     words.start()
@@ -89,9 +98,11 @@ def test_a_full_set_of_inputs_is_recorded_and_unchanged_ones_cost_nothing_more(b
     )
     box.start()
     box.wait_at_rest("many", runs=1)
+    wait_until_kept(box, "many", 1)
     before = set(dict(Blobs(str(box.state / "blobs")).listing()))
     box.write("in/7", "another")
     box.wait_at_rest("many", runs=2)
+    wait_until_kept(box, "many", 2)
     # The content, one part, the list of parts, the record; the output is the same as before.
     assert len(set(dict(Blobs(str(box.state / "blobs")).listing())) - before) == 4
     assert contents(box, files_of(box, "many", 2), "in", "before")["in/7"] == b"another"

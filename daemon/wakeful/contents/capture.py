@@ -1,8 +1,9 @@
-"""Takes down what stands at the paths of a look, and keeps each content that is not kept yet.
+"""Takes down what stands at the paths of a look, and keeps each content that is not kept yet: now, or later.
 
 Called by `Keeper` in a thread, while the run may already be changing what is read here: every content is checked against
-the digest that was looked at, and one that moved on is said to be not kept. Never reads more than `Limits` allow, never
-follows a path into anything but a regular file, never opens what could wait for ever.
+the digest that was looked at, and one that moved on is not kept. What a run writes is read as it is taken down; of what it only
+reads the digest is known, which is all a record needs: its content is `wanted`, and `Backlog` keeps it. Never reads more than
+`Limits` allow, never follows a path into anything but a regular file, never opens what could wait for ever.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ import errno
 import hashlib
 import os
 import stat
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Protocol
+from math import inf
+from typing import NamedTuple, Protocol
 
 from msgspec import Struct
 
@@ -24,10 +27,14 @@ TOO_LARGE = "too large"
 TOO_MUCH = "the run has more than is kept"
 CHANGED = "changed"
 NO_FILE = "not a file"
+LATE = "not read in time"
 # What will not be kept next time either, as long as the file stays as it is (None: it was kept).
 LASTING = (None, TOO_LARGE, NO_FILE)
 # Not there, or another kind of thing than what was looked at.
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EINVAL, errno.ENXIO, errno.EISDIR)
+# So much of one run is read however late it is, in a few milliseconds: on a busy machine, too, small outputs are always kept.
+_SURE_FILES = 16
+_SURE_BYTES = 256 << 10
 _OPEN_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 
 
@@ -36,9 +43,9 @@ class Limits(Struct, frozen=True, kw_only=True):
 
     # Held in memory once while it is kept.
     file_bytes: int = 8 << 20
-    # New contents alone: what is kept already costs nothing. Some 2 s of a slow disk.
-    run_bytes: int = 256 << 20
-    run_files: int = 10_000
+    # New contents alone: what is kept already costs nothing. Half a second of a slow disk.
+    run_bytes: int = 64 << 20
+    run_files: int = 2_000
 
 
 class Sight(Protocol):
@@ -50,6 +57,14 @@ class Sight(Protocol):
     def digest(self) -> bytes: ...
     @property
     def size(self) -> int: ...
+
+
+class Wanted(NamedTuple):
+    """A content that a record names and nobody has read yet."""
+
+    path: str
+    digest: bytes
+    size: int
 
 
 class NotKept(Exception):
@@ -64,47 +79,78 @@ class Moved(NotKept):
 
 
 class Capture:
-    """One run's share of the blobs: counts what is new."""
+    """One run's share of the blobs: counts what is new. Used by one thread at a time; the two times are set from the loop."""
 
     def __init__(self, blobs: Blobs, limits: Limits) -> None:
         self.blobs = blobs
+        # Monotonic: what is not read by then is said to be late.
+        self.inputs_until = inf
+        self.outputs_until = inf
+        # Contents of outputs that are at hand, and perhaps not flushed yet.
+        self.relied_on: set[str] = set()
         self._limits = limits
         self._bytes_left = limits.run_bytes
         self._files_left = limits.run_files
+        self._sure_files = _SURE_FILES
+        self._sure_bytes = _SURE_BYTES
+        self._wanted: list[Wanted] = []
 
-    def take(self, root: str, seen: Mapping[str, Sight]) -> tuple[Entry, ...]:
-        """Every path of a look, ordered by name. Raises OSError only for the blobs' own sake: a full disk."""
+    @property
+    def is_spent(self) -> bool:
+        """May nothing more be kept of this run?"""
+        return self._files_left <= 0 or self._bytes_left <= 0
+
+    def take(self, root: str, seen: Mapping[str, Sight], *, is_later: bool = False) -> tuple[Entry, ...]:
+        """Every path of a look, ordered by name. Raises OSError only for the blobs' own sake: a full disk.
+
+        `is_later`: contents that are known by their digest are not read now, but wanted.
+        """
         lead = f"{root.rstrip('/')}/"
-        return tuple(self._take_one(path, path.removeprefix(lead), seen[path]) for path in sorted(seen))
+        return tuple(self._take_one(path, path.removeprefix(lead), seen[path], is_later) for path in sorted(seen))
 
-    def _take_one(self, path: str, name: str, sight: Sight) -> Entry:
+    def hand_over(self) -> list[Wanted]:
+        """What is to be kept later, once."""
+        wanted, self._wanted = self._wanted, []
+        return wanted
+
+    def _take_one(self, path: str, name: str, sight: Sight, is_later: bool) -> Entry:
         facts: dict[str, object] = {"path": name, "kind": sight.kind, "size": sight.size, "mode": 0o755 if sight.kind == "x" else 0o644}
         try:
             name.encode()
         except UnicodeEncodeError:
             facts |= {"path": os.fsencode(name).decode("utf-8", "backslashreplace"), "raw": os.fsencode(name).hex()}
         try:
-            facts |= self._take_link(path, sight) if sight.kind == "l" else self._take_file(path, sight)
+            facts |= self._take_link(path, sight, is_later) if sight.kind == "l" else self._take_file(path, sight, is_later)
         except NotKept as reason:
             facts |= {"not_kept": str(reason), "digest": "" if sight.kind == "l" else sight.digest.hex()}
         return Entry(**facts)
 
-    def _take_file(self, path: str, sight: Sight) -> dict[str, object]:
+    def _take_file(self, path: str, sight: Sight, is_later: bool) -> dict[str, object]:
         if sight.kind not in ("f", "x"):
             raise NotKept(NO_FILE)
         mode = _read_mode(path)
         facts: dict[str, object] = {} if mode is None else {"mode": mode}
         # Kept already, by this run or another: not read again, whatever became of the file meanwhile.
         if sight.digest and self.blobs.has(address_of(sight.digest), sight.size):
+            if not is_later:
+                self.relied_on.add(address_of(sight.digest))
             return facts | {"digest": sight.digest.hex()}
-        content = self._read(path, sight.size, os.O_NOFOLLOW)
-        digest = hashlib.blake2b(content, digest_size=SHORT_BYTES).digest()
+        self._refuse_more(sight.size)
+        if sight.digest and is_later:
+            self._want(path, sight)
+            return facts | {"digest": sight.digest.hex()}
+        if self._is_late(is_later):
+            if sight.digest:
+                # It may still be had, and is then found by its digest.
+                self._want(path, sight)
+            raise NotKept(LATE)
+        content, digest = _read_file(path, sight.size, os.O_NOFOLLOW)
         if sight.digest and digest != sight.digest:
             raise Moved
-        self._keep_new(content)
+        self._keep_new(content, digest, is_later)
         return facts | {"digest": digest.hex(), "size": len(content)}
 
-    def _take_link(self, path: str, sight: Sight) -> dict[str, object]:
+    def _take_link(self, path: str, sight: Sight, is_later: bool) -> dict[str, object]:
         """Its words, and the content of the file it leads to, if that was looked at."""
         with _reading():
             words = os.readlink(path)
@@ -116,36 +162,72 @@ class Capture:
             target = os.stat(path)
         if not stat.S_ISREG(target.st_mode):
             raise Moved
-        content = self._read(path, target.st_size, 0)
-        digest = hashlib.blake2b(content, digest_size=SHORT_BYTES).digest()
+        self._refuse_more(target.st_size)
+        # The look knows words and content by one digest: what the content's own is, only reading tells.
+        if self._is_late(is_later):
+            raise NotKept(LATE)
+        content, digest = _read_file(path, target.st_size, 0)
         named.update(b"\0" + (b"x" if target.st_mode & stat.S_IXUSR else b"f") + digest)
         if named.digest() != sight.digest:
             raise Moved
-        if not self.blobs.has(address_of(digest), len(content)):
-            self._keep_new(content)
+        self._keep_new(content, digest, is_later)
         return facts | {"digest": digest.hex(), "size": len(content), "mode": stat.S_IMODE(target.st_mode)}
 
-    def _read(self, path: str, size: int, flags: int) -> bytes:
+    def _refuse_more(self, size: int) -> None:
         if size > self._limits.file_bytes:
             raise NotKept(TOO_LARGE)
         if self._files_left <= 0 or size > self._bytes_left:
             raise NotKept(TOO_MUCH)
-        with _reading():
-            descriptor = os.open(path, _OPEN_FLAGS | flags)
-            try:
-                if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                    raise Moved
-                content = _read_all(descriptor, size + 1)
-            finally:
-                os.close(descriptor)
-        if len(content) != size:
-            raise Moved
-        return content
 
-    def _keep_new(self, content: bytes) -> None:
+    def _is_late(self, is_input: bool) -> bool:
+        if is_input:
+            return time.monotonic() > self.inputs_until
+        return time.monotonic() > self.outputs_until and (self._sure_files <= 0 or self._sure_bytes <= 0)
+
+    def _want(self, path: str, sight: Sight) -> None:
+        self._count(sight.size)
+        self._wanted.append(Wanted(path, sight.digest, sight.size))
+
+    def _keep_new(self, content: bytes, digest: bytes, is_input: bool) -> None:
+        address = address_of(digest)
+        if not self.blobs.has(address, len(content)):
+            self._count(len(content))
+            self.blobs.add(content)
+        if not is_input:
+            self._sure_files -= 1
+            self._sure_bytes -= len(content)
+            self.relied_on.add(address)
+
+    def _count(self, size: int) -> None:
         self._files_left -= 1
-        self._bytes_left -= len(content)
-        self.blobs.add(content)
+        self._bytes_left -= size
+
+
+def keep_wanted(blobs: Blobs, wanted: Wanted) -> str | None:
+    """Blocks. The address where it is kept; None where what stands there is no longer what was looked at. Raises OSError as `take`."""
+    address = address_of(wanted.digest)
+    if blobs.has(address, wanted.size):
+        return address
+    try:
+        content, digest = _read_file(wanted.path, wanted.size, os.O_NOFOLLOW)
+    except NotKept:
+        return None
+    return blobs.add(content) if digest == wanted.digest else None
+
+
+def _read_file(path: str, size: int, flags: int) -> tuple[bytes, bytes]:
+    """Content and digest of a regular file of this very size."""
+    with _reading():
+        descriptor = os.open(path, _OPEN_FLAGS | flags)
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise Moved
+            content = _read_all(descriptor, size + 1)
+        finally:
+            os.close(descriptor)
+    if len(content) != size:
+        raise Moved
+    return content, hashlib.blake2b(content, digest_size=SHORT_BYTES).digest()
 
 
 def _read_mode(path: str) -> int | None:

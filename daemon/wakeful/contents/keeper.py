@@ -1,14 +1,16 @@
 """Keeps the contents of runs while the daemon works: what a run found when it began, and what it left when it ended.
 
 `RunStarter` calls `save_outputs` before the process is started and `begin` after it, and the runner's report goes through `end`,
-which asks the core to wait with `run_finished` until contents are on disk. Reading and writing happen in two threads of its own;
-the loop only takes down which paths there are, and keeps the few outputs that other hands changed since the last run: the
-run would overwrite them sooner than a thread could read them. What goes wrong is said, and the run is recorded without its files.
+which asks the core to wait with `run_finished` for what the run wrote: for a short time, and never for what it read, which is
+named by its digest and kept by and by (backlog.py). Reading and writing happen in threads; the loop only takes down which paths
+there are, and keeps the few outputs that other hands changed since the last run: the run would overwrite them sooner than a
+thread could read them. What goes wrong is said, and the run is recorded without its files.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -19,6 +21,7 @@ import msgspec
 from msgspec.structs import replace
 
 from wakeful.blobs import Blobs
+from wakeful.contents.backlog import FLUSH_SECONDS, Backlog
 from wakeful.contents.capture import LASTING, Capture, Limits, Sight
 from wakeful.contents.listing import Listing, keep_listing
 from wakeful.contents.record import INLINE_PATHS, BindingFiles, Found, RunFiles
@@ -30,6 +33,8 @@ from wakeful.core.state import OpenRun, Session
 from wakeful.errors import WakefulError
 
 _POOL_SIZE = 2
+# How long the end of a run waits for what it wrote to be read and flushed; more is said to be not kept, and tried all the same.
+LONGEST_WAIT_SECONDS = 0.2
 # More than this is not kept before a run starts, on the loop: it may overwrite some before a thread has kept them.
 _SAVED_BYTES = 256 << 10
 # Paths of long lists that are remembered, so that only what changed is taken down again; some 20 MB. Beyond, the oldest go.
@@ -64,6 +69,7 @@ class _Snapshot:
     last: Listing | None
     # What a run writes may have been changed by others since this look.
     is_stale: bool
+    is_written: bool
 
 
 @dataclass(slots=True)
@@ -78,6 +84,9 @@ class _OpenRecord:
     capture: Capture
     before: Future[dict[str, Found]]
     report: ProcessEnded | None = None
+    # Where the record is, as soon as it is written; what it names may not be flushed yet.
+    address: str | None = None
+    is_reported: bool = False
 
 
 class Keeper:
@@ -93,6 +102,8 @@ class Keeper:
         self._limits = limits
         self._loop = asyncio.get_running_loop()
         self._pool = ThreadPoolExecutor(_POOL_SIZE, thread_name_prefix="contents")
+        self._backlog = Backlog(blobs, self._lose)
+        self._flush_due: asyncio.TimerHandle | None = None
         self._saved: dict[str, dict[str, Found]] = {}
         self._open: dict[str, _OpenRecord] = {}
         self._ending: dict[str, _OpenRecord] = {}
@@ -150,6 +161,8 @@ class Keeper:
             self._observe(report)
             return
         record.report = report
+        # What is named by its digest is kept later; what is not, and was not read by now, was too late.
+        record.capture.inputs_until = time.monotonic()
         self._ending[report.run_id] = record
         self._observe(replace(report, is_keeping=True))
         self.attend()
@@ -175,7 +188,11 @@ class Keeper:
         self._listings.clear()
 
     async def close(self) -> None:
+        """Runs are over: their records are written, and what they found is kept for as long as a stop may take."""
+        if self._flush_due is not None:
+            self._flush_due.cancel()
         await asyncio.to_thread(partial(self._pool.shutdown, wait=True))
+        await asyncio.to_thread(self._backlog.close)
 
     def _take_snapshots(self, targets: tuple[tuple[str, str, str], ...], find: FindLook) -> list[_Snapshot]:
         snapshots = []
@@ -186,8 +203,10 @@ class Keeper:
             stamp, last = self._listings.get(target, ("", None))
             is_known = last is not None and stamp == look.stamp and not last.unsettled
             members = None if is_known else dict(look.members)
-            snapshots.append(_Snapshot(name, target, look.version, look.stamp, members, last, look.is_stale and access != "read"))
-        return snapshots
+            is_written = access != "read"
+            snapshots.append(_Snapshot(name, target, look.version, look.stamp, members, last, look.is_stale and is_written, is_written))
+        # What the run may overwrite is read before what it only reads.
+        return sorted(snapshots, key=lambda snapshot: not snapshot.is_written)
 
     def _remember(self, target: str, stamp: str, listing: Listing) -> None:
         self._listings.pop(target, None)
@@ -200,35 +219,69 @@ class Keeper:
     def _close_record(self, record: _OpenRecord) -> None:
         written = tuple(target for target in record.targets if target[1] != "read")
         snapshots = self._take_snapshots(written, record.find)
+        record.capture.outputs_until = time.monotonic() + LONGEST_WAIT_SECONDS
         work = partial(self._keep_rest, record, snapshots)
         self._loop.run_in_executor(self._pool, work).add_done_callback(partial(self._report, record))
+        self._loop.call_later(LONGEST_WAIT_SECONDS, self._report_unflushed, record)
 
-    def _report(self, record: _OpenRecord, done: asyncio.Future[str]) -> None:
-        report = record.report
-        assert report is not None
+    def _report_unflushed(self, record: _OpenRecord) -> None:
+        """A slow disk: the record and what it names are written, and each is checked when it is read."""
+        if record.address is not None and not record.is_reported:
+            self._observe_end(record, record.address)
+
+    def _report(self, record: _OpenRecord, done: asyncio.Future[None]) -> None:
         try:
-            files = done.result()
+            done.result()
         except (OSError, WakefulError) as error:
             self._say(f"run {record.run_id}: its files were not kept: {error}")
-            files = None
-        self._observe(replace(report, files=files))
+            record.address = None
+        if not record.is_reported:
+            self._observe_end(record, record.address)
+
+    def _observe_end(self, record: _OpenRecord, files: str | None) -> None:
+        assert record.report is not None
+        record.is_reported = True
+        self._flush_soon()
+        self._observe(replace(record.report, files=files))
+
+    def _flush_soon(self) -> None:
+        """Records of runs are not worth a flush each: a power cut takes at worst what can be asked of the last seconds' runs."""
+        if self._flush_due is None:
+            self._flush_due = self._loop.call_later(FLUSH_SECONDS, self._flush)
+
+    def _flush(self) -> None:
+        self._flush_due = None
+        self._backlog.flush()
+
+    def _give_up(self, words: str) -> None:
+        """What is remembered leans on contents that were given up: it is worked out again, and they are tried again."""
+        self.forget()
+        self._say(words)
 
     # -- in a thread --------------------------------------------------------------------------
 
+    def _lose(self, words: str) -> None:
+        self._loop.call_soon_threadsafe(self._give_up, words)
+
     def _keep(self, capture: Capture, root: str, snapshots: list[_Snapshot], saved: dict[str, Found]) -> dict[str, Found]:
-        return saved | {snapshot.name: self._keep_one(capture, root, snapshot) for snapshot in snapshots}
+        try:
+            return saved | {snapshot.name: self._keep_one(capture, root, snapshot) for snapshot in snapshots}
+        finally:
+            self._backlog.add(capture.hand_over())
 
     def _keep_one(self, capture: Capture, root: str, snapshot: _Snapshot) -> Found:
+        facts = {"version": snapshot.version, "is_stale": snapshot.is_stale}
         if snapshot.members is None:
             assert snapshot.last is not None
-            return Found(version=snapshot.version, listing=snapshot.last.address, is_stale=snapshot.is_stale)
+            return Found(listing=snapshot.last.address, **facts)
+        is_later = not snapshot.is_written
         if len(snapshot.members) <= INLINE_PATHS:
-            return Found(version=snapshot.version, entries=capture.take(root, snapshot.members), is_stale=snapshot.is_stale)
-        listing = keep_listing(capture, root, snapshot.members, snapshot.last)
+            return Found(entries=capture.take(root, snapshot.members, is_later=is_later), **facts)
+        listing = keep_listing(capture, root, snapshot.members, snapshot.last, is_later=is_later)
         self._loop.call_soon_threadsafe(self._remember, snapshot.target, snapshot.stamp, listing)
-        return Found(version=snapshot.version, listing=listing.address, is_stale=snapshot.is_stale)
+        return Found(listing=listing.address, **facts)
 
-    def _keep_rest(self, record: _OpenRecord, snapshots: list[_Snapshot]) -> str:
+    def _keep_rest(self, record: _OpenRecord, snapshots: list[_Snapshot]) -> None:
         before = record.before.result()
         after = self._keep(record.capture, record.root, snapshots, {})
         for snapshot in snapshots:
@@ -239,6 +292,7 @@ class Keeper:
             BindingFiles(name=name, access=access, before=before.get(name), after=after.get(name)) for name, access, _ in record.targets
         )
         files = RunFiles(run_id=record.run_id, root=record.root, bindings=bindings)
-        address = self._blobs.add(msgspec.json.encode(files))
-        self._blobs.flush()
-        return address
+        record.address = self._blobs.add(msgspec.json.encode(files))
+        # Outputs alone: the next run may overwrite them, and nobody could write them again.
+        if time.monotonic() < record.capture.outputs_until:
+            self._blobs.flush(record.capture.relied_on)

@@ -31,20 +31,27 @@ class Listing:
     unsettled: frozenset[int]
 
 
-def keep_listing(capture: Capture, root: str, members: Mapping[str, Sight], last: Listing | None) -> Listing:
-    """Blocks. `members` as they were looked at; `last` is an earlier list of the same target."""
+def keep_listing(capture: Capture, root: str, members: Mapping[str, Sight], last: Listing | None, *, is_later: bool = False) -> Listing:
+    """Blocks. `members` as they were looked at; `last` is an earlier list of the same target; `is_later` as `Capture.take`."""
     count = _count_parts(len(members))
     if last is None or len(last.parts) != count:
         last = None
     parts = list(last.parts) if last is not None else [""] * count
-    groups: dict[int, dict[str, Sight]] = {number: {} for number in _find_stale(members, last, count)}
+    moved = _find_moved(members, last, count)
+    unsettled_before = last.unsettled if last is not None else frozenset()
+    # What changed comes first: it is read before the rest of an earlier run takes the room.
+    groups: dict[int, dict[str, Sight]] = {number: {} for number in (*sorted(moved), *sorted(unsettled_before - moved))}
     for path, sight in members.items() if groups else ():
         group = groups.get(_part_of(path, count))
         if group is not None:
             group[path] = sight
     unsettled = set()
     for number, group in groups.items():
-        entries = capture.take(root, group)
+        if capture.is_spent and number not in moved:
+            # 100,000 paths that are kept 2,000 a run are not all asked about again by each of these runs.
+            unsettled.add(number)
+            continue
+        entries = capture.take(root, group, is_later=is_later)
         parts[number] = capture.blobs.add(msgspec.json.encode(entries))
         if any(entry.not_kept not in LASTING for entry in entries):
             unsettled.add(number)
@@ -64,14 +71,14 @@ def read_entries(blobs: Blobs, found: Found | None) -> tuple[Entry, ...]:
     return tuple(sorted(entries, key=lambda entry: entry.path))
 
 
-def _find_stale(members: Mapping[str, Sight], last: Listing | None, count: int) -> set[int]:
+def _find_moved(members: Mapping[str, Sight], last: Listing | None, count: int) -> set[int]:
     if last is None:
         return set(range(count))
     known = last.members
     # The same object is the same state of the path: that is what looks promise.
     moved = [path for path, sight in members.items() if known.get(path) is not sight]
     moved += [path for path in known if path not in members]
-    return {_part_of(path, count) for path in moved} | last.unsettled
+    return {_part_of(path, count) for path in moved}
 
 
 def _count_parts(paths: int) -> int:

@@ -17,6 +17,8 @@ from wakeful.errors import OperatorError
 FORMAT = 1
 # A list of so many paths stands in the record itself: a small run is one small blob.
 INLINE_PATHS = 64
+# What is said of a content that the record names and nobody finds: what runs read is kept after the record is written.
+GONE = "it changed before it was read, or was removed since"
 
 
 class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -44,7 +46,7 @@ class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def address(self) -> str | None:
-        """The blob that holds its content; None where none was kept."""
+        """The blob that holds its content, if it was kept; None where it was not."""
         return address_of(bytes.fromhex(self.digest)) if self.digest and self.not_kept is None else None
 
 

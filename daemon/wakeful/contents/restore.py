@@ -14,10 +14,10 @@ from typing import Any, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from wakeful.blobs import Blobs, UnknownBlob, address_of
+from wakeful.blobs import Blobs, DamagedBlob, UnknownBlob, address_of
 from wakeful.contents.listing import read_entries
 from wakeful.contents.present import InTheWay, look_at, read_content, remove_file, write_file, write_link
-from wakeful.contents.record import Entry, read_record
+from wakeful.contents.record import GONE, Entry, read_record
 from wakeful.errors import WakefulError
 
 # The verb in the plan, and what became of it: `restore` -> `restored`.
@@ -78,8 +78,8 @@ def plan_restore(blobs: Blobs, root: str, runs: Iterable[tuple[int | str, str | 
     for run, address in runs:
         try:
             written = _read_written(blobs, address)
-        except UnknownBlob:
-            # Erased: the plan names the run.
+        except (UnknownBlob, DamagedBlob):
+            # Erased, or lost with the power just after the run: the plan names the run.
             written = None
         if written is None:
             unrecorded.append(run)
@@ -152,7 +152,7 @@ def _find_obstacle(blobs: Blobs, wanted: Entry) -> str | None:
         return f"not kept: {wanted.not_kept or 'it was no file'}"
     if wanted.digest and blobs.is_kept(address_of(bytes.fromhex(wanted.digest))):
         return None
-    return f"not kept: {wanted.not_kept or 'its content was removed since'}"
+    return f"not kept: {wanted.not_kept or GONE}"
 
 
 def _do(blobs: Blobs, root: str, step: Step, is_forced: bool) -> Done:

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from wakeful.blobs import Blobs, address_of
 from wakeful.contents.listing import read_entries
 from wakeful.contents.present import InTheWay, read_content, write_file, write_link
-from wakeful.contents.record import Entry, RunFiles
+from wakeful.contents.record import GONE, Entry, RunFiles
 from wakeful.core.match import parse_under
 from wakeful.core.spec import CommandRun, CommitsBinding, ScriptRun, SessionSpec
 from wakeful.errors import CallerError, WakefulError
@@ -77,7 +77,7 @@ def _put(blobs: Blobs, copy: str, entry: Entry) -> Missing | None:
             return None
     except (OSError, InTheWay, WakefulError) as problem:
         return Missing(entry.path, str(problem))
-    return Missing(entry.path, f"not kept: {entry.not_kept or 'its content was removed since'}")
+    return Missing(entry.path, f"not kept: {entry.not_kept or GONE}")
 
 
 def make_folders(spec: SessionSpec, copy: str) -> None:

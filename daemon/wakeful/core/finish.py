@@ -38,7 +38,7 @@ def begin_end(core: Core, decision: Decision, session: Session, report: ProcessE
     """A process is gone: its outputs, and what is dirty of its inputs, are looked at before the run is closed (rule 29)."""
     known = core.looked.ended.get(session.id)
     if known is not None:
-        # Its last word: by now the contents of its files are kept.
+        # Its last word: what it wrote is kept by now, as far as it is; what it read never delays its end.
         if known.report.is_keeping and not report.is_keeping:
             known.report = report
             decision.touch(session.id)
