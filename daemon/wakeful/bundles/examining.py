@@ -43,6 +43,13 @@ class _Archived(msgspec.Struct):
     bundle: str = ""
 
 
+class _Promised(References):
+    """What must be there: outputs, and lists of files. A content that a list names may never have been kept, as the list or a look at it says."""
+
+    def _add_files(self, address: str) -> None:
+        return
+
+
 def find_broken_archives(log: EventLog, folder: Path) -> Iterator[BrokenArchive]:
     """Every archived session's bundle, byte by byte against the digest in its header."""
     for session in log.heads():
@@ -77,11 +84,11 @@ def find_file_damage(path: Path) -> str | None:
 
 def find_missing_blobs(log: EventLog, blobs: Blobs) -> Iterator[MissingBlobs]:
     """By session, in the order in which they first named one."""
-    named: dict[str, References] = {}
+    named: dict[str, _Promised] = {}
     position, records = log.read_after(0, _PAGE, NAMING, imported=True)
     while records:
         for record in records:
-            named.setdefault(record.session, References(blobs)).add(record)
+            named.setdefault(record.session, _Promised(blobs)).add(record)
         position, records = log.read_after(position, _PAGE, NAMING, imported=True)
     for session, references in named.items():
         addresses = list(references)
