@@ -27,7 +27,7 @@ from wakeful.core import events as ev
 from wakeful.core.observation import SpecsRead
 from wakeful.core.redact import redact
 from wakeful.core.reducer import fold
-from wakeful.core.spec import SessionSpec, Settings
+from wakeful.core.spec import Settings
 from wakeful.core.state import Session
 from wakeful.errors import CallerError
 from wakeful.eventlog.contract import Record
@@ -585,88 +585,3 @@ def test_a_seeded_slice_of_histories_keeps_every_promise() -> None:
 def test_two_thousand_histories_of_fifty_steps_keep_every_promise() -> None:
     """Other histories every night."""
     run_state_machine_as_test(CallsMachine, settings=make_settings(2000, 50, print_blob=True))
-
-
-# -- the smallest histories the machine found, kept as words -------------------------------------------
-
-
-def settled(*specs: SessionSpec) -> World:
-    world = World(*specs, files={"s0": "red", "s1": "red"})
-    world.rest()
-    return world
-
-
-def test_the_log_of_a_terminated_session_takes_nothing_at_a_restart() -> None:
-    """Its file is still there, and says nothing until it is opened again."""
-    world = settled(SPECS["a"])
-    world.call(calls.Terminate(name="a"))
-    length = len(world.log)
-    world.crash()
-    world.remove("a")
-    assert len(world.log) == length
-
-
-def test_what_lost_its_file_while_it_was_closed_is_undeclared_when_it_opens() -> None:
-    world = settled(SPECS["a"])
-    world.call(calls.Archive(name="a", at=world.session("a").seq, bundle="b", digest="d"))
-    world.remove("a")
-    world.call(calls.Restore(name="a"))
-    world.observe(SpecsRead(removed=("a",)))
-    with pytest.raises(CallerError, match="a is undeclared"):
-        world.call(calls.Activate(name="a"))
-
-
-def test_a_renamed_fork_is_declared_under_its_new_name_for_ever() -> None:
-    """No file says its name: the log does, and a restart opens no second session under the old one."""
-    world = settled(SPECS["b"])
-    world.call(calls.Fork(name="b", new="f", past=world.session("b")))
-    world.call(calls.Rename(name="f", new="g"))
-    world.call(calls.Resume(name="g"))
-    world.crash()
-    world.write("s1", "green")
-    world.rest()
-    assert sorted(world.core.state.ids) == ["b", "g"] and world.session("g").runs == 1
-
-
-def test_a_rename_is_safe_to_repeat_under_either_name() -> None:
-    world = settled(SPECS["c"])
-    world.call(calls.Rename(name="c", new="d"), key="k")
-    length = len(world.log)
-    assert world.call(calls.Rename(name="c", new="d"), key="k") == "done already"
-    assert len(world.log) == length
-
-
-def test_a_name_that_is_free_again_gives_a_session_of_its_own() -> None:
-    """Also where the clock stands still between the two."""
-    world = settled(SPECS["c"])
-    first = world.session("c").id
-    world.call(calls.Rename(name="c", new="d"))
-    world.declare(SPECS["c"])
-    assert world.session("c").id != first == world.session("d").id
-
-
-def test_a_conversation_that_begins_anew_counts_what_it_holds() -> None:
-    """What came since the last run is in it, with its size; what was said on a branch that was left is not."""
-    world = settled(SPECS["a"])
-    world.call(calls.Note(name="a", text="abandoned"))
-    there = world.session("a").seq - 1
-    world.call(calls.Rewind(name="a", to=there, past=world.fold_log(len(world.log) - 1)[world.session("a").id].recollect()))
-    world.call(calls.Send(name="a", text="hello", wake=False))
-    world.call(calls.Activate(name="a"))
-    now = world.session("a")
-    assert (now.run is not None, now.conversation.messages, now.conversation.size_bytes) == (True, 1, 5)
-    assert not any(stretch.first <= there + 1 <= (stretch.last or now.seq) for stretch in now.conversation.stretches)
-
-
-def test_where_nothing_was_said_nothing_is_erased() -> None:
-    """A merge without a summary does not leave one by being erased."""
-    assert redact("session_merged", {"summary": "", "taken": []}) == {"summary": "", "taken": []}
-
-
-@pytest.mark.parametrize("call", [calls.Open(name="c", again=True), calls.Erase(name="c", seq=1, kind="note_added", stand_in={})])
-def test_what_was_terminated_and_then_archived_takes_nothing_until_it_is_back(call: calls.Call) -> None:
-    world = settled(SPECS["c"])
-    world.call(calls.Terminate(name="c"))
-    world.call(calls.Archive(name="c", at=world.session("c").seq, bundle="b", digest="d"))
-    with pytest.raises(CallerError, match="c is archived"):
-        world.call(call)

@@ -194,6 +194,9 @@ MUTANTS = (
     Mutant(43, "a fork forgets what its parent saw", "judge_history.py", "        seen={key: version for key, version in past.seen.items() if not key.startswith(_OWN_POSITIONS)},\n", ""),
     Mutant(43, "a fork is gone with the daemon", "take.py", "        is_unfiled = not session.is_filed and session.name not in specs\n", "        is_unfiled = False\n"),
     Mutant(43, "a detached fork runs", "holds.py", "    if session.detached:\n", "    if False:\n"),
+    Mutant(43, "a renamed fork has no spec", "judge.py", "    if not session.is_filed and session.spec is not None:\n", "    if False:\n"),
+    Mutant(44, "a conversation that begins anew holds the branch that was left", "reducer.py", "cut_line(session.line, session.id,", "cut_line((), session.id,"),
+    Mutant(44, "a conversation that begins anew counts nothing", "reducer.py", "messages=came.recent, size_bytes=came.recent_bytes)", "messages=0, size_bytes=0)"),
     Mutant(44, "going back starts a run", "judge_history.py", "recollection=call.past, versions=versions)", "recollection=call.past)"),
     Mutant(44, "ordered positions go back", "reducer.py", "{**_only(session.good, is_ordered=True), **_only(past.good, is_ordered=False)}", "past.good"),
     Mutant(44, "good stays", "reducer.py", "{**_only(session.good, is_ordered=True), **_only(past.good, is_ordered=False)}", "session.good"),
@@ -203,5 +206,7 @@ MUTANTS = (
     Mutant(45, "a frozen session takes calls", "judge.py", "    if session.is_frozen:\n", "    if False:\n"),
     Mutant(45, "a frozen session takes specs", "state.py", "return self.is_terminated or self.is_frozen or self.archive is not None", "return self.is_terminated or self.archive is not None"),
     Mutant(45, "a frozen session is undeclared", "take.py", "not session.is_declared or session.is_shut or not session.is_filed:", "not session.is_declared:"),
+    Mutant(45, "what is archived can be opened", "judge.py", "    if session.archive is not None:\n        raise CallerError(f\"{call.name} is archived; `wakeful load {call.name}` brings it back first\")\n", ""),
+    Mutant(45, "what is archived can be erased", "judge_history.py", "    if not session.is_terminated or session.archive is not None:\n", "    if not session.is_terminated:\n"),
     Mutant(45, "any receipt will do", "judge_history.py", "    if session.move != call.move:\n", "    if False:\n"),
 )  # fmt: skip

@@ -37,7 +37,7 @@ SECTIONS = (
 )  # fmt: skip
 # Patterns and slots have suites of their own, which no mutant here concerns.
 ALL = sorted(path.name for path in TESTS.glob("test_*.py") if path.name not in ("test_match.py", "test_cron.py"))
-LAST = ("test_machine.py", "test_histories.py")
+LAST = ("test_machine.py", "test_histories.py", "test_calls_machine.py")
 SECONDS_EACH = 300
 
 
