@@ -140,7 +140,10 @@ class Blobs:
         """The address and size of every blob."""
         for prefix in _list(self._folder):
             for name in _list(os.path.join(self._folder, prefix)) if prefix != _UNFINISHED else ():
-                yield f"blake2b-{prefix}{name}", os.stat(os.path.join(self._folder, prefix, name)).st_size
+                size = self.size(address := f"blake2b-{prefix}{name}")
+                # One may go while the others are listed: erased, or moved elsewhere.
+                if size is not None:
+                    yield address, size
 
     def remove(self, addresses: Iterable[str]) -> None:
         """Take blobs away for good, where a person asked for it: what an erased record named. From elsewhere, too."""

@@ -316,6 +316,9 @@ class Daemon:
     def refold(self, session_id: str) -> None:
         self.reactor.refold(fold_at(self.log, session_id, self.core.state.get(session_id).seq))
 
+    def forget_contents(self) -> None:
+        self._edges.keeper.forget()
+
     def read_specs(self) -> None:
         self._specs.read()
 

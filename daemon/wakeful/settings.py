@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from wakeful.core.limits import MEANINGS, Levels, Limits, say_amount
+from wakeful.core.limits import MEANINGS, UNWARNED, Levels, Limits, say_amount
 from wakeful.core.observation import Declaration
 from wakeful.core.spec import Retention, Settings
 from wakeful.errors import OperatorError
@@ -179,6 +179,9 @@ def _resolve_limits(keys: LimitKeys, data: bytes, file: str) -> Limits:
     for name, default in ((name, Limits().of(name)) for name in MEANINGS):
         found = getattr(keys, name)
         if found is None:
+            continue
+        if name in UNWARNED:
+            given[name] = Levels(found.hard, found.hard)
             continue
         hard = found.hard or max(default.hard, found.warn)
         warn = found.warn or min(default.warn, hard)

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from wakeful.blobs import Blobs
 from wakeful.bundles.blob_archive import BlobArchive
+from wakeful.contents.capture import Limits as ContentLimits
 from wakeful.contents.keeper import Keeper
 from wakeful.contents.replay import MakeOrder as MakeReplayOrder
 from wakeful.contents.replay import Replays
@@ -101,7 +102,7 @@ def build_daemon(places: Places, log: EventLog, *, is_once: bool) -> Daemon:
     voice = Voice(is_terminal=sys.stdout.isatty())
     blobs = Blobs(f"{places.state}/blobs", BlobArchive(Path(places.state) / "archive" / "outputs"))
     blobs.remove_unfinished()
-    keeper = Keeper(reactor.core, blobs, reactor.observe, voice.say)
+    keeper = Keeper(reactor.core, blobs, reactor.observe, voice.say, functools.partial(_bound_contents, reactor.core))
     sources = _build_sources(places, reactor, hints.make, keeper)
     replays = Replays(blobs, str(places.state), _make_replay_order(reactor.core))
     replays.runner = runner = _build_runner(places, keeper, replays, sources, blobs)
@@ -166,6 +167,13 @@ def _tell_room(reactor: Reactor, voice: Voice) -> Callable[[RoomSeen], None]:
             voice.say("there is room on disk again; runs go on")
 
     return report
+
+
+def _bound_contents(core: Core) -> ContentLimits | None:
+    """As they are now: wakeful.yaml is read again while the daemon lives. None: nothing is kept."""
+    limits = core.settings.limits
+    file, run, files = limits.kept_file.hard, limits.kept_run.hard, limits.kept_files.hard
+    return ContentLimits(file_bytes=file, run_bytes=run, run_files=files) if file and run and files else None
 
 
 def _build_sources(places: Places, reactor: Reactor, make_hints: MakeHints, keeper: Keeper) -> Door:

@@ -74,7 +74,8 @@ class SmallDaemon:
         self.core = Core()
         self.version, self.pid, self.started_at = version, 4711, time.time_ns() // 1000
         self.log: EventLog = open_log(self.places.state)
-        self.workspaces = Workspaces(Blobs(str(self.places.state / "blobs")), str(self.places.state), Checkouts())
+        self.blobs = Blobs(str(self.places.state / "blobs"))
+        self.workspaces = Workspaces(self.blobs, str(self.places.state), Checkouts())
         self.versions: dict[str, str] = {}
         self.changes: dict[str, tuple[PathChange, ...]] = {}
         self.kept: dict[tuple[str, int], tuple[bytes, bytes, int]] = {}

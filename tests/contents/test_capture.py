@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
 from contents.world import World
 
-from wakeful.contents.capture import Capture, Limits
+from wakeful.contents.capture import LATE, Capture, Limits, keep_wanted
 from wakeful.contents.listing import read_entries
 from wakeful.contents.record import RunFiles, read_record
 from wakeful.errors import OperatorError
@@ -59,6 +60,58 @@ def test_bounds_hold_for_a_file_and_for_a_run(world: World) -> None:
     world.write("d", "d")
     world.write("e", "e")
     assert take(world, "d", "e", limits=Limits(run_files=1)) == {"d": None, "e": "the run has more than is kept"}
+
+
+def test_what_is_kept_later_is_listed_by_its_digest_and_counts_at_once(world: World) -> None:
+    """Nothing is read for the list; what is beyond the bounds is not even wanted."""
+    for name in "abc":
+        world.write(name, name)
+    capture = Capture(world.blobs, Limits(run_files=2))
+    entries = capture.take(str(world.root), world.look(*"abc"), is_later=True)
+    assert [entry.not_kept for entry in entries] == [None, None, "the run has more than is kept"]
+    assert world.blobs.sizes().blobs == 0 and capture.relied_on == set()
+    wanted = capture.hand_over()
+    assert capture.hand_over() == [] and [keep_wanted(world.blobs, one) for one in wanted] == [entry.address for entry in entries[:2]]
+    assert world.blobs.get(entries[0].address) == b"a"
+
+
+@pytest.mark.parametrize("became", ["gone", "other", "longer"])
+def test_what_moved_on_before_its_turn_is_not_kept(world: World, became: str) -> None:
+    path = world.write("a", "one")
+    capture = Capture(world.blobs, Limits())
+    capture.take(str(world.root), world.look("a"), is_later=True)
+    (wanted,) = capture.hand_over()
+    match became:
+        case "gone":
+            path.unlink()
+        case "other":
+            path.write_text("two")
+        case "longer":
+            path.write_text("one and more")
+    assert keep_wanted(world.blobs, wanted) is None and world.blobs.sizes().blobs == 0
+
+
+def test_outputs_that_are_late_are_said_to_be_and_tried_all_the_same_but_few_small_ones_never_are(world: World) -> None:
+    names = [f"f{number:02}" for number in range(20)]
+    for name in names:
+        world.write(name, name)
+    capture = Capture(world.blobs, Limits())
+    capture.outputs_until = time.monotonic() - 1
+    entries = capture.take(str(world.root), world.look(*names))
+    assert [entry.not_kept for entry in entries] == [None] * 16 + [LATE] * 4
+    assert [os.path.basename(one.path) for one in capture.hand_over()] == names[16:]
+
+
+def test_an_input_whose_digest_only_reading_tells_is_read_while_the_run_lasts(world: World) -> None:
+    """A link: the look knows its words and the content behind it by one digest."""
+    world.write("file", "behind the link")
+    (world.root / "link").symlink_to("file")
+    capture = Capture(world.blobs, Limits())
+    capture.inputs_until = time.monotonic() - 1
+    (late,) = capture.take(str(world.root), world.look("link"), is_later=True)
+    assert late.not_kept == LATE and capture.hand_over() == []
+    (entry,) = Capture(world.blobs, Limits()).take(str(world.root), world.look("link"), is_later=True)
+    assert world.blobs.get(entry.address) == b"behind the link"
 
 
 def test_odd_things_are_listed_and_never_opened(world: World) -> None:

@@ -57,5 +57,18 @@ def test_what_could_not_be_kept_is_tried_again_next_time(world: World, seen: dic
     assert not second.unsettled and all(entry.not_kept is None for entry in read_entries(world.blobs, Found(listing=second.address)))
 
 
+def test_what_no_run_has_room_for_is_not_asked_about_again_by_each(world: World, seen: dict) -> None:
+    """One after the other they get their turn, and a change comes first."""
+    first = keep(world, seen, limits=Limits(run_files=100))
+    world.write("f0007", "another content")
+    now = seen | world.look("f0007")
+    second = keep(world, now, first, limits=Limits(run_files=1))
+    assert len(set(first.parts) - set(second.parts)) == 1 and second.unsettled >= first.unsettled
+    changed = next(entry for entry in read_entries(world.blobs, Found(listing=second.address)) if entry.path == "f0007")
+    assert world.blobs.get(changed.address) == b"another content"
+    third = keep(world, now, second)
+    assert not third.unsettled and third.address == keep(world, now).address
+
+
 def test_what_is_too_large_is_too_large_next_time_as_well(world: World, seen: dict) -> None:
     assert keep(world, seen, limits=Limits(file_bytes=2)).unsettled == frozenset()

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from wakeful.core.limits import MEANINGS, Levels, Limits, say_amount
+from wakeful.core.limits import MEANINGS, UNWARNED, Levels, Limits, say_amount
 from wakeful.core.spec import Retention, Settings
 from wakeful.errors import OperatorError
 from wakeful.settings import Places, default_settings, read_settings, resolve_places
@@ -69,7 +69,9 @@ BAD = [
     ("limits: {output: {warn: 4MB, hard: 1MB}}", "1:25: limits.output: the level that warns (4,000,000 bytes) is above the hard one (1,000,000 bytes); lower it"),
     ("limits: {facts: {hard: many}}", "1:24: hard: 'many' is not a whole number"),
     ("limits: {fact: {soft: 1KB}}", "1:17: unknown key 'soft' in fact; expected one of warn, hard"),
-    ("limits: {heap: 1KB}", "1:10: unknown key 'heap' in limits; expected one of payload, message, note, fact, facts, conversation, output, records, mailbox"),
+    ("limits: {kept_run: {warn: 1KB}}", "1:21: unknown key 'warn' in kept_run; expected one of hard"),
+    ("limits: {output: 0}", "1:18: output is 0; expected at least 1024"),
+    ("limits: {heap: 1KB}", "1:10: unknown key 'heap' in limits; expected one of payload, message, note, fact, facts, conversation, output, records, mailbox, kept_file, kept_run, kept_files"),
     ("retention: {keep: long}", "1:19: keep: 'long' is not a duration; write one number and its unit, such as 500ms, 30s, 5m, 2h or 7d"),
     ("hints: inotfy", "1:8: hints is 'inotfy'; expected auto, inotify, watchfiles or poll; did you mean 'inotify'?"),
     ("http: off", "1:1: not yet: 'http' in wakeful.yaml is known, but this version cannot do it; remove it for now"),
@@ -184,13 +186,22 @@ def test_a_level_alone_moves_the_other_only_where_it_must(tmp_path: Path) -> Non
     assert limits.output == Limits().output
 
 
+@pytest.mark.parametrize("said", ["0", "{hard: 0}", "0B"])
+def test_keeping_contents_of_files_can_be_bounded_and_switched_off(tmp_path: Path, said: str) -> None:
+    """These have no level that warns: what is beyond is listed as not kept."""
+    limits = settings_of(tmp_path, f"limits: {{kept_file: 1MB, kept_run: {said}, kept_files: 0}}\n")[0].limits
+    assert (limits.kept_file.hard, limits.kept_run.hard, limits.kept_files.hard) == (1_000_000, 0, 0)
+
+
 def test_every_limit_is_in_the_schema_and_told_in_words() -> None:
     """One place names them; nothing that has a level is missing where people look."""
     keys = json_schema("daemon")["$defs"]["LimitKeys"]["properties"]
     assert list(keys) == list(MEANINGS) == list(Limits.__struct_fields__)
     for name, levels in ((name, Limits().of(name)) for name in MEANINGS):
-        assert levels.warn < levels.hard and say_amount(name, levels.warn) and Limits().refuse_beyond(name, levels.hard) is None
-        said = re.search(r"Default: \{warn: (\w+), hard: (\w+)\}", keys[name]["description"])
+        assert say_amount(name, levels.warn) and Limits().refuse_beyond(name, levels.hard) is None
+        assert levels.warn == levels.hard if name in UNWARNED else levels.warn < levels.hard
+        pattern = r"Default: ((\w+)); 0" if name in UNWARNED else r"Default: \{warn: (\w+), hard: (\w+)\}"
+        said = re.search(pattern, keys[name]["description"])
         assert said is not None
         parse = parse_size if "B" in said[1] else int
         assert (parse(said[1]), parse(said[2])) == (levels.warn, levels.hard)

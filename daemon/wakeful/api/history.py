@@ -337,6 +337,7 @@ async def finish_erase(service: Service, call: calls.Erase) -> list[str]:
     # The log last: killed before it, the payload is still there and can be erased once more, with all that it named.
     await asyncio.to_thread(erase_from_archives, Path(service.places.state) / "archive", session.id, call.seq, blobs=addresses)
     await asyncio.to_thread(service.blobs.remove, addresses)
+    service.forget_contents()
     await asyncio.to_thread(service.log.erase, session.id, [call.seq])
     service.refold(session.id)
     return await asyncio.to_thread(_find_others, service, session, call.seq, find_words(payload))

@@ -84,6 +84,9 @@ class Service(Protocol):
     def refold(self, session_id: str) -> None:
         """Fold a session from the log again: a payload went for good, and what it said is to leave the memory, too."""
 
+    def forget_contents(self) -> None:
+        """Blobs were removed: what is remembered of the files of runs leans on them no longer."""
+
     def read_specs(self) -> None:
         """Read sessions.d again now."""
 

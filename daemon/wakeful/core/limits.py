@@ -12,7 +12,7 @@ from msgspec import Struct
 
 KIB, MIB = 2**10, 2**20
 
-LimitName = Literal["payload", "message", "note", "fact", "facts", "conversation", "output", "records", "mailbox"]
+LimitName = Literal["payload", "message", "note", "fact", "facts", "conversation", "output", "records", "mailbox", "kept_file", "kept_run", "kept_files"]
 
 
 class Levels(Struct, frozen=True):
@@ -34,6 +34,10 @@ class Limits(Struct, frozen=True, kw_only=True):
     output: Levels = Levels(MIB, 2 * MIB)
     records: Levels = Levels(1_000_000, 10_000_000)
     mailbox: Levels = Levels(1_000, 10_000)
+    # Contents of files that runs read and wrote: one bound each, and 0 keeps none at all.
+    kept_file: Levels = Levels(8 * MIB, 8 * MIB)
+    kept_run: Levels = Levels(64 * MIB, 64 * MIB)
+    kept_files: Levels = Levels(2_000, 2_000)
 
     def of(self, name: LimitName) -> Levels:
         return getattr(self, name)
@@ -44,7 +48,9 @@ class Limits(Struct, frozen=True, kw_only=True):
         return f"{MEANINGS[name]}: at most {say_amount(name, hard)}, this would be {say_amount(name, amount)}" if amount > hard else None
 
 
-COUNTED: frozenset[LimitName] = frozenset({"facts", "records", "mailbox"})
+COUNTED: frozenset[LimitName] = frozenset({"facts", "records", "mailbox", "kept_files"})
+# These have a hard level alone.
+UNWARNED: frozenset[LimitName] = frozenset({"kept_file", "kept_run", "kept_files"})
 # What each is about, in the order people read them.
 MEANINGS: dict[LimitName, str] = {
     "payload": "what one record holds",
@@ -56,6 +62,9 @@ MEANINGS: dict[LimitName, str] = {
     "output": "output kept of one run",
     "records": "records of a session",
     "mailbox": "messages a session has not seen",
+    "kept_file": "one file whose content is kept",
+    "kept_run": "new contents of files kept of one run",
+    "kept_files": "files of one run whose contents are new and kept",
 }
 # What brings a session below a level again.
 ADVICE: dict[LimitName, str] = {

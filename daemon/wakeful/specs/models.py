@@ -253,8 +253,18 @@ class CountLevels(Keys):
     hard: Count | None = _describe(None, "More than this is refused.", ge=1)
 
 
+class KeptSize(Keys):
+    hard: Size = Field(description="More than this is not kept; 0: nothing is.", ge=0)
+
+
+class KeptCount(Keys):
+    hard: Count = Field(description="More than this is not kept; 0: nothing is.", ge=0)
+
+
 _SizeLimit = _short_for("hard", SizeLevels, {"type": "string"}) | None
 _CountLimit = _short_for("hard", CountLevels, {"type": "integer", "minimum": 1}) | None
+_KeptSizeLimit = _short_for("hard", KeptSize, {"anyOf": [{"type": "string"}, {"const": 0}]}) | None
+_KeptCountLimit = _short_for("hard", KeptCount, {"type": "integer", "minimum": 0}) | None
 
 
 class LimitKeys(Keys):
@@ -267,6 +277,9 @@ class LimitKeys(Keys):
     output: _SizeLimit = _describe(None, "Output kept of a run: head and tail. Default: {warn: 1MiB, hard: 2MiB}.")
     records: _CountLimit = _describe(None, "Records of a session. Default: {warn: 1000000, hard: 10000000}.")
     mailbox: _CountLimit = _describe(None, "Messages a session has not seen. Default: {warn: 1000, hard: 10000}.")
+    kept_file: _KeptSizeLimit = _describe(None, "One file whose content is kept. Default: 8MiB; 0: none is.")
+    kept_run: _KeptSizeLimit = _describe(None, "New contents of files kept of one run. Default: 64MiB; 0: none are.")
+    kept_files: _KeptCountLimit = _describe(None, "Files of one run whose contents are new and kept. Default: 2000; 0: none are.")
 
 
 class DaemonKeys(Keys):

@@ -65,6 +65,9 @@ def parse_period(value: Any) -> float:
 
 def parse_size(value: Any) -> int:
     text = _text(value, "a size such as 64KB or 10MB")
+    if text == "0":
+        # Nothing is nothing in every unit.
+        return 0
     found = _SIZE.fullmatch(text)
     if found is None:
         raise ValueError(f"'{shorten(text)}' is not a size; write one number and its unit, such as 64KB, 10MB or 1GB")
@@ -278,6 +281,7 @@ def _typed(parse: Any, schema: dict[str, Any]) -> Any:
 
 # An editor reads `3.10` as a number before we read it as text, so the schema of text allows what YAML may make of it.
 _TEXT_SCHEMA: dict[str, Any] = {"type": ["string", "number", "boolean"]}
+_SIZE_SCHEMA: dict[str, Any] = {"anyOf": [{"type": "string", "pattern": r"^(0|\d+(\.\d+)? ?([kKmMgGtT]?[iI]?[bB]))$"}, {"const": 0}]}
 _DURATION_SCHEMA: dict[str, Any] = {"anyOf": [{"type": "string", "pattern": r"^(0|\d+(\.\d+)?(ms|s|m|h|d))$"}, {"const": 0}]}
 _ARGV_SCHEMA: dict[str, Any] = {"type": "array", "items": _TEXT_SCHEMA, "minItems": 1}
 _WORDS_SCHEMA: dict[str, Any] = {"anyOf": [_TEXT_SCHEMA, {"type": "array", "items": _TEXT_SCHEMA}]}
@@ -287,7 +291,7 @@ FilledText = Annotated[str, *_typed(parse_filled_text, _TEXT_SCHEMA)]
 Duration = Annotated[float, *_typed(parse_duration, _DURATION_SCHEMA)]
 PositiveDuration = Annotated[float, *_typed(parse_positive_duration, _DURATION_SCHEMA)]
 Period = Annotated[float, *_typed(parse_period, _DURATION_SCHEMA)]
-Size = Annotated[int, *_typed(parse_size, {"type": "string", "pattern": r"^\d+(\.\d+)? ?([kKmMgGtT]?[iI]?[bB])$"})]
+Size = Annotated[int, *_typed(parse_size, _SIZE_SCHEMA)]
 Boolean = Annotated[bool, *_typed(parse_boolean, {"anyOf": [{"type": "boolean"}, {"enum": sorted(_BOOLEANS)}]})]
 WholeNumber = Annotated[int, BeforeValidator(parse_whole_number)]
 Count = Annotated[int, *_typed(parse_count, {"anyOf": [{"type": "integer"}, {"type": "string", "pattern": r"^\d[\d_,]*$"}]})]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from wakeful.core.limits import ADVICE, MEANINGS, LimitName, Limits, say_amount
+from wakeful.core.limits import ADVICE, MEANINGS, UNWARNED, LimitName, Limits, say_amount
 from wakeful.core.state import Session
 
 # Beyond these only the number is told.
@@ -61,4 +61,6 @@ def _view_excess(session: Session, name: LimitName, amount: int, limits: Limits)
 
 def _say_levels(name: LimitName, limits: Limits) -> str:
     levels = limits.of(name)
+    if name in UNWARNED:
+        return f"{say_amount(name, levels.hard)} at most" if levels.hard else "none is kept"
     return f"{say_amount(name, levels.warn)} warns, {say_amount(name, levels.hard)} at most"

@@ -1,0 +1,234 @@
+"""The end of a run waits for what it wrote and never for what it read, which is there by and by."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from contents.world import World as Files
+from core.specs import read, session, write
+from core.world import World as CoreWorld
+from waiting import eventually_async
+
+from wakeful import blobs as blobs_module
+from wakeful.blobs import Blobs
+from wakeful.contents import backlog as backlog_module
+from wakeful.contents.backlog import Backlog
+from wakeful.contents.capture import TOO_MUCH, Limits, Wanted
+from wakeful.contents.keeper import Keeper
+from wakeful.contents.listing import read_entries
+from wakeful.contents.record import Entry, read_record
+from wakeful.core.observation import ProcessEnded, RunRecovered
+from wakeful.sources.entry import Seen
+
+pytestmark = pytest.mark.asyncio
+
+OUTPUT = b"what the run wrote"
+
+
+class HeldBlobs(Blobs):
+    """Real ones, whose backlog stands still while the gate is shut; knows what each thread added."""
+
+    def __init__(self, folder: str) -> None:
+        super().__init__(folder)
+        self.gate = threading.Event()
+        self.slow_disk = threading.Event()
+        self.slow_disk.set()
+        self.added: list[bytes] = []
+
+    def add(self, content: bytes) -> str:
+        if threading.current_thread().name.startswith("contents-later"):
+            self.gate.wait(20)
+        else:
+            self.added.append(content)
+        return super().add(content)
+
+    def flush(self, addresses=None) -> None:
+        self.slow_disk.wait(20)
+        super().flush(addresses)
+
+
+@dataclass
+class LookSeen:
+    members: dict[str, Seen]
+    version: str | None = "v"
+    is_stale: bool = False
+    stamp: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.stamp = repr(sorted((path, seen.digest) for path, seen in self.members.items()))
+
+
+class Desk:
+    """A session in a real core that reads in/* and writes out/*; its files are real, its process is the test."""
+
+    def __init__(self, folder: Path, limits: Limits | None = None) -> None:
+        self.files = Files(folder)
+        self.blobs = HeldBlobs(str(folder / "held"))
+        self.core = CoreWorld(session("s", read("in/*", name="in"), write("out/*", name="out")), files={"in/0": "0"})
+        self.core.look()
+        self.said: list[str] = []
+        self.kept_at_end: list[bool] = []
+        self.limits = limits or Limits()
+        self.keeper = self.make_keeper()
+
+    def make_keeper(self) -> Keeper:
+        return Keeper(self.core.core, self.blobs, self.observe, self.said.append, lambda: self.limits)
+
+    def find(self, target: str) -> LookSeen:
+        """A look at this moment."""
+        folder = "out" if any(one.target == target and one.name == "out" for one in self.core.core.looked.bounds[self.id]) else "in"
+        names = [f"{folder}/{path.name}" for path in (self.files.root / folder).glob("*")]
+        return LookSeen(self.files.look(*names))
+
+    @property
+    def id(self) -> str:
+        return self.core.session("s").id
+
+    def observe(self, report: ProcessEnded | RunRecovered) -> None:
+        if isinstance(report, ProcessEnded) and not report.is_keeping:
+            outputs = {entry.address for entry in self.entries("out", "after", report.files)} if report.files else set()
+            self.kept_at_end.append(bool(outputs) and all(address and self.blobs.is_kept(address) for address in outputs))
+        self.core.observe(report)
+
+    async def run(self, inputs: int, output: bytes = OUTPUT) -> str:
+        """From start to `run_finished`, whose `files` are returned."""
+        for number in range(inputs):
+            self.files.write(f"in/{number}", f"input {number}")
+        if self.core.session("s").run is None:
+            self.core.write("in/0", f"news {len(self.finished)}")
+            self.core.look()
+        session, run = self.core.session("s"), self.core.session("s").run
+        before = len(self.finished)
+        self.keeper.save_outputs(session, run, self.find)
+        self.keeper.begin(session, run, self.find)
+        self.files.write("out/result", output)
+        self.keeper.end(ProcessEnded(session=self.id, run_id=run.run_id, exit_code=0))
+        self.core.answer_all()
+        self.keeper.attend()
+        await eventually_async(lambda: len(self.finished) > before)
+        return self.finished[-1].files
+
+    @property
+    def finished(self) -> list:
+        return self.core.events("s", "run_finished")
+
+    def entries(self, binding: str, side: str, files: str) -> tuple[Entry, ...]:
+        found = next(one for one in read_record(self.blobs, files).bindings if one.name == binding)
+        return read_entries(self.blobs, getattr(found, side))
+
+    def count_kept(self, files: str) -> int:
+        return sum(entry.address is not None and self.blobs.is_kept(entry.address) for entry in self.entries("in", "before", files))
+
+
+async def close(desk: Desk) -> None:
+    desk.blobs.gate.set()
+    desk.blobs.slow_disk.set()
+    await desk.keeper.close()
+
+
+@pytest.fixture
+def flushes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Every flush of a file or of all, by the thread that waited for it."""
+    seen: list[str] = []
+    for name in ("_sync", "_sync_file_system"):
+
+        def spy(path: str, *, call=getattr(blobs_module, name)) -> None:
+            seen.append(threading.current_thread().name)
+            call(path)
+
+        monkeypatch.setattr(blobs_module, name, spy)
+    return seen
+
+
+async def test_a_run_with_1000_fresh_inputs_is_closed_before_any_of_them_is_read(tmp_path: Path, flushes: list[str]) -> None:
+    """What its end awaits is its output, the lists and the record; the flushes are those of a run without inputs."""
+    (tmp_path / "none").mkdir()
+    (tmp_path / "many").mkdir()
+    none, many = Desk(tmp_path / "none"), Desk(tmp_path / "many")
+    await none.run(0)
+    awaited_without = len(flushes)
+    files = await many.run(1000)
+    assert len(flushes) == 2 * awaited_without
+    assert not any(content.startswith(b"input") for content in many.blobs.added) and OUTPUT in many.blobs.added
+    assert len(many.entries("in", "before", files)) == 1000 and many.count_kept(files) == 0
+    many.blobs.gate.set()
+    await eventually_async(lambda: many.count_kept(files) == 1000)
+    assert {entry.not_kept for entry in many.entries("in", "before", files)} == {None}
+    for desk in (none, many):
+        assert desk.kept_at_end == [True] and desk.said == []
+        await close(desk)
+
+
+async def test_a_run_with_nothing_new_is_closed_without_a_flush(tmp_path: Path, flushes: list[str]) -> None:
+    desk = Desk(tmp_path)
+    desk.blobs.gate.set()
+    await desk.run(3)
+    assert [name for name in flushes if not name.startswith("contents-later")]
+    flushes.clear()
+    await desk.run(3)
+    assert [name for name in flushes if not name.startswith("contents-later")] == [] and desk.kept_at_end == [True, True]
+    await close(desk)
+
+
+async def test_a_disk_that_takes_its_time_does_not_hold_a_run_for_long(tmp_path: Path) -> None:
+    """The record names its outputs, which are written; only a power cut in that moment could take them."""
+    desk = Desk(tmp_path)
+    desk.blobs.slow_disk.clear()
+    files = await desk.run(1)
+    assert files is not None and desk.kept_at_end == [True]
+    await close(desk)
+    assert len(desk.finished) == 1, "the flush that came later reports nothing anew"
+
+
+async def test_a_daemon_that_stops_gives_up_what_waits_and_loses_nothing_it_promised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backlog_module, "CLOSING_SECONDS", 0.0)
+    desk = Desk(tmp_path)
+    files = await desk.run(100)
+    closing = asyncio.create_task(desk.keeper.close())
+    await eventually_async(lambda: desk.keeper._backlog._until < float("inf"))
+    desk.blobs.gate.set()
+    await closing
+    assert desk.count_kept(files) <= 1 and desk.kept_at_end == [True] and desk.said == []
+    # The next daemon's run finds the same inputs, and keeps them.
+    desk.keeper = desk.make_keeper()
+    later = await desk.run(100)
+    await eventually_async(lambda: desk.count_kept(later) == desk.count_kept(files) == 100)
+    await close(desk)
+
+
+async def test_a_daemon_that_stops_keeps_what_it_can_in_a_moment(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    files = await desk.run(100)
+    await close(desk)
+    assert desk.count_kept(files) == 100
+
+
+async def test_what_is_new_beyond_the_bounds_of_a_run_is_listed_and_gets_its_turn(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, Limits(run_files=60))
+    desk.blobs.gate.set()
+    files = await desk.run(100)
+    assert sorted(entry.not_kept or "" for entry in desk.entries("in", "before", files)) == [""] * 60 + [TOO_MUCH] * 40
+    await eventually_async(lambda: desk.count_kept(files) == 60)
+    later = await desk.run(100)
+    await eventually_async(lambda: desk.count_kept(later) == 100)
+    await close(desk)
+
+
+async def test_more_than_may_wait_is_given_up_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backlog_module, "MOST_WAITING", 3)
+    path = tmp_path / "file"
+    path.write_text("x")
+    blobs, lost = HeldBlobs(str(tmp_path / "blobs")), []
+    (seen,) = Files(tmp_path).look("../file").values()
+    backlog = Backlog(blobs, lost.append)
+    backlog.add([Wanted(str(path), seen.digest, seen.size)] * 2)
+    backlog.add([Wanted(str(path), seen.digest, seen.size)] * 2)
+    assert len(lost) == 1 and "more than 3 wait" in lost[0]
+    blobs.gate.set()
+    backlog.close()
+    backlog.add([Wanted(str(path), seen.digest, seen.size)])
+    assert blobs.sizes().blobs == 1 and len(lost) == 1
