@@ -2,7 +2,7 @@
 
 Every event is a message of 1,000 characters; all stores lie on one disk and are measured in turn, in one run. Calls of ours go
 through the reactor to a real log. LangGraph is measured twice: with the whole conversation in its state, as graphs
-have it, up to 100,000 (a checkpoint of a million is larger than SQLite takes), its bytes reckoned from one checkpoint per turn; and
+have it, up to 100,000 (by its size there, a checkpoint of a million would be larger than SQLite takes), its bytes reckoned from one checkpoint per turn; and
 as a floor with the newest message alone in each checkpoint, which nobody can talk with but which can be filled to these lengths. The peers are optional: `pip install 'wakeful[bench]'`.
 """
 
@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import gc
 import os
+import random
 import sqlite3
 import statistics
 import tempfile
@@ -40,6 +41,7 @@ LENGTHS = tuple(int(one) for one in os.environ.get("WAKEFUL_BENCH_LENGTHS", "100
 TEXT = "x" * 1000
 SLICE = 100
 ROUNDS = 20
+CHANCE = random.Random(1)
 # Rounds end for a store that has taken so long.
 SLOW_SECONDS = 2.0
 WHOLE_STATE_MOST = 100_000
@@ -119,12 +121,12 @@ class Ours:
         await self.reactor.call(calls.Send(name="talk", text=TEXT, wake=False), author="bench")
 
     async def slice(self) -> None:
-        middle = self.length // 2
+        middle = pick_middle(self.length)
         assert len(list(self.log.read("s", from_seq=middle, to_seq=middle + SLICE - 1))) == SLICE
 
     async def fork(self) -> None:
         self.forks += 1
-        past = fold_at(self.log, "s", self.length // 2)
+        past = fold_at(self.log, "s", pick_middle(self.length))
         await self.reactor.call(calls.Fork(name="talk", new=f"fork-{self.forks}", past=past), author="bench")
 
     async def rewind(self) -> None:
@@ -134,6 +136,11 @@ class Ours:
     def close(self) -> None:
         self.reactor.close()
         self.log.close()
+
+
+def pick_middle(length: int) -> int:
+    """Anywhere in its middle half: not where a snapshot happens to lie."""
+    return CHANCE.randrange(length // 4, length * 3 // 4)
 
 
 def ignore(*_: object) -> None:
@@ -179,13 +186,13 @@ class AgentsSession:
         session.close()
 
     async def slice(self) -> None:
-        middle = self.length // 2
+        middle = pick_middle(self.length)
         assert len((await self.session.get_items())[middle : middle + SLICE]) == SLICE
 
     async def fork(self) -> None:
         self.forks += 1
         other = self.make(f"fork-{self.forks}", self.path)
-        await other.add_items((await self.session.get_items())[: self.length // 2])
+        await other.add_items((await self.session.get_items())[: pick_middle(self.length)])
         other.close()
 
     async def rewind(self) -> None:
@@ -266,12 +273,12 @@ class LangGraph:
         return {"configurable": {"thread_id": "talk", "checkpoint_ns": "", "checkpoint_id": checkpoint}}
 
     async def slice(self) -> None:
-        before = self.at(self.ids[self.length // 2])
+        before = self.at(self.ids[pick_middle(self.length)])
         thread = {"configurable": {"thread_id": "talk", "checkpoint_ns": ""}}
         assert len(list(self.saver.list(thread, before=before, limit=SLICE))) == SLICE
 
     async def fork(self) -> None:
-        self.graph.update_state(self.at(self.ids[self.length // 2]), {"said": [TEXT]}, as_node="say")
+        self.graph.update_state(self.at(self.ids[pick_middle(self.length)]), {"said": [TEXT]}, as_node="say")
 
     async def rewind(self) -> None:
         self.graph.update_state(self.at(self.ids[-SLICE]), {"said": [TEXT]}, as_node="say")
@@ -304,11 +311,11 @@ class LangGraphWhole(LangGraph):
 
     async def slice(self) -> None:
         found = self.saver.get_tuple(self.at(self.ids[0]))
-        middle = self.length // 2
+        middle = pick_middle(self.length)
         assert found is not None and len(found.checkpoint["channel_values"]["said"][middle : middle + SLICE]) == SLICE
 
     async def fork(self) -> None:
-        self.graph.update_state(self.at(self.ids[0]), {"said": self.talk[: self.length // 2]}, as_node="say")
+        self.graph.update_state(self.at(self.ids[0]), {"said": self.talk[: pick_middle(self.length)]}, as_node="say")
 
     async def rewind(self) -> None:
         self.graph.update_state(self.at(self.ids[0]), {"said": self.talk[:-SLICE]}, as_node="say")
