@@ -57,6 +57,17 @@ def test_a_renamed_fork_is_declared_under_its_new_name_for_ever() -> None:
     assert sorted(world.core.state.ids) == ["b", "g"] and world.session("g").runs == 1
 
 
+def test_a_fork_keeps_its_place_when_no_file_of_its_name_is_found() -> None:
+    """Whatever opens a session again asks for its file; a fork has none, and goes on as it was."""
+    world = settled(SPECS["a"], session("b", read("oa")))
+    world.call(calls.Fork(name="b", new="f", past=world.session("b")))
+    edges = dict(world.core.graph.upstreams)
+    world.observe(SpecsRead(removed=("f",)))
+    assert world.session("f").is_declared and world.core.graph.upstreams == edges
+    world.call(calls.Activate(name="f"))
+    assert world.is_running("f") and world.process_of("f") is not None
+
+
 def test_a_rename_is_safe_to_repeat_under_either_name() -> None:
     world = settled(SPECS["c"])
     world.call(calls.Rename(name="c", new="d"), key="k")

@@ -80,7 +80,8 @@ def _(observation: SpecsRead, core: Core, decision: Decision) -> None:
         core.looked.refused.pop(name, None)
     core.looked.refused.update(observation.refused)
     declared = [d for d in observation.declared if not _is_shut(core, d.spec.name)]
-    removed = set(observation.removed)
+    # What no file declares (a fork) is not removed by one that is not there, and keeps its edges.
+    removed = {name for name in observation.removed if not _is_unfiled(core, name)}
     if core.is_first_reading:
         core.is_first_reading = False
         declared += _last_good(core, declared, observation.refused)
@@ -136,6 +137,11 @@ def _is_shut(core: Core, name: str) -> bool:
     return session_id is not None and core.state.get(session_id).is_shut
 
 
+def _is_unfiled(core: Core, name: str) -> bool:
+    session_id = core.state.ids.get(name)
+    return session_id is not None and not core.state.get(session_id).is_filed
+
+
 def _is_running(core: Core, name: str) -> bool:
     session_id = core.state.ids.get(name)
     return session_id is not None and core.state.get(session_id).run is not None and session_id in core.looked.bounds
@@ -150,8 +156,8 @@ def _touch_named(core: Core, decision: Decision, names: Iterable[str]) -> None:
 def _remove(core: Core, decision: Decision, name: str, *, is_leaving: bool) -> None:
     session_id = core.state.ids.get(name)
     session = core.state.get(session_id) if session_id is not None else None
-    # A closed log takes no records; what no file declares (a fork) is not removed by one that is not there.
-    if session is None or not session.is_declared or session.is_shut or not session.is_filed:
+    # A closed log takes no records.
+    if session is None or not session.is_declared or session.is_shut:
         return
     session = core.emit(decision, session.id, ev.SpecRemoved())
     if not is_leaving:
