@@ -68,6 +68,21 @@ def test_a_fork_keeps_its_place_when_no_file_of_its_name_is_found() -> None:
     assert world.is_running("f") and world.process_of("f") is not None
 
 
+def test_a_fork_that_is_open_again_waits_for_what_it_reads() -> None:
+    """Nobody read it while the fork was closed: that its writer runs is found out again."""
+    world = settled(SPECS["a"], session("b", read("oa")))
+    world.call(calls.Fork(name="b", new="f", past=world.session("b")))
+    world.remove("b")
+    world.call(calls.Freeze(name="f", move="m", to="laptop"))
+    world.write("s0", "green")
+    world.look()
+    assert world.is_running("a")
+    world.call(calls.Thaw(name="f"))
+    world.answer_all()
+    world.call(calls.Send(name="f", text="go"))
+    assert not world.is_running("f") and "upstream a" in (world.queued("f") or "")
+
+
 def test_a_rename_is_safe_to_repeat_under_either_name() -> None:
     world = settled(SPECS["c"])
     world.call(calls.Rename(name="c", new="d"), key="k")

@@ -198,6 +198,7 @@ MUTANTS = (
     Mutant(44, "a conversation that begins anew holds the branch that was left", "reducer.py", "cut_line(session.line, session.id,", "cut_line((), session.id,"),
     Mutant(44, "a conversation that begins anew counts nothing", "reducer.py", "messages=came.recent, size_bytes=came.recent_bytes)", "messages=0, size_bytes=0)"),
     Mutant(43, "a fork loses its edges to a file it never had", "take.py", " for name in observation.removed if not _is_unfiled(core, name)}", " for name in observation.removed}"),
+    Mutant(43, "a fork that is open again does not see its upstreams run", "declare.py", "        core.touch_around(decision, session.name)\n", ""),
     Mutant(44, "going back starts a run", "judge_history.py", "recollection=call.past, versions=versions)", "recollection=call.past)"),
     Mutant(44, "ordered positions go back", "reducer.py", "{**_only(session.good, is_ordered=True), **_only(past.good, is_ordered=False)}", "past.good"),
     Mutant(44, "good stays", "reducer.py", "{**_only(session.good, is_ordered=True), **_only(past.good, is_ordered=False)}", "session.good"),

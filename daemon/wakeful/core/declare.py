@@ -50,6 +50,8 @@ def declare_again(core: Core, decision: Decision, session: Session) -> None:
         return
     if session.name not in core.graph.admit([session.spec], set()):
         declare(core, decision, Declaration(session.spec, session.text_digest, False))
+        # Nobody may have read its upstreams meanwhile, and then nobody knew whether they are busy (rule 30).
+        core.touch_around(decision, session.name)
 
 
 def new_id(core: Core, name: str, wall: int) -> str:

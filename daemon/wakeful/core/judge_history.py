@@ -110,6 +110,7 @@ def _(call: calls.Fork, core: Core, decision: Decision, called: calls.Called) ->
     core.emit(decision, fork_id, opened, author=called.author)
     if spec is not None:
         declare(core, decision, Declaration(spec, past.text_digest, False), author=called.author)
+        core.touch_around(decision, call.new)
     words = f"forked from {past.name} at seq {past.seq}; activate it to let it go on"
     core.emit(decision, fork_id, ev.SessionSlept(hold=ev.Hold(kind="apart", words=words)), author=called.author)
     # A closed log takes no records; that it was forked is known from the fork.
