@@ -27,6 +27,18 @@ def test_doctor_prints_the_limits_and_who_is_above_one(box: Box) -> None:
     assert checks(box, "limit"), "the last good levels hold"
 
 
+def test_doctor_tells_people_the_limits_in_a_few_lines_and_how_much_is_kept(box: Box) -> None:
+    """A name and its two levels each, never parted by the end of a line; what each is about is for --json."""
+    box.spec("desk", "objective: People talk here.")
+    box.start()
+    shown = box.run("doctor").stdout
+    told = shown[shown.index("limits: (warns/at most) ") :].split("\nok ")[0]
+    assert "fact 16 KiB/256 KiB," in told and "kept_file 8 MiB," in told and "one fact's value" not in shown
+    assert told.count("\n") <= 5 and max(map(len, told.splitlines())) <= 80
+    assert "blobs: 0 contents and outputs of runs are kept, 0" in " ".join(shown.split())
+    assert [check["verdict"] for check in checks(box, "blobs")] == ["good"]
+
+
 def test_people_and_retention_of_a_spec_are_shown(box: Box) -> None:
     """Who may do what is part of show."""
     box.spec("desk", "objective: x\npeople: {ann: maintainer, 1001: observer}\nretention: {keep: 90d, runs: 5}\n")

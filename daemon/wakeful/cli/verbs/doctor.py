@@ -25,12 +25,16 @@ from wakeful.cli.failure import FAILED, Failure, NoDaemon
 from wakeful.cli.options import Options
 from wakeful.cli.places import find_state
 from wakeful.cli.text import count, escape, paint, wrap
+from wakeful.cli.verbs.costing import format_bytes
 from wakeful.cli.verbs.store import Check, check_store, mend
+from wakeful.core.limits import UNWARNED, LimitName, say_amount
 from wakeful.core.room import judge_room
 from wakeful.keeping import find_file_system, find_holder, is_affected
 
 FEW_BYTES = 1_000_000_000
 REMOTE = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "fuse.sshfs", "glusterfs", "lustre")
+# Holds what belongs together on one line; printed as a space.
+TIE = "\u00a0"
 INOTIFY = Path("/proc/sys/fs/inotify")
 
 
@@ -49,7 +53,7 @@ def doctor_verb(options: Options, state: str | None, is_mending: bool) -> None:
     checks += check_store(folder, is_living=find_holder(folder) is not None, is_shown=not options.is_json)
     checks += _check_health(health) if health is not None else []
     if options.is_json:
-        print(json.dumps([check._asdict() for check in checks]))
+        print(json.dumps([check.view() for check in checks]))
     else:
         _print(checks)
     if any(check.verdict == "bad" for check in checks):
@@ -59,7 +63,8 @@ def doctor_verb(options: Options, state: str | None, is_mending: bool) -> None:
 def _print(checks: list[Check]) -> None:
     marks = {"good": "ok  ", "warn": "look", "bad": "BAD "}
     for check in checks:
-        first, *rest = wrap(escape(f"{check.name}: {check.words}"), "      ")
+        lines = wrap(escape(f"{check.name}: {check.brief or check.words}"), "      ")
+        first, *rest = (line.replace(TIE, " ") for line in lines) if check.brief else lines
         print(f"{paint(marks[check.verdict], check.verdict)}  {first.lstrip()}")
         for line in rest:
             print(line)
@@ -166,14 +171,27 @@ def _check_room(state: Path, system: str) -> Check:
 
 
 def _check_limits(limits: dict[str, Any]) -> Iterator[Check]:
-    """The published limits, and who is above a level."""
+    """The published limits, and who is above a level. What each is about is in docs/limits.md, and in --json."""
     told = "; ".join(f"{name} ({one['what']}) {one['words']}" for name, one in limits["levels"].items())
-    yield Check("limits", "good", told)
+    brief = ", ".join(f"{name} {_say_levels(name, one)}".replace(" ", TIE) for name, one in limits["levels"].items())
+    yield Check("limits", "good", told, brief=f"(warns/at most) {brief}")
     for one in limits["over"]:
         verdict: Literal["warn", "bad"] = "bad" if one["level"] == "hard" else "warn"
         yield Check("limit", verdict, f"{one['session']}, {one['words']}", one["mend"])
     if (more := limits["over_count"] - len(limits["over"])) > 0:
         yield Check("limit", "warn", f"{count(more, 'more session')} above a level that warns")
+
+
+def _say_levels(name: LimitName, levels: dict[str, Any]) -> str:
+    """`16 KiB/256 KiB`: warns, at most; of what never warns the second alone."""
+    hard = say_amount(name, levels["hard"])
+    return hard if name in UNWARNED else f"{say_amount(name, levels['warn'])}/{hard}"
+
+
+def _check_blobs(blobs: dict[str, Any]) -> Check:
+    """What runs printed, read and wrote. What a crash left half written belongs to nobody and is small."""
+    left = f"; {count(blobs['unfinished'], 'file')} half written when a daemon was killed, which nobody needs" if blobs["unfinished"] else ""
+    return Check("blobs", "good", f"{blobs['blobs']:,} contents and outputs of runs are kept, {format_bytes(blobs['size_bytes'])}{left}")
 
 
 def _check_health(health: dict[str, Any]) -> Iterator[Check]:
@@ -192,6 +210,7 @@ def _check_health(health: dict[str, Any]) -> Iterator[Check]:
     for one in health["workspaces"]:
         words = f"{one['folder']} of {one['session']}, which was terminated, takes {one['bytes'] / 1e6:.1f} MB"
         yield Check("workspace", "warn", words, f"rm -r -- {shlex.quote(one['folder'])}")
+    yield _check_blobs(health["blobs"])
     yield from _check_limits(health["limits"])
     if not health["degraded"]:
         yield Check("bindings", "good", f"{health['targets']} watched by events")

@@ -25,12 +25,17 @@ MOST_LINES = 20
 
 
 class Check(NamedTuple):
-    """`mend` is a command, or what to do in words; empty when nothing is to be done."""
+    """`mend` is a command, or what to do in words; empty when nothing is to be done. `brief` is what people read, where the words are many."""
 
     name: str
     verdict: Literal["good", "warn", "bad"]
     words: str
     mend: str = ""
+    brief: str = ""
+
+    def view(self) -> dict[str, str]:
+        """As --json prints it: with all the words."""
+        return {"name": self.name, "verdict": self.verdict, "words": self.words, "mend": self.mend}
 
 
 def check_store(state: Path, *, is_living: bool, is_shown: bool) -> Iterator[Check]:
@@ -122,7 +127,7 @@ def mend(options: Options, state: Path) -> None:
     left = list(check_findings(mended.report, state, mend_words(state, is_living=False)))
     if options.is_json:
         copy = str(mended.copy) if mended.copy is not None else None
-        print(json.dumps({"done": list(mended.done), "copy": copy, "left": [check._asdict() for check in left]}))
+        print(json.dumps({"done": list(mended.done), "copy": copy, "left": [check.view() for check in left]}))
     else:
         for words in mended.done or ("nothing was to be made anew",):
             print(escape(words))
