@@ -43,12 +43,15 @@ async def archive_all(desk: Desk, body: DueBody) -> Answer:
     else:
         answers = await archive_due(desk, due)
         await archive_outputs(desk, outputs)
-    return {"name": "archive", "words": _say_due(len(answers), outputs), "sessions": answers, "outputs": _view_outputs(desk.service, outputs)}
+    words = _say_due("would archive" if body.dry_run else "archived", len(answers), outputs)
+    return {"name": "archive", "words": words, "sessions": answers, "outputs": _view_outputs(desk.service, outputs)}
 
 
-def _say_due(sessions: int, outputs: DueOutputs) -> str:
+def _say_due(done: str, sessions: int, outputs: DueOutputs) -> str:
     runs = sum(count for count, _ in outputs.sessions.values())
-    return f"{sessions} due" + (f", and what {runs} old runs left" if runs else "")
+    parts = [f"{sessions} session{'s' if sessions > 1 else ''}"] if sessions else []
+    parts += [f"what {runs} old run{'s' if runs > 1 else ''} left"] if runs else []
+    return f"{done} {' and '.join(parts)}" if parts else "nothing is due"
 
 
 def _view_outputs(service: Service, outputs: DueOutputs) -> list[Answer]:

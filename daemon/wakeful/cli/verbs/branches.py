@@ -15,9 +15,9 @@ import click
 from wakeful.cli.command import verb
 from wakeful.cli.failure import FAILED, Failure
 from wakeful.cli.options import Options
-from wakeful.cli.text import escape, escape_lines, paint
+from wakeful.cli.text import escape
 from wakeful.cli.verbs.calls import carry_out, named
-from wakeful.cli.verbs.comparing import format_differences
+from wakeful.cli.verbs.previews import show_compress, show_erase, show_merge, show_rewind
 
 DRY_RUN = click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 
@@ -32,7 +32,7 @@ def rewind_verb(options: Options, name: str, key: str | None, to: str, files: bo
     """Go back to a seq, time or checkpoint. Nothing is deleted: what came after stays, and can be forked."""
     if force and not files:
         raise click.UsageError("--force is about files; give --files with it")
-    found = answer(options, "rewind", key, name=name, to=to, files=files, force=force, dry_run=dry_run, show=_show_rewind)
+    found = answer(options, "rewind", key, name=name, to=to, files=files, force=force, dry_run=dry_run, show=show_rewind)
     if any(file["ending"] in ("refused", "failed") for file in found.get("files", ())):
         raise Failure(code=FAILED)
 
@@ -58,7 +58,7 @@ def fork_verb(options: Options, name: str, key: str | None, new: str | None, at:
 @DRY_RUN
 def merge_verb(options: Options, name: str, key: str | None, fork: str, dry_run: bool) -> None:
     """Bring FORK back into NAME: facts and the files of its workspace three-way, its conversation as a hand-off, what both changed as conflicts."""
-    found = answer(options, "merge", key, name=name, fork=fork, dry_run=dry_run)
+    found = answer(options, "merge", key, name=name, fork=fork, dry_run=dry_run, show=show_merge)
     if any(file["ending"] in ("refused", "failed") for file in found.get("files", ())):
         raise Failure(code=FAILED)
 
@@ -83,28 +83,10 @@ def resolve_verb(options: Options, name: str, key: str | None, conflict: str, ch
 @DRY_RUN
 def compress_verb(options: Options, name: str, key: str | None, keep: int, dry_run: bool) -> None:
     """Let a summary stand for old conversation. Facts and log stay; undone by rewind."""
-    answer(options, "compress", key, name=name, keep=keep, dry_run=dry_run)
+    answer(options, "compress", key, name=name, keep=keep, dry_run=dry_run, show=show_compress)
 
 
-def _show_rewind(preview: dict[str, Any]) -> Iterator[str]:
-    yield from format_differences(preview | {"files": []})
-    steps = preview["files"]["steps"] if isinstance(preview["files"], dict) else []
-    if steps:
-        yield from ("", paint("FILES", "dim"))
-    for step in steps:
-        yield f"  {step['action']:<8}  {escape(step['path'])}" + (f": {escape(step['reason'])}" if step["reason"] else "")
-
-
-def _show_parts(preview: dict[str, Any]) -> Iterator[str]:
-    for title, value in preview.items():
-        if value:
-            yield paint(f"  {title}", "dim")
-            yield _indent(value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False))
-
-
-def answer(
-    options: Options, verb_name: str, key: str | None, *, show: Callable[[dict[str, Any]], Iterator[str]] = _show_parts, **body: Any
-) -> dict[str, Any]:
+def answer(options: Options, verb_name: str, key: str | None, *, show: Callable[[dict[str, Any]], Iterator[str]], **body: Any) -> dict[str, Any]:
     """Carry out, or with --dry-run say what would be done and with what."""
     found = options.client().call(verb_name, key, **body)
     if options.is_json:
@@ -116,12 +98,9 @@ def answer(
         kept = f" (what was there is kept as {file['kept']})" if file["kept"] else ""
         print(f"  {file['ending']:<8}  {escape(file['path'])}{escape(reason)}{kept}")
     if "preview" in found:
-        print("\n".join(show(found["preview"])))
+        for line in show(found["preview"]):
+            print(line)
     return found
-
-
-def _indent(text: str) -> str:
-    return "\n".join(f"    {line}" for line in escape_lines(text).splitlines())
 
 
 @verb("erase")
@@ -131,4 +110,4 @@ def _indent(text: str) -> str:
 @DRY_RUN
 def erase_verb(options: Options, name: str, key: str | None, seq: int, because: str | None, dry_run: bool) -> None:
     """Forget what record SEQ says, for good: a secret that should not have been said. Its hash stays, so the chain still verifies."""
-    answer(options, "erase", key, name=name, seq=seq, reason=because, dry_run=dry_run)
+    answer(options, "erase", key, name=name, seq=seq, reason=because, dry_run=dry_run, show=show_erase)

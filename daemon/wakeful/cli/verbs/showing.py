@@ -21,6 +21,7 @@ from wakeful.cli.text import (
     paint,
     wrap,
 )
+from wakeful.cli.verbs.previews import say_conflict
 from wakeful.views.versions import shorten
 
 PLAIN_KINDS = ("file", "program", "message")
@@ -184,7 +185,7 @@ def _keeps(found: dict[str, Any]) -> list[str]:
     said = f"{talk['messages']} messages, {talk['bytes']} bytes" if talk["messages"] else ""
     blocks = {
         "FACTS": [f"{fact['key']} = {fact['value']}" for fact in found["facts"]],
-        "CONFLICTS, to be settled with wakeful resolve": [_say_conflict(conflict) for conflict in found["conflicts"]],
+        "CONFLICTS, to be settled with wakeful resolve": [say_conflict(conflict) for conflict in found["conflicts"]],
         "HAND-OFF": [found["handoff"]] if found["handoff"] else [],
         "MEMORY of this conversation": [f"{key} = {value}" for key, value in sorted(found["memory"].items())],
         "CONVERSATION": [*([said] if said else []), *([f"summary: {talk['summary']}"] if talk["summary"] else [])],
@@ -198,12 +199,6 @@ def _keeps(found: dict[str, Any]) -> list[str]:
         if texts:
             lines += ["", paint(f"  {title}", "dim"), *(line for text in texts for line in _paragraphs(text))]
     return lines + _forks(found)
-
-
-def _say_conflict(conflict: dict[str, Any]) -> str:
-    sides = (("was", "base"), ("here", "ours"), (conflict["fork"], "theirs"))
-    said = "; ".join(f"{who}: {conflict[side] if conflict[side] is not None else '(none)'}" for who, side in sides)
-    return f"{conflict['number']}  {conflict['key']}  {said}"
 
 
 def _forks(found: dict[str, Any]) -> list[str]:

@@ -1,0 +1,84 @@
+"""What `--dry-run` shows people: the answer as it would be, in the words of the real one.
+
+`branches` prints these below the daemon's sentence. Each takes the preview of one call as `--json` has it, and gives lines that
+are safe to print.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from wakeful.cli.text import escape, escape_lines, paint, wrap
+from wakeful.cli.verbs.comparing import format_differences
+
+
+def show_rewind(preview: dict[str, Any]) -> Iterator[str]:
+    """What would be different from now; with --files, what would become of each path."""
+    yield from format_differences(preview | {"files": []})
+    files = preview["files"]
+    if not isinstance(files, dict):
+        return
+    steps = [_say_step(step) for step in files["steps"]]
+    unknown = [f"{'cannot':<8}  what {_say_writer(one)} wrote: it was not kept" for one in files["unrecorded"]]
+    yield from _block("FILES, what would become of them", (*steps, *unknown) or ("none of its runs wrote anything since",))
+
+
+def _say_step(step: dict[str, Any]) -> str:
+    return f"{step['action']:<8}  {step['path']}" + (f": {step['reason']}" if step["reason"] else "")
+
+
+def _say_writer(run: int | str) -> str:
+    return f"run {run}" if isinstance(run, int) else run
+
+
+def show_merge(preview: dict[str, Any]) -> Iterator[str]:
+    yield from _block("FACTS it would take", (_say_fact(fact) for fact in preview["taken"]))
+    yield from _block("FACTS it would retract", preview["retracted"])
+    yield from _block("CONFLICTS it would open, to be settled with wakeful resolve", map(say_conflict, preview["conflicts"]))
+    yield from _block("HAND-OFF it would leave", preview["summary"].splitlines())
+    yield from _block("FILES it would bring", (_say_file(path, words) for path, words in preview["files"].items()))
+
+
+def _say_fact(fact: dict[str, Any]) -> str:
+    because = f"  ({fact['rationale']})" if fact.get("rationale") else ""
+    return f"{fact['key']} = {fact['value']}{because}"
+
+
+def say_conflict(conflict: dict[str, Any]) -> str:
+    """A question that a merge leaves open: `show` lists it so."""
+    sides = (("was", "base"), ("here", "ours"), (conflict["fork"], "theirs"))
+    said = "; ".join(f"{who}: {value if (value := conflict.get(side)) is not None else '(none)'}" for who, side in sides)
+    return f"{conflict['number']}  {conflict['key']}  {said}"
+
+
+def _say_file(path: str, words: str) -> str:
+    """As the real answer says it: `merged    out.csv: …`."""
+    ending, _, reason = words.partition(": ")
+    return f"{ending:<8}  {path}" + (f": {reason}" if reason else "")
+
+
+def show_compress(preview: dict[str, Any]) -> Iterator[str]:
+    yield from _block("SUMMARY that would stand for them", preview["summary"].splitlines())
+
+
+def show_erase(preview: dict[str, Any]) -> Iterator[str]:
+    yield from _block("THE RECORD, as it would be left", (f"{key}: {_say_value(value)}" for key, value in preview["stand_in"].items()))
+    yield from _block("THE SAME WORDS stand in these records, too: wakeful erase NAME SEQ", preview["also_in"])
+
+
+def _say_value(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _block(title: str, texts: Iterable[str]) -> Iterator[str]:
+    """A heading and what belongs under it; nothing where there is nothing."""
+    parts = [part for text in texts for part in escape_lines(text).split("\n")]
+    if not parts:
+        return
+    yield from ("", paint(title, "dim"))
+    for part in parts:
+        first, *rest = wrap(part, "    ")
+        # What goes on below stands further in, so that one text is told from the next.
+        yield from (first[2:].rstrip(), *rest)
