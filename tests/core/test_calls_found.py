@@ -72,6 +72,7 @@ def test_a_fork_that_is_open_again_waits_for_what_it_reads() -> None:
     """Nobody read it while the fork was closed: that its writer runs is found out again."""
     world = settled(SPECS["a"], session("b", read("oa")))
     world.call(calls.Fork(name="b", new="f", past=world.session("b")))
+    world.call(calls.Resume(name="f"))
     world.remove("b")
     world.call(calls.Freeze(name="f", move="m", to="laptop"))
     world.write("s0", "green")

@@ -557,6 +557,34 @@ def test_a_move_that_was_given_up_leaves_the_session_as_it_was() -> None:
     assert state(world, "payroll").runs == 2
 
 
+def test_a_move_that_was_given_up_wakes_nobody_who_slept() -> None:
+    """Freezing stands beside the hold there was, in its own words; thawed, it is what it was."""
+    world = payroll()
+    fork(world, "payroll", state(world, "payroll").seq, "trial")
+    world.call(calls.Sleep(name="payroll", words="on leave"))
+    for name, words in (("payroll", "on leave"), ("trial", "activate it to let it go on")):
+        before = state(world, name)
+        world.call(calls.Freeze(name=name, move="m1", to="laptop"))
+        assert world.hold(name) == "moving to laptop: frozen until its receipt comes"
+        world.call(calls.Thaw(name=name))
+        assert state(world, name).hold == before.hold and before.hold is not None and words in before.hold.words
+    world.declare(session("payroll", read("rates.csv"), write("out.csv")))
+    world.write("rates.csv", "2")
+    rest(world)
+    assert (state(world, "payroll").runs, state(world, "trial").runs) == (1, 0)
+    world.call(calls.Resume(name="payroll"))
+    rest(world)
+    assert state(world, "payroll").runs == 2
+
+
+def test_a_session_that_departed_says_so_whatever_it_slept_for() -> None:
+    world = payroll()
+    world.call(calls.Sleep(name="payroll", words="on leave"))
+    world.call(calls.Freeze(name="payroll", move="m1", to="laptop"))
+    world.call(calls.Depart(name="payroll", move="m1", receipt="r"))
+    assert world.hold("payroll") == "moved to another host; this is its record"
+
+
 def test_a_session_that_arrived_goes_on_with_its_seen() -> None:
     """Rule 45: what is the same at the target is no news; it sleeps until activated (rule 43)."""
     world = payroll()

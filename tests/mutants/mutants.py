@@ -210,5 +210,6 @@ MUTANTS = (
     Mutant(45, "a frozen session is undeclared", "take.py", "not session.is_declared or session.is_shut:", "not session.is_declared:"),
     Mutant(45, "what is archived can be opened", "judge.py", "    if session.archive is not None:\n        raise CallerError(f\"{call.name} is archived; `wakeful load {call.name}` brings it back first\")\n", ""),
     Mutant(45, "what is archived can be erased", "judge_history.py", "    if not session.is_terminated or session.archive is not None:\n", "    if not session.is_terminated:\n"),
+    Mutant(45, "a move that is given up forgets why it slept", "reducer.py", "    return replace(session, move=event.move, moving_to=event.to)\n", "    return replace(session, move=event.move, moving_to=event.to, hold=None)\n"),
     Mutant(45, "any receipt will do", "judge_history.py", "    if session.move != call.move:\n", "    if False:\n"),
 )  # fmt: skip

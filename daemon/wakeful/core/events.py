@@ -18,7 +18,7 @@ from wakeful.core.spec import SessionSpec
 Outcome = Literal["succeeded", "failed", "cancelled", "interrupted", "lost"]
 # Ordered by strength: the stronger replaces the weaker (rule 23).
 StopWord = Literal["shutdown", "replace", "suspend", "interrupt", "cancel", "terminate"]
-# `apart`: a fork, or what a bundle brought, until somebody lets it go on (rule 43). `moved`: it lives elsewhere now.
+# `apart`: a fork, or what a bundle brought, until somebody lets it go on (rule 43). `moved` stands in old archives alone.
 HoldWord = Literal["snoozed", "failed", "loop", "crashing", "apart", "moved"]
 
 

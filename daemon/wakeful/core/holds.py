@@ -29,6 +29,8 @@ def find_hold_of_start(core: Core, session: Session, moment: Moment) -> str | No
 
 def find_sleep_words(core: Core, session: Session, moment: Moment) -> str | None:
     """All but backing off, which ends by itself."""
+    if session.move_words is not None:
+        return session.move_words
     if not session.is_declared:
         return "undeclared: its file is gone from sessions.d"
     if session.spec is not None and not session.spec.enabled:

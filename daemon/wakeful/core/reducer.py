@@ -411,24 +411,24 @@ def _(event: ev.SessionMigrated, session: Session, at: int, author: str, seq: in
 
 @_apply.register
 def _(event: ev.SessionFrozen, session: Session, at: int, author: str, seq: int) -> Session:
-    words = f"moving to {event.to}: frozen until its receipt comes"
-    return replace(session, move=event.move, hold=ev.Hold(kind="moved", words=words))
+    # Why it slept before is not forgotten: given up, the move leaves it as it was.
+    return replace(session, move=event.move, moving_to=event.to)
 
 
 @_apply.register
 def _(event: ev.SessionThawed, session: Session, at: int, author: str, seq: int) -> Session:
-    return replace(session, move=None, hold=None)
+    return replace(session, move=None, moving_to=None)
 
 
 @_apply.register
 def _(event: ev.SessionDeparted, session: Session, at: int, author: str, seq: int) -> Session:
-    return replace(session, has_departed=True, hold=ev.Hold(kind="moved", words="moved to another host; this is its record"))
+    return replace(session, has_departed=True)
 
 
 @_apply.register
 def _(event: ev.SessionArrived, session: Session, at: int, author: str, seq: int) -> Session:
     hold = ev.Hold(kind="apart", words=f"came from {event.origin}; activate it to let it go on")
-    return replace(session, move=None, has_departed=False, hold=hold, last_active_at=at)
+    return replace(session, move=None, moving_to=None, has_departed=False, hold=hold, last_active_at=at)
 
 
 @_apply.register

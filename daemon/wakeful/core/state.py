@@ -136,6 +136,7 @@ class Session(Struct, frozen=True, kw_only=True):
     model: str | None = None
     # The move under way, or the one that took it away.
     move: str | None = None
+    moving_to: str | None = None
     has_departed: bool = False
     archive: str | None = None
 
@@ -143,6 +144,13 @@ class Session(Struct, frozen=True, kw_only=True):
     def is_frozen(self) -> bool:
         """On its way to another host, or there: nothing is written here."""
         return self.move is not None
+
+    @property
+    def move_words(self) -> str | None:
+        """Why nothing is written here, if it moves or moved; what it slept for before stands beside it, in `hold`."""
+        if self.has_departed:
+            return "moved to another host; this is its record"
+        return f"moving to {self.moving_to or 'another host'}: frozen until its receipt comes" if self.is_frozen else None
 
     @property
     def is_shut(self) -> bool:

@@ -82,6 +82,8 @@ def show_past(session: Session) -> dict[str, Any]:
 
 
 def _recorded_hold_words(session: Session) -> str | None:
+    if session.move_words is not None:
+        return session.move_words
     if not session.is_declared:
         return "undeclared: its file is gone from sessions.d"
     if session.spec is not None and not session.spec.enabled:
