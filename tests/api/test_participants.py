@@ -1,13 +1,20 @@
 """Who takes part in a session, and who does what while one looks."""
 
 import json
+import os
 
+import pytest
 from api.conftest import Speaker
 from api.small_daemon import RunningDaemon, SmallDaemon, declare, reads
 
+from wakeful.api.peers import name_person
 from wakeful.core.calls import Activate, Note, Remember
 
 PAYROLL = declare("payroll", reads("salaries", "salaries.csv"), people={"ada": "maintainer", "eve": "contributor"})
+
+
+ME = os.getuid()
+MY_NAME = name_person(ME)
 
 
 async def live(small: SmallDaemon) -> None:
@@ -55,3 +62,36 @@ def test_follow_tells_who_does_what(daemon: RunningDaemon, speaker: Speaker) -> 
         ("wakeful", "wake_requested", "wakes: activated (month end)"),
         ("wakeful", "run_started", "run 2 started"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("people", "note", "terminate"),
+    [
+        ({str(ME): "observer"}, 400, 400),
+        ({str(ME): "contributor"}, 200, 400),
+        ({str(ME): "maintainer"}, 200, 200),
+        ({str(ME + 1): "observer"}, 200, 200),
+        # Who is named by name as well is who that name says.
+        ({MY_NAME.removeprefix("person:"): "contributor", str(ME): "observer"}, 200, 400),
+    ],
+)
+def test_a_role_given_to_a_uid_is_that_of_the_user_at_the_socket(
+    daemon: RunningDaemon, speaker: Speaker, people: dict[str, str], note: int, terminate: int
+) -> None:
+    """By the kernel's word, whatever the account is called; the user is one participant, with that role."""
+    daemon.do(lambda d: d.declare(declare("desk", reads("salaries", "salaries.csv"), people=people)))
+    assert speaker.call("note", name="desk", text="hello").status == note
+    assert speaker.call("terminate", name="desk").status == terminate
+    found = {one["author"]: one["role"] for one in speaker.get("/sessions/desk").json["participants"]}
+    own = people.get(MY_NAME.removeprefix("person:")) or people.get(str(ME))
+    assert found.get(MY_NAME) == own or own is None
+    assert f"person:{ME}" not in found or MY_NAME == f"person:{ME}"
+
+
+def test_a_uid_is_asked_for_also_where_bundles_are_moved(daemon: RunningDaemon, speaker: Speaker) -> None:
+    """A move freezes a session: an observer by uid is refused with words, and nothing is frozen."""
+    daemon.do(lambda d: d.declare(declare("desk", reads("salaries", "salaries.csv"), people={str(ME): "observer"})))
+    path = str(daemon.small.places.state / "desk.bundle")
+    (line,) = speaker.ask("POST", "/bundle/move", {"name": "desk", "path": path, "to": "laptop"}).lines
+    assert "is an observer of desk" in line["error"]
+    assert speaker.get("/sessions/desk").json["state"] != "sleeping"

@@ -93,7 +93,7 @@ class Gate:
             return answer_error(f"this daemon belongs to user {self._uid}; user {uid} may not use it", 403)
         authorization = Headers(scope=scope).get("authorization")
         if authorization is None:
-            scope["state"]["caller"] = Caller(name_person(uid))
+            scope["state"]["caller"] = Caller(name_person(uid), uid=uid)
             return None
         kind, _, token = authorization.partition(" ")
         run = self._service.run_identity(token.strip()) if kind.lower() == "bearer" else None

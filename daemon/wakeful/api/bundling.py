@@ -21,6 +21,8 @@ from starlette.responses import Response
 from wakeful.api.answers import answer_lines, caller_of, find_named, service_of
 from wakeful.api.calling import build_call, decode_body, read_body
 from wakeful.api.history import Receipt, find_free_name
+from wakeful.api.participants import refuse_by_uid
+from wakeful.api.peers import Caller
 from wakeful.api.service import Service
 from wakeful.blobs import Blobs
 from wakeful.bundles.load import inspect, restore_archive, verify_bundle
@@ -71,16 +73,17 @@ class MoveBody(Struct, frozen=True, kw_only=True):
 class Desk:
     """One request's means: who asks, and how to tell how far it is."""
 
-    def __init__(self, service: Service, author: str, tell: Progress) -> None:
+    def __init__(self, service: Service, author: str, tell: Progress, uid: int | None = None) -> None:
         self.service = service
         self.log = service.log
         self.blobs: Blobs = service.blobs
         self.state = Path(service.places.state)
         self.tell = tell
-        self._author = author
+        self._asking = Caller(author, uid=uid)
 
     async def call(self, call: calls.Call) -> str:
-        return await self.service.call(call, author=self._author, key=None, run=None)
+        refuse_by_uid(self.service.core, call, self._asking)
+        return await self.service.call(call, author=self._asking.author, key=None, run=None)
 
     @property
     def now(self) -> int:
@@ -260,10 +263,10 @@ async def carry(request: Request, routes: Routes = ROUTES) -> Response:
         raise CallerError(f"there is no {verb!r} of bundles; there are {', '.join(routes)}")
     kind, act = routes[verb]
     body = build_call(kind, decode_body(await read_body(request)))
-    return answer_lines(_stream(service_of(request), caller_of(request).author, act, body))
+    return answer_lines(_stream(service_of(request), caller_of(request), act, body))
 
 
-async def _stream(service: Service, author: str, act: Callable[[Desk, Any], Awaitable[Answer]], body: Any) -> AsyncIterator[bytes]:
+async def _stream(service: Service, caller: Caller, act: Callable[[Desk, Any], Awaitable[Answer]], body: Any) -> AsyncIterator[bytes]:
     """Progress as it is told, from whatever thread, and the answer at the end."""
     loop = asyncio.get_running_loop()
     lines: asyncio.Queue[Answer] = asyncio.Queue()
@@ -273,7 +276,7 @@ async def _stream(service: Service, author: str, act: Callable[[Desk, Any], Awai
 
     async def run() -> None:
         try:
-            answer = await act(Desk(service, author, tell), body)
+            answer = await act(Desk(service, caller.author, tell, caller.uid), body)
         except WakefulError as error:
             answer = {"error": str(error)}
         except OSError as error:

@@ -16,6 +16,7 @@ from starlette.responses import Response
 
 from wakeful.api import history
 from wakeful.api.answers import BodyTooLarge, Forbidden, answer_json, caller_of, refuse_refused, service_of
+from wakeful.api.participants import refuse_by_uid
 from wakeful.api.peers import Caller
 from wakeful.api.service import Service
 from wakeful.api.workspacing import finish_files, keeping_place, say_place
@@ -89,6 +90,7 @@ def take_key(request: Request, kind: type[Struct], body: dict[str, Any]) -> str 
 
 
 async def carry_out(service: Service, made: calls.Call, caller: Caller, key: str | None) -> str:
+    refuse_by_uid(service.core, made, caller)
     words = await service.call(made, author=caller.author, key=key, run=caller.run.run if caller.run is not None else None)
     match made:
         case calls.Rename(name=old, new=new):

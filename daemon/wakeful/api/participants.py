@@ -1,4 +1,4 @@
-"""Who takes part in a session: the authors of its records, how much each did, and when last.
+"""Who takes part in a session: the authors of its records, how much each did, and when last; and whose role its spec says by uid.
 
 Counted from the log, once, and then only what was recorded since: a cache, kept while the daemon lives. What the daemon
 itself records as runs come and go is no part in it and is not read. Blocks while it reads: called off the loop.
@@ -8,6 +8,11 @@ from __future__ import annotations
 
 from threading import Lock
 
+from wakeful.api.peers import Caller, name_person
+from wakeful.core.calls import Call
+from wakeful.core.machine import Core
+from wakeful.core.people import refuse_by_role
+from wakeful.core.state import Session
 from wakeful.eventlog.codec import KINDS
 from wakeful.eventlog.contract import EventLog
 from wakeful.views.people import Part, add_part
@@ -15,6 +20,22 @@ from wakeful.views.people import Part, add_part
 # Nearly all records of a long log, and never a person's.
 _OF_THE_DAEMON = ("wake_requested", "wake_extended", "run_started", "run_finished", "session_suspended", "slot_skipped", "clock_rebased")
 _ASKED = tuple(kind for kind in KINDS.values() if kind not in _OF_THE_DAEMON)
+
+
+def refuse_by_uid(core: Core, call: Call, caller: Caller) -> None:
+    """Raise CallerError where `people` gives this user's uid a role that does not reach that far.
+
+    The core judges by the author's name. Asked right before a call is handed over: nothing is awaited in between.
+    """
+    session_id = core.state.ids.get(call.name)
+    if session_id is not None:
+        refuse_by_role(core.state.get(session_id), call, caller.author, caller.uid)
+
+
+def find_accounts(session: Session) -> dict[str, int]:
+    """The authors that uids of the spec's `people` stand for: a person is one participant, however the spec names them."""
+    people = session.spec.people if session.spec is not None else {}
+    return {name_person(int(key)): int(key) for key in people if key.isdecimal()}
 
 
 class Roster:

@@ -21,10 +21,11 @@ _CREDENTIALS = struct.Struct("3i")
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """`run` is None for a person."""
+    """`run` is None for a person; `uid` is the user at the other end, by the kernel's word."""
 
     author: str
     run: RunIdentity | None = None
+    uid: int | None = None
 
 
 class PeerProtocol(H11Protocol):

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from wakeful.api.answers import JSON, answer_json, answer_lines, find_named, service_of
-from wakeful.api.participants import Roster
+from wakeful.api.participants import Roster, find_accounts
 from wakeful.api.queries import find_session, read_number
 from wakeful.api.service import FollowLine, Service
 from wakeful.core.state import Session
@@ -66,7 +66,7 @@ async def read_session(request: Request) -> Response:
     if at is not None:
         past = await find_past(service, session, at)
         parts = await asyncio.to_thread(Roster().parts, service.log, past.id, past.seq)
-        return answer_json({**show_past(past), "participants": view_participants(past, parts)})
+        return answer_json({**show_past(past), "participants": view_participants(past, parts, find_accounts(past))})
     roster: Roster = request.app.state.roster
     parts = await asyncio.to_thread(roster.parts, service.log, session.id, session.seq)
     # Asked again, since the loop went on meanwhile: what follows is of one moment.
@@ -81,7 +81,7 @@ async def read_session(request: Request) -> Response:
         describe=service.describe_target,
         usage=service.usage(session.id),
     )
-    return answer_json({**shown, "participants": view_participants(session, parts)})
+    return answer_json({**shown, "participants": view_participants(session, parts, find_accounts(session))})
 
 
 async def find_past(service: Service, session: Session, position: str) -> Session:

@@ -29,14 +29,18 @@ MAINTAINERS_ONLY = (
 )
 
 
-def find_role(session: Session, author: str) -> Role:
+def find_role(session: Session, author: str, uid: int | None = None) -> Role:
+    """By the name first, then by the uid, where that is known: a spec may say either."""
     people = session.spec.people if session.spec is not None else {}
-    return people.get(author.removeprefix(PERSON), "maintainer") if author.startswith(PERSON) else "maintainer"
+    if not people or not author.startswith(PERSON):
+        return "maintainer"
+    by_uid = people.get(str(uid), "maintainer") if uid is not None else "maintainer"
+    return people.get(author.removeprefix(PERSON), by_uid)
 
 
-def refuse_by_role(session: Session, call: calls.Call, author: str) -> None:
-    """Raise CallerError where the author's role does not reach that far."""
-    role = find_role(session, author)
+def refuse_by_role(session: Session, call: calls.Call, author: str, uid: int | None = None) -> None:
+    """Raise CallerError where the author's role does not reach that far. The uid is known where the kernel told it."""
+    role = find_role(session, author, uid)
     what = type(call).__name__.lower()
     if role == "observer":
         raise CallerError(f"{author.removeprefix(PERSON)} is an observer of {session.name}: it may look, and not {what}; its spec names the people")

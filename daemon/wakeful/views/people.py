@@ -29,15 +29,17 @@ def add_part(parts: dict[str, Part], author: str, at: int) -> None:
     parts[who] = Part(1, at) if before is None else Part(before.records + 1, max(at, before.last_at))
 
 
-def view_participants(session: Session, parts: Mapping[str, Part]) -> list[dict[str, Any]]:
-    """Those who did something, the latest first, then those who only have a role."""
-    named = {f"{PERSON}{name}" for name in session.spec.people} if session.spec is not None else set()
+def view_participants(session: Session, parts: Mapping[str, Part], uids: Mapping[str, int]) -> list[dict[str, Any]]:
+    """Those who did something, the latest first, then those who only have a role. `uids` are of authors whom the spec names by uid."""
+    by_uid = {str(uid) for uid in uids.values()}
+    people = session.spec.people if session.spec is not None else {}
+    named = {f"{PERSON}{name}" for name in people if name not in by_uid} | uids.keys()
     rows = sorted(parts.items(), key=lambda one: (-one[1].last_at, one[0])) + [(who, None) for who in sorted(named - parts.keys())]
     return [
         {
             "author": who,
             # A run speaks for its session, and has no role of its own.
-            "role": find_role(session, who) if who.startswith(PERSON) else None,
+            "role": find_role(session, who, uids.get(who)) if who.startswith(PERSON) else None,
             "records": part.records if part is not None else 0,
             "last_at": show_time(part.last_at) if part is not None else None,
         }
