@@ -27,9 +27,11 @@ class Knowledge:
     # Number -> key, base, ours, theirs.
     conflicts: dict[int, tuple[str, str | None, str | None, str | None]] = field(default_factory=dict)
     merges: dict[str, int] = field(default_factory=dict)
-    # Messages since the last run ended: a conversation that begins anew begins with them.
+    # Messages since the start of the last run that ended for good: a conversation that begins anew begins with them.
     recent: list[tuple[str, int]] = field(default_factory=list)
-    last_end: int = 0
+    # That start, and the start of the run that may be under way.
+    dealt_from: int = 0
+    started: int = 0
 
     def erase(self) -> Knowledge:
         """The same without anybody's words."""
@@ -110,19 +112,22 @@ def apply(session: str, seq: int, before: Knowledge, change: Change) -> Knowledg
         case ("compressed", int(kept)):
             now.conversation = now.conversation[len(now.conversation) - kept :]
         case ("whole", Knowledge() as past):
-            last_end = now.last_end
+            dealt_from = now.dealt_from
             now = copy.deepcopy(past)
-            # The last run stays the last run; only what was heard after it is news to the next.
-            now.last_end = last_end
-            now.recent = [(who, when) for who, when in now.recent if who == session and when > last_end]
+            # The last run stays the last run; only what was heard after its start is news to the next.
+            now.dealt_from = dealt_from
+            now.recent = [(who, when) for who, when in now.recent if who == session and when > dealt_from]
         case ("archived", Knowledge() as past):
             now = copy.deepcopy(past)
-        case ("began anew",):
-            now.memory = {}
-            if now.last_end:
+        case ("started", is_fresh):
+            now.started = seq
+            if is_fresh:
+                now.memory = {}
+            if is_fresh and now.dealt_from:
                 now.conversation = list(now.recent)
         case ("ended",):
-            now.recent, now.last_end = [], seq
+            now.dealt_from = now.started
+            now.recent = [(who, when) for who, when in now.recent if when > now.dealt_from]
     return now
 
 

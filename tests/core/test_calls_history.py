@@ -66,7 +66,7 @@ def kinds(world: World, since: int) -> list[str]:
 
 
 def test_memory_belongs_to_the_conversation_and_facts_to_the_session() -> None:
-    """A fresh start clears memory and begins the conversation with what came since the last run; facts and hand-off stay."""
+    """A fresh start clears memory and begins the conversation with what no run has dealt with; facts and hand-off stay."""
     world = payroll()
     world.call(calls.Note(name="payroll", text="half done"))
     remember(world, "payroll", "month", "March")
@@ -77,7 +77,55 @@ def test_memory_belongs_to_the_conversation_and_facts_to_the_session() -> None:
     session_now = state(world, "payroll")
     assert session_now.run is not None and session_now.memory == {}
     assert session_now.facts["month"].value == "March" and session_now.handoff == "half done"
-    assert session_now.conversation.stretches == (Stretch(session_now.id, session_now.last_run.seq + 1),)
+    assert session_now.conversation.stretches == (Stretch(session_now.id, session_now.dealt_from + 1),)
+
+
+def said(world: World, name: str) -> list[str]:
+    """The messages a run of this session would find in its conversation."""
+    now = state(world, name)
+    logs = [[one for one in world.log if one.session == part.session][part.first - 1 : part.last] for part in now.conversation.stretches]
+    texts = [one.event.text for log in logs for one in log if one.kind in ("message_added", "note_added")]
+    assert len(texts) == now.conversation.messages
+    return texts
+
+
+def test_a_message_that_comes_during_a_run_is_in_the_conversation_of_the_run_it_wakes() -> None:
+    """The run under way has not seen it: whoever begins anew begins with it, and not with what the last one dealt with."""
+    world = payroll()
+    world.call(calls.Send(name="payroll", text="first"))
+    assert world.is_running("payroll") and said(world, "payroll") == ["first"]
+    world.call(calls.Send(name="payroll", text="second"))
+    world.end("payroll")
+    world.answer_all()
+    assert world.is_running("payroll") and said(world, "payroll") == ["second"]
+    rest(world)
+    world.call(calls.Activate(name="payroll"))
+    assert said(world, "payroll") == []
+
+
+def test_a_message_whose_run_is_tried_on_something_newer_is_not_forgotten() -> None:
+    """Attempts on other versions begin anew (rule 21); what woke the failed one is still to be dealt with."""
+    world = payroll(retries=1)
+    world.call(calls.Send(name="payroll", text="first"))
+    world.end("payroll", 1)
+    world.answer_all()
+    world.call(calls.Send(name="payroll", text="second"))
+    world.advance(60.0)
+    world.answer_all()
+    assert state(world, "payroll").run.attempt == 0 and said(world, "payroll") == ["first", "second"]
+
+
+def test_a_rewind_into_a_run_keeps_what_that_run_had_not_seen() -> None:
+    """Back to a record between its start and its end: what came before the start is dealt with, what came after it is not."""
+    world = payroll()
+    world.call(calls.Send(name="payroll", text="first"))
+    world.call(calls.Send(name="payroll", text="second", wake=False))
+    there = state(world, "payroll").seq
+    rest(world)
+    world.call(calls.Send(name="payroll", text="third", wake=False))
+    rewind(world, "payroll", there)
+    world.call(calls.Activate(name="payroll", fresh=True))
+    assert said(world, "payroll") == ["second"]
 
 
 def test_a_session_that_continues_keeps_its_conversation() -> None:

@@ -499,9 +499,9 @@ class CallsMachine(RuleBasedStateMachine):
         assert why is None or entry.kind in OPENED_BY[why], f"{account.name} is {why}, and takes {entry.kind}"
         assert change is not None or entry.kind not in KNOWN_BY_CALL, f"nobody asked for {entry.kind}"
         match event:
-            case ev.RunStarted(is_fresh=True):
-                change = ("began anew",)
-            case ev.RunFinished():
+            case ev.RunStarted(is_fresh=is_fresh):
+                change = ("started", is_fresh)
+            case ev.RunFinished(is_final=True):
                 change = ("ended",)
             case ev.SessionRenamed(new=new):
                 account.name = new

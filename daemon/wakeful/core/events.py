@@ -181,7 +181,7 @@ class RunStarted(Struct, frozen=True, kw_only=True):
     resumed_from: int | None = None
     # It serves only occurrences that were waiting already, so it is no sign of a loop (rule 34).
     is_backlog: bool = False
-    # The conversation begins anew with what came since the last run: facts and hand-off stay, memory goes.
+    # The conversation begins anew with what no run has dealt with yet: facts and hand-off stay, memory goes.
     is_fresh: bool = False
 
 

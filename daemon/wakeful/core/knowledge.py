@@ -45,9 +45,12 @@ class Conversation(Struct, frozen=True, kw_only=True):
     # How many messages that is, and their size.
     messages: int = 0
     size_bytes: int = 0
-    # And of those since the last run ended, with which a conversation begins anew.
+    # Of those that no run which ended for good has seen: a conversation that begins anew begins with them.
     recent: int = 0
     recent_bytes: int = 0
+    # And of those since the last run started, which become the recent ones when it ends for good.
+    late: int = 0
+    late_bytes: int = 0
 
     def add(self, text: str) -> Conversation:
         size = count_bytes(text)
@@ -57,7 +60,13 @@ class Conversation(Struct, frozen=True, kw_only=True):
             size_bytes=self.size_bytes + size,
             recent=self.recent + 1,
             recent_bytes=self.recent_bytes + size,
+            late=self.late + 1,
+            late_bytes=self.late_bytes + size,
         )
+
+    def keep_late(self) -> Conversation:
+        """The run since whose start the late ones came has dealt with all before them."""
+        return replace(self, recent=self.late, recent_bytes=self.late_bytes)
 
 
 class Origin(Struct, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from wakeful.core import events as ev
-from wakeful.core.knowledge import Checkpoint, Fact, Recollection, Stretch, cut_line, drop_conflict
+from wakeful.core.knowledge import Checkpoint, Conversation, Fact, Recollection, Stretch, cut_line, drop_conflict
 from wakeful.core.state import ACTIVATION, LastRun, OpenRun, OpenWake, Session, Stop
 
 STARTS_REMEMBERED = 12
@@ -194,9 +194,11 @@ def _(event: ev.RunStarted, session: Session, at: int, author: str, seq: int) ->
         seq=seq,
     )
     is_counted = session.wake.tried is None and not event.is_backlog
+    session = _begin_anew(session) if event.is_fresh else session
     return replace(
-        _begin_anew(session) if event.is_fresh else session,
+        session,
         run=run,
+        conversation=replace(session.conversation, late=0, late_bytes=0),
         runs=event.run,
         starts=(*session.starts, at)[-STARTS_REMEMBERED:] if is_counted else session.starts,
         last_active_at=at,
@@ -205,10 +207,13 @@ def _(event: ev.RunStarted, session: Session, at: int, author: str, seq: int) ->
 
 
 def _begin_anew(session: Session) -> Session:
-    """Memory goes, and the conversation begins with what came since the last run; facts and hand-off stay."""
+    """Memory goes, and the conversation begins with what no run has dealt with yet; facts and hand-off stay.
+
+    What came during a run is news to the next, as its version is (rule 14); so is what a run that is tried again had seen.
+    """
     came = session.conversation
-    if session.last_run is not None:
-        stretches = cut_line(session.line, session.id, session.last_run.seq + 1)
+    if session.dealt_from:
+        stretches = cut_line(session.line, session.id, session.dealt_from + 1)
         came = replace(came, stretches=stretches, summary=None, messages=came.recent, size_bytes=came.recent_bytes)
     return replace(session, memory={}, conversation=came, is_fresh_wanted=False)
 
@@ -236,10 +241,10 @@ def _(event: ev.RunFinished, session: Session, at: int, author: str, seq: int) -
         usage=event.usage,
         seq=seq,
     )
-    conversation = replace(session.conversation, recent=0, recent_bytes=0)
-    session = replace(session, run=None, last_run=last, conversation=conversation, last_active_at=at)
+    session = replace(session, run=None, last_run=last, last_active_at=at)
     if not event.is_final:
         return replace(session, is_suspect=True, wake=_keep_open(session, event))
+    session = replace(session, conversation=session.conversation.keep_late(), dealt_from=run.seq, dealt_until=seq)
     return _move_marks(session, run, event)
 
 
@@ -355,11 +360,17 @@ def _(event: ev.CheckpointMarked, session: Session, at: int, author: str, seq: i
 @_apply.register
 def _(event: ev.SessionRewound, session: Session, at: int, author: str, seq: int) -> Session:
     seen = {**session.seen, **event.versions}
-    past = event.recollection
-    if session.last_run is not None and event.to <= session.last_run.seq:
-        # Back before the last run's end: nothing of this branch came since.
-        past = replace(past, conversation=replace(past.conversation, recent=0, recent_bytes=0))
+    past = replace(event.recollection, conversation=_find_news(session, event))
     return replace(_recall(session, past, seq), seen=seen, touched=(), last_active_at=at)
+
+
+def _find_news(session: Session, event: ev.SessionRewound) -> Conversation:
+    """What of the past's conversation no run has dealt with, now that later runs have."""
+    past = event.recollection.conversation
+    if event.to < session.dealt_from:
+        return replace(past, recent=0, recent_bytes=0)
+    # While that run was under way it had dealt with nothing yet.
+    return past.keep_late() if event.to < session.dealt_until else past
 
 
 @_apply.register

@@ -115,6 +115,9 @@ class Session(Struct, frozen=True, kw_only=True):
     conversation: Conversation = Conversation()
     # An activation asked for a conversation that begins anew.
     is_fresh_wanted: bool = False
+    # The records that started and ended the last run that ended for good: what was said before its start is dealt with.
+    dealt_from: int = 0
+    dealt_until: int = 0
     last_active_at: int = 0
     is_terminated: bool = False
     # No file declares it: its spec stands in the log alone (a fork).
