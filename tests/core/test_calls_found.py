@@ -45,6 +45,20 @@ def test_what_lost_its_file_while_it_was_closed_is_undeclared_when_it_opens() ->
         world.call(calls.Activate(name="a"))
 
 
+def test_what_is_opened_while_its_file_cannot_be_read_goes_on_with_its_last_good_spec() -> None:
+    """A broken file is not a file that is gone, also where the session was closed when the daemon started."""
+    world = settled(SPECS["a"])
+    world.call(calls.Terminate(name="a"))
+    broken, world.specs = {"a": "sessions.d/a.yaml:1:1: broken"}, {}
+    world.crash()
+    world.observe(SpecsRead(refused=broken))
+    world.call(calls.Open(name="a", again=True))
+    world.observe(SpecsRead(refused=broken))
+    world.write("s0", "green")
+    world.rest()
+    assert world.session("a").is_declared and world.session("a").runs == 2 and world.core.looked.refused == broken
+
+
 def test_a_renamed_fork_is_declared_under_its_new_name_for_ever() -> None:
     """No file says its name: the log does, and a restart opens no second session under the old one."""
     world = settled(SPECS["b"])

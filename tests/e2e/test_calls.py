@@ -118,6 +118,27 @@ def test_terminate_closes_for_good_and_open_again_reopens(box: Box) -> None:
     assert box.row("work")["state"] == "suspended"
 
 
+def test_what_became_of_its_file_while_it_was_closed_is_known_when_it_opens_again(box: Box) -> None:
+    """Gone: undeclared. Broken: its last good spec goes on, and the problem stays to be seen."""
+    box.write("in.txt", "1\n")
+    for name in ("gone", "broken"):
+        box.spec(name, "objective: Note it.\nbindings: {i: {file: in.txt, settle: 10ms}}\nrun: {command: ['true']}\n")
+    box.start()
+    for name in ("gone", "broken"):
+        box.wait_at_rest(name, runs=1)
+        box.ask("terminate", name)
+    (box.specs / "gone.yaml").unlink()
+    box.spec("broken", "nonsense: 1\n")
+    box.stop()
+    box.start()
+    for name in ("gone", "broken"):
+        box.ask("open", name, "--again")
+    assert "undeclared" in box.row("gone")["reason"] and box.kinds("gone")[-1] == "spec_removed"
+    box.write("in.txt", "2\n")
+    box.wait_at_rest("broken", runs=2)
+    assert "nonsense" in box.words("show", "broken")
+
+
 def test_unknown_names_are_refused_with_words(box: Box) -> None:
     """Exit code 1, and what to do."""
     box.start()

@@ -220,6 +220,20 @@ def test_a_reopened_session_is_declared_once_more(project: Project) -> None:
     assert project.reports == [SpecsRead(removed=("unheard-of",))]
 
 
+def test_a_reopened_session_whose_file_is_broken_is_not_said_to_be_gone(project: Project) -> None:
+    """The problem is told once more, with the last good spec where this daemon knows one."""
+    project.write("hr/b", "nonsense: 1\n")
+    project.look()
+    project.write("a", "nonsense: 1\n")
+    project.look()
+    for name, known in (("a", ["a"]), ("hr/b", [])):
+        project.reports.clear()
+        project.declarations.report_again(name)
+        (report,) = project.reports
+        assert isinstance(report, SpecsRead) and list(report.refused) == [name] and report.removed == ()
+        assert [declaration.spec.name for declaration in report.declared] == known
+
+
 def test_looking_unasked_is_paced_by_what_it_costs(project: Project) -> None:
     """A small folder is polled often."""
     project.look()

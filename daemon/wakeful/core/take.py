@@ -87,6 +87,8 @@ def _(observation: SpecsRead, core: Core, decision: Decision) -> None:
         declared += _last_good(core, declared, observation.refused)
         named = {d.spec.name for d in declared}
         removed |= {session.name for session in core.state if session.is_declared and session.name not in named}
+    elif observation.refused:
+        declared += _reopened(core, observation.refused)
     # A run under way ends under its spec, edges and all (rule 26).
     leaving = {name for name in removed if _is_running(core, name)}
     for name in sorted(removed):
@@ -122,6 +124,12 @@ def _last_good(core: Core, declared: list[Declaration], refused: dict[str, str])
         if (cannot_be_read and session.name not in specs) or is_unfiled:
             kept.append(Declaration(session.spec, session.text_digest, session.is_filed))
     return kept
+
+
+def _reopened(core: Core, refused: dict[str, str]) -> list[Declaration]:
+    """Sessions that were closed when they were last read, and whose file cannot be read now: their last good spec stands, too."""
+    unread = (session for session in core.state if session.is_declared and not session.is_shut and session.id not in core.looked.bounds)
+    return [Declaration(one.spec, one.text_digest, one.is_filed) for one in unread if one.spec is not None and is_refused(one.name, refused)]
 
 
 def _standing(core: Core, name: str) -> Declaration | None:

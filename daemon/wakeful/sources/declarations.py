@@ -95,8 +95,10 @@ class Declarations:
     def report_again(self, name: str) -> None:
         """Say once more what is declared under this name although nothing changed: its session was closed and is open again."""
         declaration = (self._declared or {}).get(name)
-        # Its file may have gone while its log took no records.
-        self._report(SpecsRead(declared=(declaration,)) if declaration is not None else SpecsRead(removed=(name,)))
+        refused = {key: words for key, words in self._refused.items() if is_refused(name, {key: words})}
+        # Its file may have gone while its log took no records; one that cannot be read has not gone.
+        removed = () if declaration is not None or refused else (name,)
+        self._report(SpecsRead(declared=(declaration,) if declaration is not None else (), removed=removed, refused=refused))
 
     def _compare(self, reading: Reading) -> SpecsRead:
         before = self._declared or {}
