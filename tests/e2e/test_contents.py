@@ -116,3 +116,29 @@ def test_a_session_without_files_keeps_nothing(box: Box) -> None:
     box.wait_at_rest("clock", runs=1)
     (finished, *_) = box.log("clock", "--kind", "run_finished")
     assert finished["payload"]["files"] is None
+
+
+def test_diff_shows_what_changed_in_the_files(words: Box) -> None:
+    """Between two positions, from before the first run, across a fork and along a rewind; on a terminal as lines, in JSON as a diff."""
+    wait_until_kept(words, "words", 1)
+    words.ask("save", "words", "--as", "first")
+    words.save("notes/a.md", "one two\n")
+    words.wait_at_rest("words", runs=2)
+    wait_until_kept(words, "words", 2)
+    assert "--contents shows what changed" in words.ask("diff", "words@first", "words")
+    shown = words.ask("diff", "words@first", "words", "--contents")
+    assert "\n  changed  notes/a.md\n" in shown and "\n    -one\n    +one two\n" in shown and "\n    -1\n    +2\n" in shown
+
+    def changes(a: str, b: str) -> dict[str, str]:
+        return {file["path"]: file["change"] for file in words.json("diff", a, b, "--contents")["contents"]["files"]}
+
+    assert changes("words@first", "words") == {"count.txt": "changed", "notes/a.md": "changed"}
+    # Before any run: what the first run found.
+    assert changes("words@1", "words@first") == {"count.txt": "added"} and changes("words@first", "words@1") == {"count.txt": "removed"}
+    words.ask("fork", "words", "--as", "trial", "--at", "first")
+    assert changes("trial", "words") == {"count.txt": "changed", "notes/a.md": "changed"}
+    words.ask("rewind", "words", "first")
+    assert changes("words@first", "words") == {}
+    words.spec("desk", "objective: nothing\n")
+    eventually(lambda: any(row["name"] == "desk" for row in words.rows()))
+    assert "of b no run's files are recorded" in words.ask("diff", "words", "desk", "--contents")

@@ -111,6 +111,18 @@ def count(number: int, word: str) -> str:
     return f"{number} {word}{'' if number == 1 else 's'}"
 
 
+def format_bytes(size: int) -> str:
+    """`0`, `812B`, `1.2M`: three figures and a letter, of powers of ten."""
+    if size < 1000:
+        return f"{size}B" if size else "0"
+    value = float(size)
+    for unit in "kMGTP":
+        value /= 1000
+        if value < 999.5 or unit == "P":
+            return f"{value:.1f}{unit}" if value < 99.95 else f"{value:.0f}{unit}"
+    raise AssertionError("every size has a unit")
+
+
 def parse_time(text: str) -> datetime:
     return datetime.fromisoformat(text)
 

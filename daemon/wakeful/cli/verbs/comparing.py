@@ -10,26 +10,29 @@ import click
 
 from wakeful.cli.command import verb
 from wakeful.cli.options import Options
-from wakeful.cli.text import count, escape, escape_lines, format_exact, paint, wrap
+from wakeful.cli.text import count, escape, escape_lines, format_bytes, format_exact, paint, wrap
 from wakeful.views.versions import shorten
 
 
 @verb("diff")
 @click.argument("a", metavar="NAME[@POSITION]")
 @click.argument("b", metavar="NAME[@POSITION]")
-def diff_verb(options: Options, a: str, b: str) -> None:
+@click.option("--contents", "with_contents", is_flag=True, help="Also what changed in the files, line by line, as far as it was kept.")
+def diff_verb(options: Options, a: str, b: str, with_contents: bool) -> None:
     """What differs between two positions of a session, or between two sessions.
 
     A position is a seq, a time (RFC 3339, or 2h for two hours ago) or a checkpoint; without one it is now:
     `wakeful diff payroll@12 payroll`.
     """
-    found = options.client().get("/diff", a=a, b=b)
+    found = options.client().get("/diff", a=a, b=b, contents="true" if with_contents else None)
     if options.is_json:
         print(json.dumps(found))
         return
     print(f"{_say_side(found['a'], 'bad', '-')}\n{_say_side(found['b'], 'good', '+')}")
-    lines = list(format_differences(found))
+    lines = [*format_differences(found), *(_format_contents(found["contents"]) if with_contents else ())]
     print("\n".join(lines) if lines else "no difference")
+    if not with_contents and (found["bindings"] or found["files"]):
+        print(paint("\n--contents shows what changed in the files", "dim"))
 
 
 def _say_side(side: dict[str, Any], colour: str, mark: str) -> str:
@@ -99,6 +102,38 @@ def _format_file(entry: dict[str, Any]) -> str:
     by = f"  by run {runs[0]}" if len(runs) == 1 else f"  by {count(len(runs), 'run')}, {runs[0]} to {runs[-1]}" if runs else ""
     step = _say_step(entry) if entry["a"] != entry["b"] else f"{escape(shorten(entry['b']))} again"
     return f"  {escape(entry['binding'])}  {step}{by}"
+
+
+def _format_contents(contents: dict[str, Any]) -> Iterator[str]:
+    missing = [side for side, is_known in contents["known"].items() if not is_known]
+    if missing:
+        yield from _block("CONTENTS", [[f"  of {' and '.join(missing)} no run's files are recorded, so there is nothing to compare"]])
+        return
+    entries = [list(_format_content(file)) for file in contents["files"]]
+    if contents["left_out"]:
+        entries.append([f"  … {count(contents['left_out'], 'more path')} differ"])
+    yield from _block("CONTENTS", entries)
+
+
+def _format_content(file: dict[str, Any]) -> Iterator[str]:
+    colour = {"added": "good", "removed": "bad"}.get(file["change"], "bold")
+    note = f"  ({file['note']})" if file["note"] and file["diff"] is None else ""
+    yield paint(f"  {file['change']:<7}  {escape(file['path'])}", colour) + paint(escape(f"{_say_sizes(file) if note else ''}{note}"), "dim")
+    yield from format_diff(file["diff"])
+    if file["note"] and file["diff"] is not None:
+        yield paint(f"    … {escape(file['note'])}", "dim")
+
+
+def _say_sizes(file: dict[str, Any]) -> str:
+    sizes = [format_bytes(side["size"]) for side in (file["a"], file["b"]) if side is not None]
+    return f"  {' -> '.join(sizes)}"
+
+
+def format_diff(diff: str | None, indent: str = "    ") -> Iterator[str]:
+    """A unified diff, each line safe to print. The lines end at newlines alone, as the text's own lines do."""
+    colours = {"+": "good", "-": "bad", "@": "dim", "\\": "dim"}
+    for line in diff.removesuffix("\n").split("\n") if diff else ():
+        yield paint(f"{indent}{escape_lines(line)}", colours.get(line[:1], ""))
 
 
 def _say_step(sides: dict[str, Any]) -> str:

@@ -12,7 +12,7 @@ import click
 
 from wakeful.cli.command import verb
 from wakeful.cli.options import Options
-from wakeful.cli.text import columns, escape, fit, measure, pad, paint
+from wakeful.cli.text import columns, escape, fit, format_bytes, measure, pad, paint
 
 # Figure -> its heading; the units stand with the values.
 HEADINGS = {
@@ -86,15 +86,3 @@ def _format_figure(name: str, value: float) -> str:
         size, unit = next((one for one in _SPANS if value >= one[0]), _SPANS[-1])
         return f"{value / size:.1f}{unit}" if size > 1 or value < 10 else f"{value:.0f}s"
     return format_bytes(int(value)) if name.endswith("_bytes") else str(value)
-
-
-def format_bytes(size: int) -> str:
-    """`0`, `812B`, `1.2M`: three figures and a letter, of powers of ten."""
-    if size < 1000:
-        return f"{size}B" if size else "0"
-    value = float(size)
-    for unit in "kMGTP":
-        value /= 1000
-        if value < 999.5 or unit == "P":
-            return f"{value:.1f}{unit}" if value < 99.95 else f"{value:.0f}{unit}"
-    raise AssertionError("every size has a unit")

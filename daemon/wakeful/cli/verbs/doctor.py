@@ -24,8 +24,7 @@ from wakeful.cli.command import verb
 from wakeful.cli.failure import FAILED, Failure, NoDaemon
 from wakeful.cli.options import Options
 from wakeful.cli.places import find_state
-from wakeful.cli.text import count, escape, paint, wrap
-from wakeful.cli.verbs.costing import format_bytes
+from wakeful.cli.text import count, escape, format_bytes, paint, wrap
 from wakeful.cli.verbs.store import Check, check_store, mend
 from wakeful.core.limits import UNWARNED, LimitName, say_amount
 from wakeful.core.room import judge_room

@@ -13,7 +13,8 @@ import click
 from wakeful.cli.command import verb
 from wakeful.cli.failure import FAILED, USAGE, Failure
 from wakeful.cli.options import Options
-from wakeful.cli.text import count, escape, escape_lines, paint
+from wakeful.cli.text import count, escape, paint
+from wakeful.cli.verbs.comparing import format_diff
 
 
 @verb("replay")
@@ -69,10 +70,10 @@ def _say_report(report: dict[str, Any]) -> Iterator[str]:
     for file in report["files"]:
         if file["verdict"] != "same":
             yield paint(f"{file['verdict']}  {escape(file['path'])}{_say_sizes(file)}", "bad")
-            yield from _say_diff(file["diff"])
+            yield from format_diff(file["diff"], "  ")
     if report["output"]["verdict"] != "same":
         yield paint("output differs", "bad" if not report["files"] else "dim")
-        yield from _say_diff(report["output"]["diff"] if not report["files"] else None)
+        yield from format_diff(report["output"]["diff"] if not report["files"] else None, "  ")
     if report["kept"] is not None:
         yield f"the copy it ran in: {escape(report['kept'])}"
     same = sum(file["verdict"] == "same" for file in report["files"])
@@ -94,9 +95,3 @@ def _say_sizes(file: dict[str, Any]) -> str:
 
 def _say_side(side: dict[str, Any]) -> str:
     return f"{side['digest'][:12] or side['kind']} ({count(side['size'], 'byte')})"
-
-
-def _say_diff(diff: str | None) -> Iterator[str]:
-    colours = {"+": "good", "-": "bad", "@": "dim"}
-    for line in escape_lines(diff).splitlines() if diff is not None else ():
-        yield paint(f"  {line}", colours[line[0]]) if line[:1] in colours else f"  {line}"
