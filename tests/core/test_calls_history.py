@@ -700,6 +700,9 @@ def test_an_erasure_is_recorded_with_what_stands_in() -> None:
     assert world.log[-1].kind == "payload_erased" and b"swordfish" not in world.log[-1].payload
     with pytest.raises(CallerError, match="none numbered 9999"):
         world.call(calls.Erase(name="payroll", seq=9999, kind="note_added", stand_in={}))
+    length = len(world.log)
+    world.call(calls.Erase(name="payroll", seq=seq, kind="note_added", stand_in={"text": "[erased]"}, is_recorded=True))
+    assert len(world.log) == length, "what the log says already is not said again"
 
 
 def test_a_snapshot_anywhere_is_harmless_to_all_of_this() -> None:

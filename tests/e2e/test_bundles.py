@@ -272,6 +272,26 @@ def test_what_is_erased_leaves_the_old_archives_too(box: Box) -> None:
     assert box.run("erase", "count", str(number)).returncode == 0, "a record the bundle cannot hold does not ask it"
 
 
+@pytest.mark.parametrize("key", [(), ("--key", "once")])
+def test_an_erasure_that_an_archive_stopped_is_recorded_once_and_finished_when_asked_again(box: Box, key: tuple[str, ...]) -> None:
+    """With a key or without: the log says it once, and the bytes go as soon as nothing is in the way."""
+    start_counting(box)
+    box.ask("note", "count", f"the word is {CANARY}")
+    seq = box.json("show", "count")["seq"]
+    box.ask("archive", "count")
+    box.ask("load", "count")
+    (bundle,) = (box.state / "archive").glob("*.bundle")
+    bundle.write_bytes(bundle.read_bytes()[:-9])
+    for _ in range(2):
+        done = box.run("erase", "count", str(seq), *key)
+        assert done.returncode == 1 and "delete that file" in done.stderr
+    assert CANARY in box.ask("log", "count", "--json")
+    bundle.unlink()
+    box.ask("erase", "count", str(seq), *key)
+    assert box.log("count", "--from", str(seq), "--to", str(seq))[0]["payload"] is None
+    assert box.kinds("count").count("payload_erased") == 1
+
+
 def test_an_erasure_names_archived_sessions_that_hold_the_same_words(box: Box) -> None:
     """A fork carries what it took over, also into the archive; loaded, it is erased like any other, until no file has it."""
     start_counting(box)

@@ -56,8 +56,7 @@ async def call(request: Request) -> Response:
     refuse_refused(service, made.name)
     if prepare is not None:
         if key is not None and is_known(service, made.name, key):
-            files = await finish_files(service, made.name, made.fork) if isinstance(made, history.MergeBody) else {}
-            return answer_json({"words": DONE_ALREADY, "name": made.name, **files})
+            return answer_json({"words": DONE_ALREADY, "name": made.name, **await history.finish_again(service, made)})
         made = await prepare(service, made)
     if isinstance(made, history.Preview):
         return answer_json({"words": made.words, "name": body["name"], "preview": made.found})
@@ -109,7 +108,7 @@ async def carry_out(service: Service, made: calls.Call, caller: Caller, key: str
         case calls.Open():
             service.read_specs()
         case calls.Erase():
-            others = await history.finish_erase(service, made)
+            others = await history.finish_erase(service, made.name, made.seq)
             words += f"; the same words stand in {', '.join(others)}" if others else ""
     return words
 

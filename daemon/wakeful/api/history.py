@@ -16,13 +16,13 @@ from msgspec import Struct
 
 from wakeful.api.answers import find_named
 from wakeful.api.service import Service
-from wakeful.api.workspacing import plan_files, prepare_workspace
+from wakeful.api.workspacing import finish_files, plan_files, prepare_workspace
 from wakeful.bundles.erasing import erase_from_archives, find_in_bundle
 from wakeful.bundles.format import BundleRefused
 from wakeful.conversation import MESSAGES_KEPT, ByRule, make_compress, summarise_fork
 from wakeful.contents.restore import Restore, carry_out, plan_restore, say_write, view_done, view_restore
 from wakeful.core import calls
-from wakeful.core.events import RunFinished, SessionMerged
+from wakeful.core.events import PayloadErased, RunFinished, SessionMerged
 from wakeful.core.knowledge import merge_facts
 from wakeful.core.redact import find_addresses, find_words, redact
 from wakeful.core.state import Session
@@ -285,7 +285,15 @@ async def prepare_erase(service: Service, body: EraseBody) -> Prepared:
     if body.dry_run:
         others = await asyncio.to_thread(_find_others, service, session, body.seq, find_words(payload))
         return Preview(f"would erase record {body.seq} ({record.kind}); this would be left of it", {"stand_in": stand_in, "also_in": others})
-    return calls.Erase(name=body.name, seq=body.seq, kind=record.kind, stand_in=stand_in, reason=body.reason)
+    is_recorded = await asyncio.to_thread(_is_erasure_recorded, service, session, body.seq)
+    return calls.Erase(name=body.name, seq=body.seq, kind=record.kind, stand_in=stand_in, reason=body.reason, is_recorded=is_recorded)
+
+
+def _is_erasure_recorded(service: Service, session: Session, seq: int) -> bool:
+    """Was it asked for before, and the bytes did not go: an archive that could not be read, a daemon that died?"""
+    records = service.log.read(session.id, from_seq=seq + 1, kinds=("payload_erased",))
+    events = (decode(record.kind, record.payload) for record in records if record.payload is not None)
+    return any(isinstance(event, PayloadErased) and event.erased == seq for event in events)
 
 
 def _read_record(service: Service, session: Session, seq: int) -> Record:
@@ -326,21 +334,31 @@ def _quote(text: str) -> str:
     return " ".join("".join(letter if letter.isalnum() else " " for letter in text).split()[:MOST_WORDS]) or text
 
 
-async def finish_erase(service: Service, call: calls.Erase) -> list[str]:
+async def finish_again(service: Service, body: Struct) -> dict[str, Any]:
+    """A call whose key is known was recorded; what it left to be done outside of the log may not have been."""
+    match body:
+        case MergeBody(name=name, fork=fork):
+            return await finish_files(service, name, fork)
+        case EraseBody(name=name, seq=seq):
+            await finish_erase(service, name, seq)
+    return {}
+
+
+async def finish_erase(service: Service, name: str, seq: int) -> list[str]:
     """The bytes go once the record that says so is durable; returns where else the same words stand."""
-    session = service.core.state.by_name(call.name)
-    record = next(service.log.read(session.id, from_seq=call.seq, to_seq=call.seq), None)
+    session = service.core.state.by_name(name)
+    record = next(service.log.read(session.id, from_seq=seq, to_seq=seq), None)
     if record is None or record.payload is None:
         return []
     payload = msgspec.json.decode(record.payload)
     addresses = find_addresses(payload) if record.kind == "run_finished" else []
     # The log last: killed before it, the payload is still there and can be erased once more, with all that it named.
-    await asyncio.to_thread(erase_from_archives, Path(service.places.state) / "archive", session.id, call.seq, blobs=addresses)
+    await asyncio.to_thread(erase_from_archives, Path(service.places.state) / "archive", session.id, seq, blobs=addresses)
     await asyncio.to_thread(service.blobs.remove, addresses)
     service.forget_contents()
-    await asyncio.to_thread(service.log.erase, session.id, [call.seq])
+    await asyncio.to_thread(service.log.erase, session.id, [seq])
     service.refold(session.id)
-    return await asyncio.to_thread(_find_others, service, session, call.seq, find_words(payload))
+    return await asyncio.to_thread(_find_others, service, session, seq, find_words(payload))
 
 
 # Verb -> its body and how it becomes a call.

@@ -215,11 +215,14 @@ class Restore(Struct, frozen=True, kw_only=True):
 
 
 class Erase(Struct, frozen=True, kw_only=True):
+    """`is_recorded`: the log says so already, and the bytes did not go then: they shall go now."""
+
     name: str
     seq: int
     kind: str
     stand_in: dict[str, Any]
     reason: str | None = None
+    is_recorded: bool = False
 
 
 Call = (

@@ -334,6 +334,7 @@ def _(call: calls.Erase, core: Core, decision: Decision, called: calls.Called) -
     if not session.is_terminated or session.archive is not None:
         session = find_resting(core, call.name, "erase from")
     _refuse_outside(session, call.seq)
-    event = ev.PayloadErased(erased=call.seq, kind=call.kind, stand_in=call.stand_in, reason=call.reason)
-    emit_call(core, decision, session, event, called)
+    if not call.is_recorded:
+        event = ev.PayloadErased(erased=call.seq, kind=call.kind, stand_in=call.stand_in, reason=call.reason)
+        emit_call(core, decision, session, event, called)
     return f"the payload of record {call.seq} is gone; its hash stays in the chain"

@@ -90,6 +90,10 @@ class Pattern(Struct, frozen=True):
         names = self.prefix[:-1] if self.is_literal else self.prefix
         return ("/" if self.is_absolute else "") + "/".join(names)
 
+    def below_base(self) -> re.Pattern[str]:
+        """What `matches` asks of the names behind `base` and its slash, for who asks of many paths that lie there."""
+        return _compile_tail(EVERYTHING_BELOW if self.is_literal else self.tail)
+
     def matches(self, path: str) -> bool:
         """Whether this pattern means `path`; both relative to the same root, or both absolute."""
         base = self.base
