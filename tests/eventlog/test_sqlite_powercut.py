@@ -13,7 +13,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from wakeful.eventlog.anchor import read_anchor
 from wakeful.eventlog.sqlite import open_log
+from wakeful.eventlog.store import StoreFiles
 
 APPENDER = Path(__file__).with_name("appender.py")
 APPENDS = 40
@@ -106,12 +108,16 @@ def test_nothing_acknowledged_is_lost_to_a_power_cut(tmp_path: Path, torn: bool)
         cuts += 1
         image = tmp_path / f"cut-{cuts}"
         disk.image(image, random.Random(cuts) if torn else None)
+        vouched = read_anchor(StoreFiles(image).anchor)
         log = open_log(image)
         found = {name: head.seq for name, head in log.heads().items()}
         assert log.read_only is None
         assert {name: seq for name, seq in disk.heads.items() if found.get(name, 0) < seq} == {}
         assert log.verify().findings == ()
         log.close()
+        # One acknowledged, and one flushed on its way to that.
+        newest = read_anchor(StoreFiles(image).anchor)
+        assert newest.flush - vouched.flush <= 2
         shutil.rmtree(image)
     assert cuts >= APPENDS
 

@@ -86,6 +86,10 @@ class Stop(msgspec.Struct, frozen=True):
     """Ends the writer after everything queued before it."""
 
 
+class AnchorLost(msgspec.Struct, frozen=True):
+    """The anchor's last flush failed while nobody waited for it."""
+
+
 Call: TypeAlias = "AppendCall | SnapshotCall | ImportCall | KeepCall"
 Outcome: TypeAlias = "tuple[Appended, ...] | Head | int | Exception | None"
 
@@ -106,7 +110,7 @@ class Writer:
         self._is_emptying_owed = True
         self._erased: list[tuple[KeepCall, Outcome]] = []
         self._wal_pages = 0
-        self._queue: SimpleQueue[Call | Stop] = SimpleQueue()
+        self._queue: SimpleQueue[Call | Stop | AnchorLost] = SimpleQueue()
         self.failed: StoreFailed | None = None
         connection.set_wal_hook(self._note_wal_pages)
         self._thread = threading.Thread(target=self._run, name="wakeful-log-writer", daemon=True)
@@ -158,6 +162,7 @@ class Writer:
             is_stopping = False
             while not is_stopping:
                 calls, is_stopping = self._take()
+                self._anchor.check()
                 match calls:
                     case [*before, KeepCall() as last]:
                         self._commit(before)
@@ -167,6 +172,7 @@ class Writer:
                 if self._wal_pages >= LOAD_PAGES:
                     self._checkpoint()
             self._give_up_emptying()
+            self._anchor.wait()
             self._connection.close()
             self._anchor.close()
         except Exception as error:  # whatever stops the only writer must end the process: nobody would answer any more
@@ -177,15 +183,15 @@ class Writer:
         calls: list[Call] = []
         events = 0
         call = self._wait()
-        while not isinstance(call, Stop):
+        while not isinstance(call, Stop | AnchorLost):
             calls.append(call)
             events += sum(len(append.drafts) for append in call.appends) if isinstance(call, AppendCall) else 1
             if events >= GROUP_EVENTS or isinstance(call, (ImportCall, KeepCall)) or not self._queue.qsize():
                 return calls, False
             call = self._queue.get()
-        return calls, True
+        return calls, isinstance(call, Stop)
 
-    def _wait(self) -> Call | Stop:
+    def _wait(self) -> Call | Stop | AnchorLost:
         while self._is_emptying_owed:
             try:
                 return self._queue.get(timeout=EMPTYING_SECONDS)
@@ -217,7 +223,7 @@ class Writer:
             return self._commit_apart(calls, error)
         # The records are durable; they count as acknowledged once the anchor knows of them, too.
         if group.rows.events:
-            self._anchor.write(mark)
+            self._anchor.note(mark, lambda: self._queue.put(AnchorLost()))
         self._mark = mark
         self._sessions = group.sessions
         self._tips.update(group.tips)
@@ -346,7 +352,8 @@ class Writer:
         _answer(waiting, [failed] * len(waiting))
         self._on_fatal(failed)
         while not isinstance(call := self._queue.get(), Stop):
-            _answer([call], [failed])
+            if not isinstance(call, AnchorLost):
+                _answer([call], [failed])
 
 
 _MALFORMED = frozenset({apsw.SQLITE_CONSTRAINT_DATATYPE, apsw.SQLITE_CONSTRAINT_NOTNULL})
