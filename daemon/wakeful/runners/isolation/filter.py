@@ -1,0 +1,154 @@
+"""The system call filter of a confined run (seccomp): what Landlock does not know how to deny.
+
+A hand-written BPF program of a few dozen instructions, for x86-64 and arm64; each refusal below says why it is there. `confine`
+installs it on the short-lived thread that spawns the run. Refused calls fail with an error number and kill nobody, so that programs
+can fall back and say what happened to them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import functools
+import os
+import platform
+import struct
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+_PR_SET_SECCOMP, _MODE_FILTER = 22, 2
+_ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
+# seccomp_data: the call's number, the architecture, the instruction, six arguments of 64 bits.
+_NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
+# Loads a word, jumps if equal, jumps if greater or equal, returns.
+_LOAD, _JUMP_EQUAL, _JUMP_AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
+# x86-64 has a second table of calls at this bit; nothing we know uses it but to go round filters.
+_X32_BIT = 0x40000000
+
+_AF_UNIX = 1
+_RLIMIT_RTTIME = 15
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+# Kernel keyrings belong to the user, not to the process: they hold the credentials of others (Kerberos, disk keys).
+_KEYRINGS = ("add_key", "request_key", "keyctl")
+# Asks for sockets, and connects them, past every filter of system calls.
+_RINGS = ("io_uring_setup",)
+
+
+class _Machine(Struct, frozen=True):
+    """How one architecture names itself and its calls."""
+
+    audit: int
+    calls: dict[str, int]
+
+
+_MACHINES = {
+    "x86_64": _Machine(
+        0xC000003E,
+        {"socket": 41, "setrlimit": 160, "prlimit64": 302, "io_uring_setup": 425, "add_key": 248, "request_key": 249, "keyctl": 250},
+    ),
+    "aarch64": _Machine(
+        0xC00000B7,
+        {"socket": 198, "setrlimit": 164, "prlimit64": 261, "io_uring_setup": 425, "add_key": 217, "request_key": 218, "keyctl": 219},
+    ),
+}
+
+
+class _Test(Struct, frozen=True):
+    """Compare the 32 bits at an offset of the call's data; on a mismatch the refusal does not apply."""
+
+    offset: int
+    value: int
+    is_equal: bool
+
+
+class _Refusal(Struct, frozen=True):
+    """A call that fails with this error, if all tests hold."""
+
+    call: str
+    error: int
+    tests: tuple[_Test, ...] = ()
+
+
+def is_known_machine() -> bool:
+    return platform.machine() in _MACHINES
+
+
+@functools.cache
+def build_filter(*, has_network: bool) -> bytes:
+    """The program, as the kernel takes it: eight bytes an instruction."""
+    machine = _MACHINES[platform.machine()]
+    # A program of another architecture (32 bits) has other numbers: none of its calls can be judged, so none is answered.
+    code = [_instruction(_LOAD, _ARCHITECTURE), _instruction(_JUMP_EQUAL, machine.audit, 1, 0), _refuse(errno.ENOSYS)]
+    code += [_instruction(_LOAD, _NUMBER)]
+    if machine is _MACHINES["x86_64"]:
+        code += [_instruction(_JUMP_AT_LEAST, _X32_BIT, 0, 1), _refuse(errno.ENOSYS)]
+    for refusal in _list_refusals(has_network):
+        code += _compile(refusal, machine)
+    code.append(_instruction(_RETURN, _ALLOW))
+    return b"".join(code)
+
+
+def install_filter(program: bytes) -> None:
+    """On the calling thread and all it starts from now on. `forbid_new_privileges` comes first."""
+    held = ctypes.create_string_buffer(program, len(program))
+    # struct sock_fprog: a length, then the pointer on its own boundary.
+    description = struct.pack("HxxxxxxQ", len(program) // 8, ctypes.addressof(held))
+    if _libc.prctl(_PR_SET_SECCOMP, _MODE_FILTER, description, 0, 0) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+def _list_refusals(has_network: bool) -> Iterator[_Refusal]:
+    if not has_network:
+        # Landlock knows TCP alone: without this, UDP, raw sockets, netlink and vsock lead out.
+        yield _Refusal("socket", errno.EACCES, (_low(0, _AF_UNIX, is_equal=False),))
+    # "No such call" and not "refused": event loops then fall back to what they used before there were rings.
+    yield from (_Refusal(call, errno.ENOSYS) for call in _RINGS)
+    yield from (_Refusal(call, errno.EPERM) for call in _KEYRINGS)
+    # The mark by which a run's processes are known stands in this limit (mark.py): whoever could change it would pass for a person
+    # at the control socket, and outlive its run.
+    yield _Refusal("setrlimit", errno.EPERM, (_low(0, _RLIMIT_RTTIME),))
+    yield from _refuse_given("prlimit64", 2, errno.EPERM, (_low(1, _RLIMIT_RTTIME),))
+    # A limit can be set on any process of the same user: the daemon's own files or time could be taken away.
+    yield from _refuse_given("prlimit64", 2, errno.EPERM, (_low(0, 0, is_equal=False),))
+
+
+def _refuse_given(call: str, pointer: int, error: int, tests: tuple[_Test, ...]) -> Iterator[_Refusal]:
+    """Refuse where an argument is not NULL, whichever half of the pointer says so."""
+    yield _Refusal(call, error, (*tests, _low(pointer, 0, is_equal=False)))
+    yield _Refusal(call, error, (*tests, _high(pointer, 0, is_equal=False)))
+
+
+def _low(argument: int, value: int, *, is_equal: bool = True) -> _Test:
+    # Both architectures are little-endian.
+    return _Test(_ARGUMENTS + 8 * argument, value, is_equal)
+
+
+def _high(argument: int, value: int, *, is_equal: bool = True) -> _Test:
+    return _Test(_ARGUMENTS + 8 * argument + 4, value, is_equal)
+
+
+def _compile(refusal: _Refusal, machine: _Machine) -> list[bytes]:
+    """The accumulator holds the call's number before and after."""
+    tests = refusal.tests
+    # A mismatch jumps behind the return; where arguments were loaded, to the instruction that loads the number again.
+    body: list[bytes] = []
+    for place, test in enumerate(tests):
+        left = 2 * (len(tests) - place - 1) + 1
+        jumps = (0, left) if test.is_equal else (left, 0)
+        body += [_instruction(_LOAD, test.offset), _instruction(_JUMP_EQUAL, test.value, *jumps)]
+    body.append(_refuse(refusal.error))
+    if tests:
+        body.append(_instruction(_LOAD, _NUMBER))
+    return [_instruction(_JUMP_EQUAL, machine.calls[refusal.call], 0, len(body)), *body]
+
+
+def _refuse(error: int) -> bytes:
+    return _instruction(_RETURN, _ERRNO | error)
+
+
+def _instruction(code: int, value: int, jump_true: int = 0, jump_false: int = 0) -> bytes:
+    return struct.pack("=HBBI", code, jump_true, jump_false, value)

@@ -1,0 +1,118 @@
+"""Landlock, by its three system calls: which files, TCP ports, abstract sockets and processes a confined process can reach.
+
+`confine` makes a ruleset for a run and restricts the one short-lived thread that spawns it; whatever that thread starts inherits
+the domain for ever. The kernel's version (ABI) decides what can be had: `Ruleset` asks only for that, and `find_gaps` says in
+words what is missing. Knows nothing of runs; never restricts anybody by itself.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import stat
+import struct
+from collections.abc import Iterable
+
+from wakeful.errors import OperatorError
+
+# The same numbers on every architecture.
+_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
+_ASK_VERSION = 1
+_PATH_BENEATH, _NET_PORT = 1, 2
+
+# Rights on files (ABI 1), then what later kernels added.
+EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
+REMOVE_DIR, REMOVE_FILE = 1 << 4, 1 << 5
+MAKE_CHAR, MAKE_DIR, MAKE_REG, MAKE_SOCK, MAKE_FIFO, MAKE_BLOCK, MAKE_SYM = (1 << bit for bit in range(6, 13))
+# Moving a file into another folder (ABI 2), truncating one (ABI 3), device controls (ABI 5).
+REFER, TRUNCATE, IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
+_ALL_OF_ABI = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 4: (1 << 15) - 1, 5: (1 << 16) - 1}
+# What may be granted on a file that is no folder; anything else is refused by the kernel.
+_FILE_RIGHTS = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV
+
+# What runs are granted. Device files are never made by one.
+READ = EXECUTE | READ_FILE | READ_DIR
+WRITE = READ | WRITE_FILE | TRUNCATE | REFER | REMOVE_DIR | REMOVE_FILE | MAKE_DIR | MAKE_REG | MAKE_SOCK | MAKE_FIFO | MAKE_SYM
+DEVICE = READ_FILE | WRITE_FILE | IOCTL_DEV
+
+_BIND_TCP, _CONNECT_TCP = 1 << 0, 1 << 1
+_TCP_ABI = 4
+_SCOPE_ABSTRACT_SOCKETS, _SCOPE_SIGNALS = 1 << 0, 1 << 1
+_SCOPE_ABI = 6
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@functools.cache
+def probe_abi() -> int:
+    """Which Landlock the kernel has; 0: none, or it is switched off."""
+    return max(0, _libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), _ASK_VERSION))
+
+
+def find_gaps(abi: int) -> tuple[str, ...]:
+    """What this kernel's Landlock cannot enforce of what newer ones can."""
+    gaps = []
+    if abi < 3:
+        gaps.append("truncating a file that may be read (Linux 6.2 can)")
+    if abi < _TCP_ABI:
+        gaps.append("TCP by port (Linux 6.7 can)")
+    if abi < 5:
+        gaps.append("device controls (Linux 6.10 can)")
+    if abi < _SCOPE_ABI:
+        gaps.append("abstract sockets and signals to others (Linux 6.12 can)")
+    return tuple(gaps)
+
+
+class Ruleset:
+    """What will be allowed; everything else that the kernel knows to deny is denied. Closed after use, by `with`.
+
+    `has_tcp`: TCP is left alone. Otherwise only ports that are granted can be connected to, and none be listened on.
+    """
+
+    def __init__(self, *, has_tcp: bool) -> None:
+        abi = probe_abi()
+        if abi == 0:
+            raise OperatorError(
+                "this kernel has no Landlock, so a run cannot be confined; boot with lsm=landlock,… (Linux 5.13 or newer),"
+                " or say isolation: none in its spec and allow_unisolated: true in wakeful.yaml"
+            )
+        self._handled = _ALL_OF_ABI[min(abi, 5)]
+        self._has_ports = abi >= _TCP_ABI and not has_tcp
+        scope = _SCOPE_ABSTRACT_SOCKETS | _SCOPE_SIGNALS if abi >= _SCOPE_ABI else 0
+        size = 8 if abi < _TCP_ABI else 16 if abi < _SCOPE_ABI else 24
+        attributes = struct.pack("=3Q", self._handled, (_BIND_TCP | _CONNECT_TCP) * self._has_ports, scope)
+        self._fd = _check(_libc.syscall(_CREATE_RULESET, attributes, ctypes.c_size_t(size), 0))
+
+    def __enter__(self) -> Ruleset:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._fd)
+
+    def allow(self, fd: int, rights: int) -> None:
+        """Grant rights on an opened path (O_PATH is enough), and on all below it. It is the file that counts, not its name."""
+        if not stat.S_ISDIR(os.fstat(fd).st_mode):
+            rights &= _FILE_RIGHTS
+        self.allow_known(fd, rights)
+
+    def allow_known(self, fd: int, rights: int) -> None:
+        """As `allow`, where the caller knows that the rights fit what the path is."""
+        rule = struct.pack("=Qi", rights & self._handled, fd)
+        _check(_libc.syscall(_ADD_RULE, self._fd, _PATH_BENEATH, rule, 0))
+
+    def allow_connect(self, ports: Iterable[int]) -> None:
+        for port in ports if self._has_ports else ():
+            rule = struct.pack("=2Q", _CONNECT_TCP, port)
+            _check(_libc.syscall(_ADD_RULE, self._fd, _NET_PORT, rule, 0))
+
+    def restrict_self(self) -> None:
+        """The calling thread alone, and all it starts from now on. Cannot be undone."""
+        _check(_libc.syscall(_RESTRICT_SELF, self._fd, 0))
+
+
+def _check(result: int) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return result
