@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import functools
 import importlib
+import os
 from collections.abc import Callable
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from wakeful import __version__
 from wakeful.cli.ending import conclude
@@ -18,6 +20,8 @@ from wakeful.cli.failure import DONE, FAILED, USAGE, Failure
 from wakeful.cli.options import Options
 from wakeful.cli.text import escape
 
+# Set by the scripts of `wakeful completion` when they ask.
+COMPLETE_VARIABLE = "_WAKEFUL_COMPLETE"
 # Verb -> the module that has it, and what it does in a few words.
 VERBS: dict[str, tuple[str, str]] = {
     "list": ("listing", "all sessions, one a line"),
@@ -65,7 +69,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "export": ("exporting", "the log for other tools, one JSON object a line"),
     "backup": ("keep", "a verified copy of the log, beside a running daemon"),
     "restore": ("keep", "put a backup in the place of the log"),
-    "completion": ("completion", "completion of verbs and options for your shell"),
+    "completion": ("completion", "completion of verbs, options and names for your shell"),
     "daemon": ("daemon", "the service itself"),
 }  # fmt: skip
 
@@ -85,6 +89,11 @@ class Verbs(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Verbs"):
             formatter.write_dl([(name, words) for name, (_, words) in VERBS.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
+        """The verbs with their words, again without loading any; and the options before them."""
+        verbs = [CompletionItem(name, help=words) for name, (_, words) in VERBS.items() if name.startswith(incomplete)]
+        return verbs + click.Command.shell_complete(self, ctx, incomplete)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         name = args[0] if args else ""
@@ -144,6 +153,9 @@ def main() -> int:
 
 def _run_click() -> object:
     """Click's own endings in our words."""
+    if COMPLETE_VARIABLE in os.environ:
+        # A shell asks what could stand there: our scripts ask in their own way, and nobody else pays for reading it.
+        importlib.import_module("wakeful.cli.shells")
     try:
         return wakeful.main(prog_name="wakeful", standalone_mode=False)
     except click.UsageError as error:

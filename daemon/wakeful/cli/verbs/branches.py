@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from wakeful.cli.command import verb
+from wakeful.cli.completing import CONFLICT, FORK, POSITION, complete_folders
 from wakeful.cli.failure import FAILED, Failure
 from wakeful.cli.options import Options
 from wakeful.cli.text import escape
@@ -24,7 +25,7 @@ DRY_RUN = click.option("--dry-run", is_flag=True, help="Say what would be done, 
 
 @verb("rewind")
 @named
-@click.argument("to", metavar="POSITION")
+@click.argument("to", type=POSITION, metavar="POSITION")
 @click.option("--files", is_flag=True, help="Also take back what its runs wrote since, from what was kept.")
 @click.option("--force", is_flag=True, help="With --files: also where others changed a file since; theirs is kept.")
 @DRY_RUN
@@ -40,10 +41,10 @@ def rewind_verb(options: Options, name: str, key: str | None, to: str, files: bo
 @verb("fork")
 @named
 @click.option("--as", "new", metavar="NAME", help="The fork's name.")
-@click.option("--at", metavar="POSITION", help="From here, instead of where the session stands.")
+@click.option("--at", type=POSITION, metavar="POSITION", help="From here, instead of where the session stands.")
 @click.option("--fresh", is_flag=True, help="Take facts and hand-off only.")
 @click.option(
-    "--workspace", is_flag=False, flag_value="", metavar="[DIR]",
+    "--workspace", shell_complete=complete_folders, is_flag=False, flag_value="", metavar="[DIR]",
     help="A place of its own for its files: a checkout of the repository, or copies; in DIR, which is empty, or below the state folder.",
 )  # fmt: skip
 def fork_verb(options: Options, name: str, key: str | None, new: str | None, at: str | None, fresh: bool, workspace: str | None) -> None:
@@ -54,7 +55,7 @@ def fork_verb(options: Options, name: str, key: str | None, new: str | None, at:
 
 @verb("merge")
 @named
-@click.argument("fork")
+@click.argument("fork", type=FORK)
 @DRY_RUN
 def merge_verb(options: Options, name: str, key: str | None, fork: str, dry_run: bool) -> None:
     """Bring FORK back into NAME: facts and the files of its workspace three-way, its conversation as a hand-off, what both changed as conflicts."""
@@ -65,7 +66,7 @@ def merge_verb(options: Options, name: str, key: str | None, fork: str, dry_run:
 
 @verb("resolve")
 @named
-@click.argument("conflict", metavar="NUMBER|KEY")
+@click.argument("conflict", type=CONFLICT, metavar="NUMBER|KEY")
 @click.option("--ours", "choice", flag_value="ours", help="Keep what stands here.")
 @click.option("--theirs", "choice", flag_value="theirs", help="Take what the fork says.")
 @click.option("--value", metavar="TEXT", help="Neither: this.")

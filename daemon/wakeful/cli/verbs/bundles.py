@@ -20,6 +20,7 @@ import click
 
 from wakeful.cli.bar import Bar
 from wakeful.cli.command import verb
+from wakeful.cli.completing import POSITION, SESSION, SESSION_OR_PATH, complete_files, complete_folders
 from wakeful.cli.failure import Failure
 from wakeful.cli.options import Options
 from wakeful.cli.text import escape
@@ -31,9 +32,9 @@ SUFFIX = ".bundle"
 @verb("save")
 @named
 @click.option("--as", "mark", metavar="MARK", help="Mark a checkpoint of this name instead of writing a bundle.")
-@click.option("--at", metavar="POSITION", help="With --as: mark this position instead of the present one.")
+@click.option("--at", type=POSITION, metavar="POSITION", help="With --as: mark this position instead of the present one.")
 @click.option("--note", metavar="TEXT", help="With --as: why, kept with it.")
-@click.option("-o", "--output", metavar="FILE", help=f"Where to, NAME{SUFFIX} unless told.")
+@click.option("-o", "--output", shell_complete=complete_files, metavar="FILE", help=f"Where to, NAME{SUFFIX} unless told.")
 def save_verb(options: Options, name: str, key: str | None, mark: str | None, at: str | None, note: str | None, output: str | None) -> None:
     """A session as one file: its records, blobs, scratch files and spec, every byte verified by its hashes. With --as, a checkpoint."""
     if mark is not None:
@@ -48,9 +49,9 @@ def save_verb(options: Options, name: str, key: str | None, mark: str | None, at
 
 
 @verb("load")
-@click.argument("source", metavar="FILE|NAME")
+@click.argument("source", type=SESSION_OR_PATH, metavar="FILE|NAME")
 @click.option("--as", "new", metavar="NAME", help="The name of the session it becomes.")
-@click.option("--root", metavar="DIR", help="Where it may read and write here; else what it writes is detached.")
+@click.option("--root", shell_complete=complete_folders, metavar="DIR", help="Where it may read and write here; else what it writes is detached.")
 @click.option("--move", "is_move", is_flag=True, help="Complete a migrate: the session itself, not a fork of it. Prints the receipt.")
 def load_verb(options: Options, source: str, new: str | None, root: str | None, is_move: bool) -> None:
     """Bring a bundle in as a session of its own, asleep until it is activated; or an archived session back by its NAME."""
@@ -73,7 +74,7 @@ def load_from_input(options: Options, new: str | None, root: str | None, is_move
 
 
 @verb("archive")
-@click.argument("name", required=False)
+@click.argument("name", type=SESSION, required=False)
 @click.option("--due", "is_due", is_flag=True, help="All that retention allows, as the daemon does once an hour.")
 @click.option("--dry-run", is_flag=True, help="With --due: only say which, and why.")
 def archive_verb(options: Options, name: str | None, is_due: bool, dry_run: bool) -> None:
@@ -91,7 +92,7 @@ def archive_verb(options: Options, name: str | None, is_due: bool, dry_run: bool
 @click.option("--agent", metavar="NAME", help="Another agent works here from the next run on.")
 @click.option("--model", metavar="NAME", help="Another model.")
 @click.option("--to", metavar="ssh://HOST|FILE", help="To another host: through ssh, or as a bundle to carry there.")
-@click.option("--receipt", metavar="FILE", help="What `load --move` printed there: the move is complete.")
+@click.option("--receipt", shell_complete=complete_files, metavar="FILE", help="What `load --move` printed there: the move is complete.")
 @click.option("--give-up", is_flag=True, help="Stay: the bundle that was cut must not be loaded.")
 def migrate_verb(
     options: Options, name: str, key: str | None, agent: str | None, model: str | None, to: str | None, receipt: str | None, give_up: bool

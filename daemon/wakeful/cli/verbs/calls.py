@@ -14,6 +14,7 @@ import click
 
 from wakeful.cli.client import Client, quote_name
 from wakeful.cli.command import verb
+from wakeful.cli.completing import SESSION
 from wakeful.cli.failure import FAILED, Failure
 from wakeful.cli.options import Options
 from wakeful.cli.text import escape
@@ -25,7 +26,7 @@ _UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 def named(function: Callable[..., Any]) -> Callable[..., Any]:
     function = click.option("--key", metavar="TEXT", help="Makes it safe to repeat: the same key is carried out once.")(function)
-    return click.argument("name")(function)
+    return click.argument("name", type=SESSION)(function)
 
 
 # The reactor's answer to a key it has seen.

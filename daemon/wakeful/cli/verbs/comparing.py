@@ -9,14 +9,15 @@ from typing import Any
 import click
 
 from wakeful.cli.command import verb
+from wakeful.cli.completing import SIDE
 from wakeful.cli.options import Options
 from wakeful.cli.text import count, escape, escape_lines, format_bytes, format_exact, paint, wrap
 from wakeful.views.versions import shorten
 
 
 @verb("diff")
-@click.argument("a", metavar="NAME[@POSITION]")
-@click.argument("b", metavar="NAME[@POSITION]")
+@click.argument("a", type=SIDE, metavar="NAME[@POSITION]")
+@click.argument("b", type=SIDE, metavar="NAME[@POSITION]")
 @click.option("--contents", "with_contents", is_flag=True, help="Also what changed in the files, line by line, as far as it was kept.")
 def diff_verb(options: Options, a: str, b: str, with_contents: bool) -> None:
     """What differs between two positions of a session, or between two sessions.

@@ -1,20 +1,16 @@
-"""`wakeful completion`: the shell's own way to complete verbs and options, as click makes it."""
+"""`wakeful completion`: the script that teaches a shell to complete verbs, options and the names of sessions."""
 
 from __future__ import annotations
 
 import click
-from click.shell_completion import get_completion_class
 
-from wakeful.cli.command import verb, wakeful
+from wakeful.cli.command import verb
 from wakeful.cli.options import Options
-
-VARIABLE = "_WAKEFUL_COMPLETE"
+from wakeful.cli.shells import SHELLS, make_script
 
 
 @verb("completion")
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.argument("shell", type=click.Choice(SHELLS))
 def completion_verb(options: Options, shell: str) -> None:
-    """Print a script to be sourced: eval "$(wakeful completion bash)"."""
-    made = get_completion_class(shell)
-    assert made is not None
-    print(made(wakeful, {}, "wakeful", VARIABLE).source())
+    """Print a script that completes verbs, options, and names of sessions as the daemon knows them now."""
+    print(make_script(shell))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import click
 
 from wakeful.cli.command import verb
+from wakeful.cli.completing import complete_folders
 from wakeful.cli.options import Options
 from wakeful.wiring import run_daemon
 
 
 @verb("daemon")
-@click.option("--specs", metavar="DIR", help="Where the specs are. Default: ./sessions.d, else the one in your configuration.")
-@click.option("--state", metavar="DIR", help="Where the log and everything else is kept.")
+@click.option("--specs", shell_complete=complete_folders, metavar="DIR", help="Where the specs are. Default: ./sessions.d, else the one in your configuration.")
+@click.option("--state", shell_complete=complete_folders, metavar="DIR", help="Where the log and everything else is kept.")
 @click.option("--http", metavar="HOST:PORT|off", default=None, envvar="WAKEFUL_HTTP", help="Listen on TCP, too: not yet, only `off`.")
 @click.option("--once", "is_once", is_flag=True, help="Run all that is owed to the end of the wave, then exit: 1 if a run failed.")
 def daemon_verb(options: Options, specs: str | None, state: str | None, http: str | None, is_once: bool) -> int:

@@ -21,6 +21,7 @@ import click
 from wakeful import __version__
 from wakeful.cli.client import Client
 from wakeful.cli.command import verb
+from wakeful.cli.completing import complete_folders
 from wakeful.cli.failure import FAILED, Failure, NoDaemon
 from wakeful.cli.options import Options
 from wakeful.cli.places import find_state
@@ -38,7 +39,7 @@ INOTIFY = Path("/proc/sys/fs/inotify")
 
 
 @verb("doctor")
-@click.option("--state", metavar="DIR", help="The state folder; unless told, that of the daemon that answers, else ./.wakeful, else your own.")
+@click.option("--state", shell_complete=complete_folders, metavar="DIR", help="The state folder; unless told, that of the daemon that answers, else ./.wakeful, else your own.")
 @click.option("--mend", "is_mending", is_flag=True, help="With the daemon stopped: make anew what is told from the records, and say what was done.")
 def doctor_verb(options: Options, state: str | None, is_mending: bool) -> None:
     """Check the daemon, SQLite, watches, git, the state folder, disk space, the log and what it leans on, specs and bindings."""

@@ -12,13 +12,14 @@ from typing import Any
 import click
 
 from wakeful.cli.command import verb
+from wakeful.cli.completing import SESSION
 from wakeful.cli.failure import Failure
 from wakeful.cli.options import Options
 from wakeful.cli.text import count, escape
 
 
 @verb("export")
-@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.argument("names", type=SESSION, nargs=-1, metavar="[NAME]...")
 @click.option("--format", "form", type=click.Choice(["jsonl"]), default="jsonl", help="jsonl: one JSON object a line.")
 @click.option("--since", metavar="TIME", help="RFC 3339, such as 2026-01-31T06:00:00Z, or how long ago, such as 2h.")
 @click.option("--until", metavar="TIME", help="The same.")

@@ -14,6 +14,7 @@ import click
 from wakeful.cli.bar import Bar
 from wakeful.cli.client import quote_name
 from wakeful.cli.command import verb
+from wakeful.cli.completing import SESSION, complete_folders
 from wakeful.cli.failure import FAILED, Failure, NoDaemon
 from wakeful.cli.options import Options
 from wakeful.cli.places import find_state
@@ -21,7 +22,7 @@ from wakeful.cli.text import count, escape, paint
 from wakeful.eventlog.contract import Report
 from wakeful.keeping import open_reader, restore
 
-state_option = click.option("--state", metavar="DIR", help="The state folder; unless told, that of the daemon that answers, else ./.wakeful, else your own.")
+state_option = click.option("--state", shell_complete=complete_folders, metavar="DIR", help="The state folder; unless told, that of the daemon that answers, else ./.wakeful, else your own.")
 
 
 def locate_state(options: Options, state: str | None) -> Path:
@@ -36,7 +37,7 @@ def locate_state(options: Options, state: str | None) -> Path:
 
 
 @verb("verify")
-@click.argument("name", required=False)
+@click.argument("name", type=SESSION, required=False)
 @state_option
 def verify_verb(options: Options, name: str | None, state: str | None) -> None:
     """Recompute every hash of the log, and say where something does not hold. Exit 1 on a finding."""
@@ -85,7 +86,7 @@ def backup_verb(options: Options, file: Path, state: str | None) -> None:
 
 @verb("restore")
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--state", metavar="DIR", help="The state folder; unless told, ./.wakeful if there is one, else your own.")
+@click.option("--state", shell_complete=complete_folders, metavar="DIR", help="The state folder; unless told, ./.wakeful if there is one, else your own.")
 @click.option("--even-if-newer", is_flag=True, help="Also when the present log has records the backup has not.")
 def restore_verb(options: Options, file: Path, state: str | None, even_if_newer: bool) -> None:
     """Put a backup in the place of the log. Refused while a daemon runs; the present log is kept aside."""

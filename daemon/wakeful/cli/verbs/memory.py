@@ -15,6 +15,7 @@ import click
 
 from wakeful.cli.client import quote_name
 from wakeful.cli.command import verb
+from wakeful.cli.completing import FACT, NAMED_KEY, SESSION
 from wakeful.cli.failure import Failure
 from wakeful.cli.options import Options
 from wakeful.cli.text import escape, escape_lines, paint
@@ -39,7 +40,7 @@ def take_name(verb_name: str, words: tuple[str, ...], expected: str) -> tuple[st
 
 
 @verb("note")
-@click.argument("words", nargs=-1, metavar="[NAME] TEXT")
+@click.argument("words", type=SESSION, nargs=-1, metavar="[NAME] TEXT")
 @click.option("--key", metavar="TEXT", help="Makes it safe to repeat.")
 def note_verb(options: Options, words: tuple[str, ...], key: str | None) -> None:
     """Leave a hand-off for the next run. Inside a run: note TEXT; outside: note NAME TEXT."""
@@ -48,7 +49,7 @@ def note_verb(options: Options, words: tuple[str, ...], key: str | None) -> None
 
 
 @verb("send")
-@click.argument("name")
+@click.argument("name", type=SESSION)
 @click.argument("text")
 @click.option("--no-wake", is_flag=True, help="Put it in the mailbox without waking the session.")
 @click.option("--key", metavar="TEXT", help="Makes it safe to repeat.")
@@ -58,7 +59,7 @@ def send_verb(options: Options, name: str, text: str, no_wake: bool, key: str | 
 
 
 @verb("remember")
-@click.argument("words", nargs=-1, metavar="[NAME] KEY VALUE")
+@click.argument("words", type=NAMED_KEY, nargs=-1, metavar="[NAME] KEY VALUE")
 @click.option("--because", metavar="TEXT", help="Why, kept with the fact.")
 @click.option("--confidence", type=click.FloatRange(0, 1), help="How sure it is, from 0 to 1.")
 @click.option("--source", type=click.IntRange(1), metavar="SEQ", help="The record it was drawn from.")
@@ -71,8 +72,8 @@ def remember_verb(options: Options, words: tuple[str, ...], because: str | None,
 
 
 @verb("forget")
-@click.argument("name")
-@click.argument("fact", metavar="KEY")
+@click.argument("name", type=SESSION)
+@click.argument("fact", type=FACT, metavar="KEY")
 @click.option("--because", metavar="TEXT", help="Why, kept in the log.")
 @click.option("--for-now", is_flag=True, help="A key of the present conversation's memory.")
 @click.option("--key", metavar="TEXT", help="Makes it safe to repeat.")
@@ -82,7 +83,7 @@ def forget_verb(options: Options, name: str, fact: str, because: str | None, for
 
 
 @verb("recall")
-@click.argument("words", nargs=-1, metavar="[NAME] [KEY]")
+@click.argument("words", type=NAMED_KEY, nargs=-1, metavar="[NAME] [KEY]")
 def recall_verb(options: Options, words: tuple[str, ...]) -> None:
     """One fact's value, or all facts. Inside a run: recall [KEY]; outside: recall NAME [KEY]."""
     name, rest = take_name("recall", words, "[KEY]")
@@ -99,7 +100,7 @@ def recall_verb(options: Options, words: tuple[str, ...]) -> None:
 
 
 @verb("facts")
-@click.argument("words", nargs=-1, metavar="[NAME]")
+@click.argument("words", type=SESSION, nargs=-1, metavar="[NAME]")
 def facts_verb(options: Options, words: tuple[str, ...]) -> None:
     """A session's facts, with who said so and why. Inside a run NAME is left out."""
     name = words[0] if len(words) == 1 else take_name("facts", words, "")[0]

@@ -11,13 +11,14 @@ import click
 
 from wakeful.cli.client import quote_name
 from wakeful.cli.command import verb
+from wakeful.cli.completing import RUN, SESSION
 from wakeful.cli.options import Options
 from wakeful.cli.text import escape_lines, escape_output, paint
 
 
 @verb("output")
-@click.argument("name")
-@click.option("--run", type=click.IntRange(1), metavar="N", help="Which run; the present or last one unless told.")
+@click.argument("name", type=SESSION)
+@click.option("--run", type=RUN, metavar="N", help="Which run; the present or last one unless told.")
 @click.option("--follow", "is_following", is_flag=True, help="Go on until the present run ends.")
 @click.option("--raw", "is_raw", is_flag=True, help="The bytes as they are, terminal escapes included.")
 def output_verb(options: Options, name: str, run: int | None, is_following: bool, is_raw: bool) -> None:

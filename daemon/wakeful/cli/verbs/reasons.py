@@ -10,12 +10,13 @@ from typing import Any
 import click
 
 from wakeful.cli.command import verb
+from wakeful.cli.completing import SESSION_OR_PATH, complete_files
 from wakeful.cli.options import Options
 from wakeful.cli.text import escape, paint, wrap
 
 
 @verb("why")
-@click.argument("x", metavar="SESSION|SESSION#RUN|PATH")
+@click.argument("x", type=SESSION_OR_PATH, metavar="SESSION|SESSION#RUN|PATH")
 @click.option("--run", type=click.IntRange(1), metavar="N", help="Of SESSION, this run: the same as SESSION#N.")
 def why_verb(options: Options, x: str, run: int | None) -> None:
     """For a session: why it ran last, or why it does not run. For a run: the whole chain that led to it, across sessions.
@@ -43,7 +44,7 @@ def _format_chain(links: list[dict[str, Any]]) -> Iterator[str]:
 
 
 @verb("plan")
-@click.argument("paths", nargs=-1, metavar="[PATH]...")
+@click.argument("paths", nargs=-1, shell_complete=complete_files, metavar="[PATH]...")
 def plan_verb(options: Options, paths: tuple[str, ...]) -> None:
     """What would wake if these paths changed, in the order of the graph. Without a path: what is owed and queued now."""
     found = options.client().get("/plan", path=[os.path.abspath(path) for path in paths] or None)

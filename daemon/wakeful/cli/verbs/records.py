@@ -16,6 +16,7 @@ import click
 
 from wakeful.cli.client import Client, quote_name
 from wakeful.cli.command import verb
+from wakeful.cli.completing import RUN, SESSION
 from wakeful.cli.failure import Failure
 from wakeful.cli.options import Options
 from wakeful.cli.text import columns, escape, fit, paint, parse_time
@@ -32,13 +33,13 @@ _KIND_COLOURS = {
 
 
 @verb("log")
-@click.argument("name")
+@click.argument("name", type=SESSION)
 @click.option("--from", "first", type=click.IntRange(1), metavar="SEQ", help="The first seq shown.")
 @click.option("--to", type=click.IntRange(1), metavar="SEQ", help="The last seq shown.")
 @click.option("--since", metavar="TIME", help="RFC 3339, such as 2026-01-31T06:00:00Z, or how long ago, such as 2h.")
 @click.option("--until", metavar="TIME", help="The same.")
 @click.option("--kind", multiple=True, help="Only this kind, such as run_finished; may be repeated.")
-@click.option("--run", type=click.IntRange(1), metavar="N", help="Only records of this run.")
+@click.option("--run", type=RUN, metavar="N", help="Only records of this run.")
 @click.option("--author", help="Only records by this author, such as person:root.")
 @click.option("--last", type=click.IntRange(1), metavar="N", help="Only the newest N, at most 10000.")
 @click.option("--follow", "is_following", is_flag=True, help="Go on with what will be recorded.")
@@ -70,7 +71,7 @@ def _read_on(client: Client, name: str, first: int, words: str | None) -> Iterat
 
 
 @verb("history")
-@click.argument("name", required=False)
+@click.argument("name", type=SESSION, required=False)
 @click.option("--last", type=click.IntRange(1), default=HISTORY, metavar="N", help=f"How many, {HISTORY} unless told, at most 10000.")
 def history_verb(options: Options, name: str | None, last: int) -> None:
     """A session's latest records. Inside a run NAME is its own session and may be left out."""
@@ -84,7 +85,7 @@ def history_verb(options: Options, name: str | None, last: int) -> None:
 
 
 @verb("follow")
-@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.argument("names", type=SESSION, nargs=-1, metavar="[NAME]...")
 def follow_verb(options: Options, names: tuple[str, ...]) -> None:
     """What happens, as it happens, and who does it: wakes with their causes, runs, their ends, calls. Ends with Ctrl-C."""
     lines = options.client().stream_lines("/follow", name=names or None, words=None if options.is_json else "true")

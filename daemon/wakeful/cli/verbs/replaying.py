@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from wakeful.cli.command import verb
+from wakeful.cli.completing import RUN, SESSION, complete_folders
 from wakeful.cli.failure import FAILED, USAGE, Failure
 from wakeful.cli.options import Options
 from wakeful.cli.text import count, escape, paint
@@ -18,11 +19,11 @@ from wakeful.cli.verbs.comparing import format_diff
 
 
 @verb("replay")
-@click.argument("name")
-@click.argument("run", type=click.IntRange(1))
+@click.argument("name", type=SESSION)
+@click.argument("run", type=RUN)
 @click.option("--command", metavar="WORDS", help="Another command instead, quoted as in a shell: a changed program on what was recorded.")
 @click.option("--partial", "is_partial", is_flag=True, help="Judge by the rest when something it found was not kept.")
-@click.option("--keep", metavar="DIR", help="Keep the copy it ran in, under this name.")
+@click.option("--keep", shell_complete=complete_folders, metavar="DIR", help="Keep the copy it ran in, under this name.")
 def replay_verb(options: Options, name: str, run: int, command: str | None, is_partial: bool, keep: str | None) -> None:
     """Run a recorded run again on the files it found then, and compare what both left.
 

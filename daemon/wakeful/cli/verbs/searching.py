@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from wakeful.cli.command import verb
+from wakeful.cli.completing import SESSION
 from wakeful.cli.options import Options
 from wakeful.cli.text import columns, escape, fit, measure, pad, paint, parse_time
 
@@ -17,7 +18,7 @@ FOUND = 20
 
 @verb("search")
 @click.argument("text", nargs=-1, required=True, metavar="TEXT...")
-@click.option("--session", "name", metavar="NAME", help="Only records of this session.")
+@click.option("--session", "name", type=SESSION, metavar="NAME", help="Only records of this session.")
 @click.option("--since", metavar="TIME", help="RFC 3339, such as 2026-01-31T06:00:00Z, or how long ago, such as 2h.")
 @click.option("--until", metavar="TIME", help="The same.")
 @click.option("--kind", multiple=True, help="Only this kind, such as note_added; may be repeated.")

@@ -9,6 +9,7 @@ import click
 
 from wakeful.cli.client import quote_name
 from wakeful.cli.command import verb
+from wakeful.cli.completing import POSITION, SESSION
 from wakeful.cli.options import Options
 from wakeful.cli.text import (
     escape,
@@ -28,8 +29,8 @@ PLAIN_KINDS = ("file", "program", "message")
 
 
 @verb("show")
-@click.argument("name")
-@click.option("--at", metavar="POSITION", help="As its log knew it then: at a seq, a time (RFC 3339, or 2h ago as 2h), or a checkpoint.")
+@click.argument("name", type=SESSION)
+@click.option("--at", type=POSITION, metavar="POSITION", help="As its log knew it then: at a seq, a time (RFC 3339, or 2h ago as 2h), or a checkpoint.")
 def show_verb(options: Options, name: str, at: str | None) -> None:
     """State, hold, bindings with their versions, neighbours in the graph, last runs, facts and hand-off."""
     found = options.client().get(f"/sessions/{quote_name(name)}", at=at)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import click
 
 from wakeful.cli.command import verb
+from wakeful.cli.completing import SESSION, complete_files, complete_folders
 from wakeful.cli.failure import FAILED, Failure, NoDaemon
 from wakeful.cli.options import Options
 from wakeful.cli.places import find_specs
@@ -41,8 +42,8 @@ class Findings(NamedTuple):
 
 
 @verb("check")
-@click.argument("files", nargs=-1, metavar="[FILE]...")
-@click.option("--specs", metavar="DIR", help="The folder to check when no file is named.")
+@click.argument("files", nargs=-1, shell_complete=complete_files, metavar="[FILE]...")
+@click.option("--specs", shell_complete=complete_folders, metavar="DIR", help="The folder to check when no file is named.")
 def check_verb(options: Options, files: tuple[str, ...], specs: str | None) -> None:
     """Judge specs as the daemon would, with file:line:column. Without a file: the whole folder. Exit 1 on a problem."""
     if files:
@@ -187,8 +188,8 @@ def schema_verb(options: Options, kind: Any) -> None:
 @click.option("--objective", metavar="TEXT", help="One sentence.")
 @click.option("--agent", metavar="NAME", help="The owner.")
 @click.option("--priority", type=click.IntRange(0, 100), help="Higher first.")
-@click.option("--from", "origin", metavar="SESSION", help="Begin from another session: a copy of its spec, its facts and its hand-off.")
-@click.option("--specs", metavar="DIR", help="The folder to write to.")
+@click.option("--from", "origin", type=SESSION, metavar="SESSION", help="Begin from another session: a copy of its spec, its facts and its hand-off.")
+@click.option("--specs", shell_complete=complete_folders, metavar="DIR", help="The folder to write to.")
 def new_verb(options: Options, name: str, origin: str | None, specs: str | None, command: str | None, **flags: Any) -> None:
     """Write a commented spec that checks. Asks, when it is given no flags and somebody is there to answer."""
     if origin is not None:

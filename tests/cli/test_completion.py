@@ -1,0 +1,136 @@
+"""Tab: verbs, options, and what the daemon knows now, in a real bash; for zsh and fish what their scripts ask and get."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from api.small_daemon import RunningDaemon, declare, reads
+from cli.conftest import Command, run_wakeful
+
+from wakeful.core.calls import Remember, Save
+
+FOLDER = str(Path(sys.executable).parent)
+
+
+@pytest.fixture
+def known(rested: RunningDaemon) -> RunningDaemon:
+    """payroll with a checkpoint and facts, a template's sessions, and a fact whose key no shell should see."""
+
+    async def live(d: object) -> None:
+        calls = [Remember(name="payroll", key="rate", value="8"), Remember(name="payroll", key="$(touch x)", value="8"), Save(name="payroll", mark="march")]
+        for call in calls:
+            await d.call(call, author="person:ada", key=None, run=None)  # type: ignore[attr-defined]
+
+    rested.do(lambda d: d.declare(declare("ticket@7", reads("one", "a")), declare("ticket@8", reads("one", "a"))))
+    rested.do(live)
+    return rested
+
+
+def ask_bash(*lines: str, **environ: str) -> list[list[str]]:
+    """What bash would insert for each line with the cursor at its end: the real script, called as readline does."""
+    asked = "".join(f"COMP_LINE={line!r} COMP_POINT={len(line)}; _wakeful_completion wakeful; echo \"${{COMPREPLY[*]}}\"\n" for line in lines)
+    path = f"{FOLDER}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "--norc", "-c", f'eval "$(wakeful completion bash)"\n{asked}'],
+        capture_output=True, text=True, timeout=120, env={**os.environ, **environ, "PATH": path},
+    )  # fmt: skip
+    # Outside of a terminal there is no completion under way whose options could be set.
+    assert not [words for words in done.stderr.splitlines() if "compopt" not in words], done.stderr
+    return [answer.split() for answer in done.stdout.splitlines()]
+
+
+OFFERED = {
+    "wakeful re": ["replay", "resume", "rename", "rewind", "resolve", "remember", "recall", "restore"],
+    "wakeful show p": ["payroll"],
+    "wakeful show hr/": ["hr/filing"],
+    "wakeful show nobody": [],
+    "wakeful show --a": ["--at"],
+    "wakeful show payroll --at ": ["march"],
+    "wakeful rewind payroll m": ["march"],
+    "wakeful log payroll --run ": ["1"],
+    "wakeful replay payroll ": ["1"],
+    "wakeful forget payroll ": ["rate"],
+    "wakeful recall payroll r": ["rate"],
+    "wakeful recall payroll rate ": [],
+    "wakeful completion f": ["fish"],
+    # Bash keeps what stands before the mark and wants the rest alone, the mark included.
+    "wakeful show ticket@": ["@7", "@8"],
+    "wakeful list ticket": ["ticket@7", "ticket@8", "ticket@"],
+    "wakeful diff payroll@": ["@march"],
+    "wakeful diff payroll@1 t": ["ticket@7", "ticket@8"],
+}
+
+
+def test_bash_offers_what_could_stand_there(known: RunningDaemon) -> None:
+    """Names, checkpoints, runs and keys of the session that the line names; never a word that a shell would read as more."""
+    assert dict(zip(OFFERED, ask_bash(*OFFERED, WAKEFUL_SOCKET=str(known.socket)), strict=True)) == OFFERED
+
+
+def test_without_a_daemon_nothing_is_offered_and_nothing_said(tmp_path: Path) -> None:
+    """Also where something listens and never answers: a moment later the line is as it was."""
+    assert ask_bash("wakeful show p", WAKEFUL_SOCKET=str(tmp_path / "none")) == [[]]
+    with socket.socket(socket.AF_UNIX) as deaf:
+        deaf.bind(str(tmp_path / "deaf"))
+        deaf.listen()
+        began = time.monotonic()
+        assert ask_bash("wakeful show p", WAKEFUL_SOCKET=str(tmp_path / "deaf")) == [[]]
+        assert time.monotonic() - began < 15
+
+
+@pytest.mark.parametrize(("shell", "words", "position"), [("zsh", "wakeful show pay", "2"), ("fish", "wakeful show pay", "pay")])
+def test_the_other_shells_are_answered_in_their_own_way(known: RunningDaemon, wakeful: Command, shell: str, words: str, position: str) -> None:
+    """Their scripts ask through the environment; each answer is told as plain text."""
+    asked = {"_WAKEFUL_COMPLETE": f"{shell}_complete", "COMP_WORDS": words, "COMP_CWORD": position}
+    assert "payroll" in wakeful(**asked).stdout and "plain" in wakeful(**asked).stdout
+    assert "_WAKEFUL_COMPLETE" in run_wakeful("completion", shell).stdout
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_script_is_one_the_shell_can_read(shell: str) -> None:
+    """Where that shell is installed."""
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed")
+    script = run_wakeful("completion", shell).stdout
+    done = subprocess.run([shell, "-n"], input=script, capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.fixture
+def terminal(known: RunningDaemon) -> Iterator[int]:
+    """A bash at a terminal, with completion set up."""
+    pid, descriptor = pty.fork()
+    if pid == 0:
+        environ = {**os.environ, "PATH": f"{FOLDER}:{os.environ['PATH']}", "WAKEFUL_SOCKET": str(known.socket), "PS1": "> ", "TERM": "dumb"}
+        os.execvpe("bash", ["bash", "--norc", "-i"], environ)
+    os.write(descriptor, b'eval "$(wakeful completion bash)"; echo rea""dy\n')
+    read_until(descriptor, b"\nready")
+    yield descriptor
+    os.write(descriptor, b"\x15exit\n")
+    os.waitpid(pid, 0)
+    os.close(descriptor)
+
+
+def read_until(descriptor: int, wanted: bytes, seconds: float = 30) -> bytes:
+    seen, end = b"", time.monotonic() + seconds
+    while wanted not in seen:
+        assert select.select([descriptor], [], [], max(end - time.monotonic(), 0))[0], seen
+        seen += os.read(descriptor, 4096).replace(b"\r", b"")
+    return seen
+
+
+def test_a_name_with_a_mark_is_completed_at_a_terminal(terminal: int) -> None:
+    """The key itself: what is typed is gone on with, not doubled."""
+    os.write(terminal, b"wakeful show ticket@7\t")
+    read_until(terminal, b"show ticket@7 ")
+    os.write(terminal, b"\x15wakeful show pay\t")
+    read_until(terminal, b"payroll ")
