@@ -412,6 +412,7 @@ async def test_without_a_complete_memory_the_delta_is_unknown(tmp_path: Path) ->
             (world.root / name).write_text(name)
         await world.follow("*", key="k")
         world.source._cache.put(str(world.root / "a"), None)
+    (world.root / "b").write_text("other")
     async with open_world(tmp_path) as world:
         await world.follow("*", key="k")
         assert (world.last("k").previous, world.last("k").changes) == (None, ())

@@ -13,7 +13,7 @@ import os
 import stat
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Literal
 
 from wakeful.core.spec import Compare
@@ -32,6 +32,8 @@ _OPEN_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _KEY = struct.Struct("<QQqqqI")
 _TIMES = struct.Struct("<qq")
 _TIMES_OFFSET = 24
+# The kind of a path and its owner's x bit.
+_KEY_MODE = 0o170100
 
 _KINDS = {stat.S_IFIFO: "p", stat.S_IFSOCK: "s", stat.S_IFCHR: "c", stat.S_IFBLK: "b"}
 
@@ -63,8 +65,8 @@ class Allowance:
         self.entries_left = entries
         self.bytes_left = size
 
-    def spend(self, size: int = 0) -> None:
-        self.entries_left -= 1
+    def spend(self, size: int = 0, entries: int = 1) -> None:
+        self.entries_left -= entries
         self.bytes_left -= size
         if self.entries_left < 0 or self.bytes_left < 0:
             raise TooLarge
@@ -151,7 +153,7 @@ FOLDER: Final = "folder"
 
 def pack_key(found: os.stat_result) -> bytes:
     return _KEY.pack(
-        found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_mode & 0o170100
+        found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_mode & _KEY_MODE
     )
 
 
@@ -169,14 +171,47 @@ def read_key(path: str) -> bytes | None:
         raise CannotSee(describe_problem(path, problem)) from None
 
 
-def read_entry(path: str, known: Seen | None, demand: Demand) -> Seen | Folder | None:
-    """What stands at `path` now: `known` itself if nothing moved, None if nothing is there."""
+def find_still(paths: Iterable[str], seen: Mapping[str, Seen], wants_content: bool) -> tuple[dict[str, Seen], dict[str, os.stat_result | None]]:
+    """Those that are as they were last seen, told by one stat each; the others, each with that stat where there was one.
+
+    Nearly every path of a start is as it was left: 50,000 of them cost a call each here, and seven by way of `read_entry`.
+    """
+    still: dict[str, Seen] = {}
+    others: dict[str, os.stat_result | None] = {}
+    for path in paths:
+        try:
+            found = os.lstat(path)
+        except OSError:
+            # `read_entry` meets it again, and says what it is.
+            others[path] = None
+            continue
+        known = seen.get(path)
+        changed, moved = found.st_mtime_ns, found.st_ctime_ns
+        # What a link leads to, its own stat does not tell. The rest is `_is_still`, with the times at hand.
+        if (
+            known is not None
+            and known.kind != "l"
+            and known.key == _KEY.pack(found.st_dev, found.st_ino, found.st_size, changed, moved, found.st_mode & _KEY_MODE)
+            and (not wants_content or (known.digest and (changed if changed > moved else moved) + RACY_NANOSECONDS < known.hashed_at))
+        ):
+            still[path] = known
+        else:
+            others[path] = found
+    return still, others
+
+
+def read_entry(path: str, known: Seen | None, demand: Demand, found: os.stat_result | None = None) -> Seen | Folder | None:
+    """What stands at `path` now: `known` itself if nothing moved, None if nothing is there.
+
+    `found` is its stat where `find_still` has just told that it moved.
+    """
     demand.go_on()
     try:
-        found = os.lstat(path)
-        # Nearly every path of a start is as it was left, so this is asked first. What a link leads to, its own stat does not tell.
-        if known is not None and known.kind != "l" and _is_still(known, pack_key(found), demand.wants_content):
-            return known
+        if found is None:
+            found = os.lstat(path)
+            # What a link leads to, its own stat does not tell.
+            if known is not None and known.kind != "l" and _is_still(known, pack_key(found), demand.wants_content):
+                return known
         if demand.allowance is not None:
             demand.allowance.spend()
         # A path may change its kind between the stat and the open: then look again.

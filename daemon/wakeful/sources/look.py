@@ -17,7 +17,7 @@ from wakeful.core.meaning import CannotTell, Excluded, Found, NotYetLooked, Path
 from wakeful.core.observation import PathChange
 from wakeful.core.spec import DEFAULT_EXCLUDES
 from wakeful.core.target import FileTarget
-from wakeful.sources.entry import FOLDER, LOOP_ENTRIES, Allowance, CannotSee, Demand, NoLongerWanted, Seen, read_entry, show
+from wakeful.sources.entry import FOLDER, LOOP_ENTRIES, Allowance, CannotSee, Demand, NoLongerWanted, Seen, find_still, read_entry, show
 from wakeful.sources.hints.contract import NOT_A_FOLDER, NOT_THERE
 from wakeful.sources.manifest import ABSENT, Manifest, Naming
 from wakeful.sources.mounts import Mounts
@@ -28,6 +28,8 @@ from wakeful.sources.walk import StateFolder, Walked, Walker
 _ARMING_TURNS = 8
 # From so many changed paths on, it is worth asking once whether anybody else can mean any of them.
 _MANY = 16
+# Paths of a walk that are told apart at once. Few, because those that moved are read soon after their stat.
+_AT_ONCE = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +218,9 @@ class Looker:
             raise NoLongerWanted
         refused: dict[str, str] = {}
         local: list[str] = []
-        for folder in [folder for folder in folders if folder not in self._armed]:
+        for folder in folders:
+            if folder in self._armed:
+                continue
             kind = self._mounts.remote_kind(folder)
             if kind is None:
                 local.append(folder)
@@ -224,7 +228,8 @@ class Looker:
                 refused[folder] = f"{kind} file system"
         if local:
             refused |= self._arm(local)
-            self._armed.update(folder for folder in local if folder not in refused)
+            self._armed.update(local)
+            self._armed.difference_update(refused)
         return refused
 
     def distrust(self, folder: str) -> None:
@@ -265,8 +270,13 @@ class Looker:
         last = self.cache.version(followed.key)
         if last is None or last == ABSENT:
             return empty, last
+        # Nearly always all is as it was left, and what was found adds up to the last version.
+        found = survey.found
+        manifest = Manifest.of(followed.naming, followed.target.compare, [one for one in found.items() if one[1] is not None])
+        if manifest.version == last and not survey.problems:
+            return manifest, last
         # What was just found is meant: only of the rest must the pattern be asked.
-        found, means = survey.found, followed.walker.means
+        means = followed.walker.means
         kept = [one for one in self.cache.kept_below(followed.pattern) if one[0] in found or means(one[0])]
         manifest = Manifest.of(followed.naming, followed.target.compare, kept)
         return (manifest, last) if manifest.version == last else (empty, None)
@@ -377,14 +387,18 @@ class _Visit:
         walked: Walked = self._followed.walker.walk(top, self._arm, self._demand.allowance)
         self.survey.folders |= walked.folders
         self.survey.problems += walked.problems
-        see = self._see
-        for path in walked.files:
-            see(path)
+        files, known = walked.files, self._looker.cache.seen
+        for first in range(0, len(files), _AT_ONCE):
+            self._demand.go_on()
+            still, others = find_still(files[first : first + _AT_ONCE], known, self._demand.wants_content)
+            self.survey.found |= still
+            for path, found in others.items():
+                self._see(path, found)
 
-    def _see(self, path: str) -> Seen | str | None:
+    def _see(self, path: str, found: os.stat_result | None = None) -> Seen | str | None:
         known = self._looker.cache.seen.get(path)
         try:
-            seen = read_entry(path, known, self._demand)
+            seen = read_entry(path, known, self._demand, found)
             if isinstance(seen, Seen) and seen.kind == "l":
                 seen = self._see_behind(path, seen)
         except CannotSee as problem:
@@ -410,6 +424,9 @@ class _Visit:
     def _arm(self, folders: Iterable[str]) -> None:
         wanted = list(folders)
         refused = self._looker.arm(wanted)
+        if not refused:
+            self.survey.folders = dict.fromkeys(wanted, -1) | self.survey.folders
+            return
         for folder in wanted:
             reason = refused.get(folder)
             if reason in (NOT_THERE, NOT_A_FOLDER):

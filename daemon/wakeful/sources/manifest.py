@@ -43,13 +43,15 @@ class Naming:
 class Manifest:
     """Path -> what was seen there, with the sums kept up to date."""
 
-    __slots__ = ("_compare", "_moved", "_naming", "_sum", "members")
+    __slots__ = ("_compare", "_moved", "_naming", "_sum", "_version", "members")
 
     def __init__(self, naming: Naming, compare: Compare) -> None:
         self._naming = naming
         self._compare: Compare = compare
         self._sum = 0
         self._moved = next(_moves)
+        # None until it is asked for, and again when the sum has changed.
+        self._version: str | None = None
         self.members: dict[str, Seen] = {}
 
     @classmethod
@@ -57,12 +59,13 @@ class Manifest:
         """All at once, for a start with 50,000 paths: the sums are brought into range at the end."""
         manifest = cls(naming, compare)
         manifest.members.update(members)
-        manifest._sum = sum(_element(naming.name(path), seen.tag(compare)) for path, seen in manifest.members.items()) % _MODULUS
+        name = naming.name
+        manifest._sum = sum([_element(name(path), seen.tag(compare)) for path, seen in manifest.members.items()]) % _MODULUS
         return manifest
 
     def copy(self) -> Manifest:
         twin = Manifest(self._naming, self._compare)
-        twin._sum, twin._moved, twin.members = self._sum, self._moved, self.members.copy()
+        twin._sum, twin._moved, twin._version, twin.members = self._sum, self._moved, self._version, self.members.copy()
         return twin
 
     def put(self, path: str, seen: Seen | None) -> PathChange | None:
@@ -76,6 +79,7 @@ class Manifest:
             self.members[path] = seen
         else:
             del self.members[path]
+        self._version = None
         before_tag = before.tag(self._compare) if before is not None else None
         tag = seen.tag(self._compare) if seen is not None else None
         if before_tag == tag:
@@ -90,8 +94,10 @@ class Manifest:
 
     @property
     def version(self) -> str:
-        whole = self._sum.to_bytes(64, "big") + len(self.members).to_bytes(8, "big")
-        return hashlib.blake2b(whole, digest_size=20).hexdigest()
+        if self._version is None:
+            whole = self._sum.to_bytes(64, "big") + len(self.members).to_bytes(8, "big")
+            self._version = hashlib.blake2b(whole, digest_size=20).hexdigest()
+        return self._version
 
     @property
     def stamp(self) -> str:

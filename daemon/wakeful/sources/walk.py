@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 from collections.abc import Callable, Iterable
 
 from wakeful.core.match import Excludes, Pattern
-from wakeful.sources.entry import Allowance, describe_problem
+from wakeful.sources.entry import Allowance, TooLarge, describe_problem
 
 Arm = Callable[[Iterable[str]], None]
 
@@ -125,13 +126,21 @@ class Walker:
     def _list(self, folder: str, walked: Walked, below: list[str], allowance: Allowance | None) -> None:
         walked.folders[folder] = os.stat(folder).st_mtime_ns
         lead = folder if folder.endswith("/") else f"{folder}/"
+        most = allowance.entries_left if allowance is not None else sys.maxsize
+        count = 0
+        # `means`, asked of what lies below the pattern's base, and of every file of a start: a third of its cost.
+        fits, behind, covers = self._pattern.below_base().fullmatch, len(self._pattern.base.rstrip("/")) + 1, self._excludes.covers
+        is_workspace = self._is_above_state and self._state.is_workspace(lead)
         with os.scandir(folder) as entries:
             for entry in entries:
-                if allowance is not None:
-                    allowance.spend()
+                count += 1
+                if count > most:
+                    raise TooLarge
                 path = lead + entry.name
                 if not entry.is_dir(follow_symlinks=False):
-                    if self.means(path):
+                    if fits(path, behind) and covers(path, self._start) is None and not is_workspace:
                         walked.files.append(path)
                 elif self.enters(path) and not self._state.is_folder(path, entry.inode()):
                     below.append(path)
+        if allowance is not None:
+            allowance.spend(entries=count)

@@ -56,7 +56,8 @@ class SwitchedHints:
         wanted = list(folders)
         with self._lock:
             refused = self._current.arm(wanted)
-            self._armed.update(folder for folder in wanted if folder not in refused)
+            self._armed.update(wanted)
+            self._armed.difference_update(refused)
         return refused
 
     def disarm(self, folders: Iterable[str]) -> None:
