@@ -212,6 +212,9 @@ def change(files: StoreFiles, sql: str) -> Report:
         ("UPDATE payload SET body = x'00' WHERE event = 25", "session b, seq 5", "its payload is not the one"),
         ("DELETE FROM payload WHERE event = 25", "session b, seq 5", "its payload is gone, and not by erasure"),
         ("UPDATE event SET author = 'mallory' WHERE id = 25", "session b, seq 5", "its hash does not follow"),
+        ("UPDATE event SET author = CAST(x'f062' AS TEXT) WHERE id = 25", "session b, seq 5", "its author is no text: b'\\xf0b'"),
+        ("INSERT INTO idempotency VALUES (2, CAST(x'f062' AS TEXT), 19, 21)", "session b, keys", "cannot be read to its end"),
+        ("UPDATE session SET id = CAST(x'f062' AS TEXT) WHERE id = 'b'", "store", "the table of sessions cannot be read"),
         ("UPDATE event SET hash = randomblob(32) WHERE id = 25", "session b, seq 5", "its hash does not follow"),
         ("UPDATE event SET seq = 77 WHERE id = 40", "session b, seq 77", "57 records between them are missing"),
         ("DELETE FROM event WHERE id = 40", "flush 2", "record 40 of all sessions is missing"),
@@ -250,7 +253,7 @@ def test_a_bit_flipped_in_a_payload_is_named(tmp_path: Path) -> None:
 
 def test_no_flipped_bit_changes_what_is_read_unnoticed(tmp_path: Path) -> None:
     """Of 90 random bits each is either found, or changes nothing that can be read (it hit unused bytes)."""
-    files = make_store(tmp_path / "state", "a", "b")
+    files = make_store(tmp_path / "state", *"abcdef")
     whole = files.database.read_bytes()
     truth = read_everything(files.state_dir)
     chance = random.Random(7)

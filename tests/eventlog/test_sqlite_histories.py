@@ -63,7 +63,7 @@ def make_first_store(state_dir: Path, *sessions: str) -> StoreFiles:
 # Erasing
 
 
-@pytest.mark.parametrize("size", [1, 5_000, 200_000], ids=["in the page", "over two pages", "over many pages"])
+@pytest.mark.parametrize("size", [1, 10_000, 400_000], ids=["in the page", "over two pages", "over many pages"])
 def test_erased_bytes_are_in_no_file_of_the_state_folder(log: SqliteLog, tmp_path: Path, size: int) -> None:
     append(log, "a", *(f"{CANARY} {'x' * size}" if number % 3 == 0 else "kept" for number in range(30)))
     log.save_snapshot_blocking("a", 20, f"a fold with {CANARY}".encode())

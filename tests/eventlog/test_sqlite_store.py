@@ -236,7 +236,7 @@ def test_the_write_ahead_log_stays_bounded_and_is_put_away_at_rest(tmp_path: Pat
         append(log, "a", "x" * 5_000)
         if number == 10:
             next(reading)
-    assert (tmp_path / "log" / "events.db-wal").stat().st_size < 3 * 200 * 4096
+    assert (tmp_path / "log" / "events.db-wal").stat().st_size < 3 * 200 * 8192
     # At rest everything moves into the main file, where it can be seen to grow.
     eventually(lambda: (tmp_path / "log" / "events.db").stat().st_size > 400 * 5_000)
     assert log.verify().is_sound

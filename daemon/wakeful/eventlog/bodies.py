@@ -19,7 +19,8 @@ import msgspec
 from wakeful.eventlog import chain
 from wakeful.eventlog.store import connect_reader
 
-UNREADABLE = (apsw.CorruptError, apsw.NotADBError, apsw.IOError, apsw.SQLError)
+# The last: SQLite hands out the bytes of a text as they are, damaged ones, too.
+UNREADABLE = (apsw.CorruptError, apsw.NotADBError, apsw.IOError, apsw.SQLError, UnicodeDecodeError)
 # Below this a second process costs more than it saves: it has to start first.
 WORTH_RECORDS = 200_000
 _CHANGED = "its payload is not the one that was recorded"

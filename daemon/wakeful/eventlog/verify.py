@@ -133,8 +133,22 @@ def _guarded_records(connection: apsw.Connection, session: _Session, counts: _Co
     """The same for records: what cannot be read has no seq."""
     try:
         yield from _check_records(connection, session, counts)
+    except UnicodeDecodeError:
+        yield from _find_undecodable(connection, session)
+        yield 0, "cannot be read to its end: the records after that one were not checked"
     except _UNREADABLE as error:
         yield 0, f"cannot be read to its end: {error}"
+
+
+def _find_undecodable(connection: apsw.Connection, session: _Session) -> Iterator[tuple[int, str]]:
+    """Which record's text is none: SQLite hands the bytes out as they are, and one flipped bit of them can stop a reading."""
+    columns = ("kind", "author", "parent", "rationale")
+    read = ", ".join(f"CAST({column} AS BLOB)" for column in columns)
+    rows = connection.execute(f"SELECT seq, {read} FROM event INDEXED BY event_by_seq WHERE session = ? ORDER BY seq", (session.key,))
+    for seq, *values in rows:
+        for column, value in zip(columns, values, strict=True):
+            if value is not None and value.decode(errors="replace").encode() != value:
+                yield seq, f"its {column} is no text: {value!r}"
 
 
 def _check_records(connection: apsw.Connection, session: _Session, counts: _Counts) -> Iterator[tuple[int, str]]:

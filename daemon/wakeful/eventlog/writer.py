@@ -42,8 +42,8 @@ from wakeful.eventlog.store import BUSY_MILLISECONDS, read_mark
 GROUP_EVENTS = 512
 # Under load a checkpoint comes each 16 MiB of log, where it is well amortised; at rest the log is put away once it is
 # worth it. Below that it stays: the first append after a reset pays a third flush for the log's new header.
-LOAD_PAGES = 4_000
-REST_PAGES = 1_000
+LOAD_PAGES = 2_000
+REST_PAGES = 500
 REST_SECONDS = 0.5
 # How often a write-ahead log that must be emptied is tried again while a reader holds it.
 EMPTYING_SECONDS = 0.05
