@@ -51,7 +51,7 @@ LAYERS: dict[str, set[str]] = {
     "starting": {"core", "views", "api", "sources", "runners", "contents"},
     "daemon": {"core", "settings", "eventlog", "sources", "runners", "narration", "reactor", "api", "blobs", "contents", "starting", "supervision", "past", "workspaces"},
     # The only place that constructs edges.
-    "wiring": {"core", "settings", "eventlog", "sources", "runners", "narration", "reactor", "blobs", "contents", "starting", "daemon", "past", "workspaces", "bundles"},
+    "wiring": {"core", "settings", "eventlog", "sources", "runners", "narration", "reactor", "blobs", "contents", "starting", "daemon", "supervision", "past", "workspaces", "bundles"},
     # The store without a daemon, and what it leans on.
     "keeping": {"eventlog", "bundles", "blobs"},
     # Arguments in, text out; of the log it knows the port, to say what a report holds.

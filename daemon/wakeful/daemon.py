@@ -12,10 +12,11 @@ import itertools
 import os
 import secrets
 import signal
+import socket
 import sys
 import time
 import traceback
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,7 +30,7 @@ from wakeful.contents.keeper import Keeper
 from wakeful.contents.replay import Replays
 from wakeful.core.calls import Arrive, Call, Open, Rename, Restore, Thaw
 from wakeful.core.decision import DAEMON, Entry
-from wakeful.core.observation import DaemonStarted, DaemonStopping, Moment, Usage
+from wakeful.core.observation import DaemonStarted, DaemonStopping, FilesWritten, Moment, Usage
 from wakeful.core.spec import Settings
 from wakeful.core.state import Session
 from wakeful.errors import CallerError, OperatorError, WakefulError
@@ -62,6 +63,8 @@ class Edges:
     replays: Replays
     workspaces: Workspaces
     voice: Voice
+    # What systemd listens on for us, if it does.
+    handed_over: socket.socket | None = None
 
 
 class Daemon:
@@ -113,7 +116,7 @@ class Daemon:
         self.reactor.observe(DaemonStarted(incarnation=secrets.token_hex(8), settings=self._settings))
         self._edges.room.look()
         self._specs.read()
-        async with ControlSocket(self, self.places.socket) as control, asyncio.TaskGroup() as keepers:
+        async with ControlSocket(self, self.places.socket, self._edges.handed_over) as control, asyncio.TaskGroup() as keepers:
             keeping = [
                 keepers.create_task(self._keep_narrating(), name="keep narrating"),
                 keepers.create_task(control.keep(self._voice.say), name="keep the control socket"),
@@ -312,6 +315,13 @@ class Daemon:
         if isinstance(call, Open | Thaw | Restore | Arrive):
             self._specs.report_again(call.name)
         return reply
+
+    async def report_written(self, session_id: str, paths: Iterable[str]) -> None:
+        self.reactor.observe(FilesWritten(session=session_id, paths=tuple(paths)))
+        # Looks take milliseconds, and the core gives up on one that hangs.
+        while session_id in self.core.looked.writing and not self._stopping.is_set():
+            await self._next_record(0.01)
+        await self.reactor.settled()
 
     def refold(self, session_id: str) -> None:
         self.reactor.refold(fold_at(self.log, session_id, self.core.state.get(session_id).seq))

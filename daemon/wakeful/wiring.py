@@ -13,7 +13,9 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from socket import socket as Socket
 
 from wakeful.blobs import Blobs
 from wakeful.bundles.blob_archive import BlobArchive
@@ -55,6 +57,7 @@ from wakeful.sources.room import RoomWatch
 from wakeful.sources.services import ServiceSource
 from wakeful.sources.statcache import StatCache
 from wakeful.starting import RunStarter
+from wakeful.supervision import take_listener
 from wakeful.workspaces.places import Workspaces
 
 KEPT_SPECS = "specs.cache"
@@ -62,16 +65,27 @@ KEPT_SPECS = "specs.cache"
 
 def run_daemon(*, specs: str | None, state: str | None, socket: str | None, once: bool) -> int:
     """`wakeful daemon`: returns the exit code."""
-    places = resolve_places({"specs": specs, "state": state, "socket": socket}, os.environ, Path.cwd())
+    handed_over = take_listener()
+    places = _place_socket(resolve_places({"specs": specs, "state": state, "socket": socket}, os.environ, Path.cwd()), handed_over, socket)
     _find_specs(places.specs, is_named=bool(specs or os.environ.get("WAKEFUL_SPECS")))
     lock = lock_state(places.state)
     # A start makes a million lasting objects: looking among them for cycles again and again took a fifth of it.
     gc.disable()
     try:
         become_subreaper()
-        return asyncio.run(_live(places, lock, once))
+        return asyncio.run(_live(places, lock, handed_over, once))
     finally:
         lock.release()
+
+
+def _place_socket(places: Places, handed_over: Socket | None, named: str | None) -> Places:
+    """Where systemd listens for us is where we are found; another place that was named would have no listener."""
+    if handed_over is None:
+        return places
+    path = handed_over.getsockname()
+    if named and os.path.realpath(places.socket) != os.path.realpath(path):
+        raise OperatorError(f"systemd listens on {path} for this daemon, and --socket says {places.socket}: leave --socket out, or change ListenStream=")
+    return replace(places, socket=Path(path))
 
 
 def _find_specs(folder: Path, *, is_named: bool) -> None:
@@ -83,17 +97,17 @@ def _find_specs(folder: Path, *, is_named: bool) -> None:
     folder.mkdir(parents=True)
 
 
-async def _live(places: Places, lock: StateLock, is_once: bool) -> int:
+async def _live(places: Places, lock: StateLock, handed_over: Socket | None, is_once: bool) -> int:
     log = open_log(places.state, lock=lock)
     if log.read_only is not None:
         raise OperatorError(
             f"{places.state}: {log.read_only}; nothing is written to it. "
             "Look at it with: wakeful doctor; go back to a backup with: wakeful restore BACKUP"
         )
-    return await build_daemon(places, log, is_once=is_once).live()
+    return await build_daemon(places, log, handed_over, is_once=is_once).live()
 
 
-def build_daemon(places: Places, log: EventLog, *, is_once: bool) -> Daemon:
+def build_daemon(places: Places, log: EventLog, handed_over: Socket | None = None, *, is_once: bool) -> Daemon:
     """Inside the loop it will live in."""
     sessions, snapshots = load_sessions(log)
     reactor = Reactor(Core(sessions), log, snapshots=snapshots)
@@ -118,6 +132,7 @@ def build_daemon(places: Places, log: EventLog, *, is_once: bool) -> Daemon:
         replays=replays,
         workspaces=Workspaces(blobs, str(places.state), Checkouts()),
         voice=voice,
+        handed_over=handed_over,
     )
     return Daemon(places, reactor, edges, settings, is_once=is_once)
 

@@ -3,6 +3,9 @@
 The daemon enters a `ControlSocket` while it holds the lock of the state folder, so whoever finds a socket here that nobody
 answers may remove it. Uvicorn's protocol is used without its server: that would take over the signals and tick ten times a
 second, and a daemon at rest must cost nothing.
+
+A socket that systemd listens on for us is handed in: its file is systemd's, so it is neither bound anew nor removed here,
+and who connects while no daemon runs waits in its queue for the next one.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import errno
 import os
 import socket
 import stat
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -40,10 +44,11 @@ class SocketRefused(OperatorError):
 
 
 class ControlSocket:
-    """`async with ControlSocket(service, path):` listens inside, and leaves no file behind."""
+    """`async with ControlSocket(service, path):` listens inside, and leaves no file behind but that of a socket handed over."""
 
-    def __init__(self, service: Service, path: Path | str) -> None:
+    def __init__(self, service: Service, path: Path | str, handed_over: socket.socket | None = None) -> None:
         self._path = os.fspath(path)
+        self._handed_over = handed_over
         self._config = uvicorn.Config(
             build_app(service),
             lifespan="off",
@@ -62,10 +67,14 @@ class ControlSocket:
         return self
 
     async def _listen(self) -> asyncio.Server:
-        listener = bind_socket(self._path)
-        found = os.stat(self._path)
-        self._inode = (found.st_dev, found.st_ino)
-        return await asyncio.get_running_loop().create_unix_server(self._greet, sock=listener, backlog=MOST_CONNECTIONS)
+        listener = self._handed_over
+        if listener is None:
+            listener = bind_socket(self._path)
+            found = os.stat(self._path)
+            self._inode = (found.st_dev, found.st_ino)
+        # From Python 3.13 on asyncio removes the file by itself, also one that is not ours.
+        manners = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
+        return await asyncio.get_running_loop().create_unix_server(self._greet, sock=listener, backlog=MOST_CONNECTIONS, **manners)
 
     async def keep(self, tell: Callable[[str], None]) -> None:
         """Listen anew, until cancelled, whenever the socket's file is gone: nobody could find us any more."""
@@ -73,6 +82,12 @@ class ControlSocket:
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             if os.path.lexists(self._path):
+                refused = ""
+                continue
+            if self._handed_over is not None:
+                if not refused:
+                    refused = f"the file of the control socket {self._path} was removed, and systemd made it: restart its socket unit, which makes it anew"
+                    tell(refused)
                 continue
             # Connections under way belong to themselves, and go on.
             assert self._server is not None
@@ -93,7 +108,8 @@ class ControlSocket:
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         assert self._server is not None
-        self._unlink_own()
+        if self._handed_over is None:
+            self._unlink_own()
         self._server.close()
         for connection in list(self._state.connections):
             connection.shutdown()

@@ -1,7 +1,8 @@
 """The command line's side of the control socket: HTTP/1.1 over a UNIX socket, one request a connection.
 
 Written by hand because it is the start-up time of every command: http.client takes longer to import than the daemon
-takes to answer. A body that ends early is an error, never a short answer.
+takes to answer. A body that ends early is an error, never a short answer. Where systemd listens for the daemon, a command
+given while the daemon restarts waits in the socket's queue: it says so after a moment, and is bounded.
 """
 
 from __future__ import annotations
@@ -19,9 +20,15 @@ from wakeful.cli.text import escape
 
 # A daemon that folds or looks at much may take seconds; one that was stopped never answers.
 PATIENCE_SECONDS = 60.0
+# After this long without an answer a person wants to know what the command waits for.
+MOMENT_SECONDS = 3.0
 _PIECE_BYTES = 1 << 18
 _UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 _AWAY = "the daemon went away; start it with: wakeful daemon"
+
+
+class DaemonLeft(NoDaemon):
+    """It ended before it answered; whether it had done what it was asked is not known."""
 
 
 class Answer(NamedTuple):
@@ -78,27 +85,47 @@ class Client:
         extra: dict[str, str] | None = None,
         is_patient: bool = False,
     ) -> Answer:
-        connection = connect(self.path)
         given = {name: value for name, value in query.items() if value is not None}
         target = route + (f"?{encode_query(given)}" if given else "")
         headers = {"Host": "wakeful", "Connection": "close", "Wakeful-Version": __version__, "Content-Length": str(len(body)), **(extra or {})}
         if self._token is not None:
             headers["Authorization"] = f"Bearer {self._token}"
         head = f"{method} {target} HTTP/1.1\r\n" + "".join(f"{name}: {value}\r\n" for name, value in headers.items()) + "\r\n"
-        connection.settimeout(PATIENCE_SECONDS)
+        request = head.encode() + body
         try:
-            connection.sendall(head.encode() + body)
-            answer = read_answer(connection)
-        except TimeoutError:
-            raise NoDaemon(f"the daemon at {self.path} does not answer; is it stopped? wakeful doctor tells more") from None
-        except OSError as error:
-            raise NoDaemon(f"{_AWAY} ({error.strerror})") from None
-        if is_patient:
-            connection.settimeout(None)
+            answer = self._exchange(request, is_patient=is_patient)
+        except DaemonLeft:
+            # Reading twice is reading once, and a key is carried out once: a restart in that very moment need not be seen.
+            if method != "GET" and "Idempotency-Key" not in headers:
+                raise
+            answer = self._exchange(request, is_patient=is_patient)
         self._compare_versions(answer)
         if answer.status >= 400:
             raise Failure(escape(read_error(answer)))
         return answer
+
+    def _exchange(self, request: bytes, *, is_patient: bool) -> Answer:
+        connection = connect(self.path)
+        try:
+            connection.sendall(request)
+            self._await_answer(connection)
+            answer = read_answer(connection)
+        except TimeoutError:
+            raise NoDaemon(f"the daemon at {escape(self.path)} does not answer; is it stopped? wakeful doctor tells more") from None
+        except OSError as error:
+            raise DaemonLeft(f"{_AWAY} ({error.strerror})") from None
+        if is_patient:
+            connection.settimeout(None)
+        return answer
+
+    def _await_answer(self, connection: socket.socket) -> None:
+        """Until the first byte is there, or the end. Nothing is taken off the connection."""
+        connection.settimeout(MOMENT_SECONDS)
+        try:
+            connection.recv(1, socket.MSG_PEEK)
+        except TimeoutError:
+            print(f"wakeful: the daemon at {escape(self.path)} is busy or starting; waiting up to {PATIENCE_SECONDS:.0f} s for its answer", file=sys.stderr, flush=True)
+        connection.settimeout(PATIENCE_SECONDS)
 
     def _compare_versions(self, answer: Answer) -> None:
         theirs = answer.headers.get("wakeful-version")
@@ -144,7 +171,7 @@ def read_answer(connection: socket.socket) -> Answer:
     while (end := buffer.find(b"\r\n\r\n")) < 0:
         piece = connection.recv(_PIECE_BYTES)
         if not piece or len(buffer) > _PIECE_BYTES:
-            raise NoDaemon(_AWAY)
+            raise DaemonLeft(_AWAY)
         buffer += piece
     status_line, *lines = bytes(buffer[:end]).decode("latin-1").split("\r\n")
     headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
