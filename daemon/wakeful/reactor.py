@@ -70,7 +70,7 @@ class Reactor:
         self._snapshots = dict(snapshots)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due: float | None = None
-        self._answers: dict[tuple[str, str], asyncio.Future[str]] = {}
+        self._answers: dict[tuple[str, str], tuple[asyncio.Future[tuple[Appended, ...]], str]] = {}
         self._recoveries: set[asyncio.Task[None]] = set()
 
     # -- observations -------------------------------------------------------------------------
@@ -101,7 +101,7 @@ class Reactor:
         if key is not None:
             known = self._answers.get((session_id, key))
             if known is not None:
-                return await asyncio.shield(known)
+                return await _answer(*known)
             if any(self.log.find_key(one, key) is not None for one in (session_id, *others)):
                 return "done already"
         decision, durable = self._judge(Called(call=call, author=author, key=key, run=run))
@@ -110,11 +110,10 @@ class Reactor:
         if durable is None:
             await self.settled()
             return reply
-        answer = asyncio.ensure_future(_answer(durable, reply))
         if key is not None:
-            self._answers[(session_id, key)] = answer
-            answer.add_done_callback(lambda _: self._answers.pop((session_id, key), None))
-        return await asyncio.shield(answer)
+            self._answers[(session_id, key)] = (durable, reply)
+            durable.add_done_callback(lambda _: self._answers.pop((session_id, key), None))
+        return await _answer(durable, reply)
 
     def _find_named(self, call: Call) -> list[str]:
         """In whose log the key of a call stands, if it was carried out: a session that was renamed has its new name."""
@@ -255,7 +254,9 @@ class Reactor:
 
 
 async def _answer(durable: asyncio.Future[tuple[Appended, ...]], reply: str) -> str:
-    await durable
+    # Not awaited itself: a caller who goes away would cancel it, and the append goes on.
+    await asyncio.wait((durable,))
+    durable.result()
     return reply
 
 
