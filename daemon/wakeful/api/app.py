@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from wakeful.api import calling, comparing, costing, explaining, exporting, participants, reading, replaying, retaining, searching, slices
+from wakeful.api import calling, comparing, costing, explaining, exporting, participants, reading, replaying, retaining, searching, slices, watching
 from wakeful.api.answers import answer_error, handle_error
 from wakeful.api.peers import Caller, name_person, name_run
 from wakeful.api.queries import decode_name
@@ -39,6 +39,7 @@ def build_app(service: Service) -> ASGIApp:
             Route("/sessions/{name}/facts", reading.read_facts),
             Route("/sessions/{name}/output", reading.read_output),
             Route("/follow", reading.follow),
+            Route("/top", watching.read_top),
             Route("/why", explaining.explain_why),
             Route("/diff", comparing.read_diff),
             Route("/export", exporting.export),

@@ -35,6 +35,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "search": ("searching", "words over the logs of all sessions"),
     "costs": ("costing", "what runs took, by session, agent, cause and day"),
     "replay": ("replaying", "a recorded run again, on what it found then; compares what both left"),
+    "top": ("top", "what runs and what is owed, live, with CPU and memory"),
     "activate": ("calls", "run now, whatever is owed"),
     "resume": ("calls", "lift a hold; runs only if something is owed"),
     "suspend": ("calls", "start nothing more of this run; its causes are parked"),
@@ -69,6 +70,8 @@ VERBS: dict[str, tuple[str, str]] = {
     "export": ("exporting", "the log for other tools, one JSON object a line"),
     "backup": ("keep", "a verified copy of the log, beside a running daemon"),
     "restore": ("keep", "put a backup in the place of the log"),
+    "install": ("installing", "run the daemon as a service of systemd, yours or the machine's"),
+    "uninstall": ("installing", "stop that service and remove what install wrote; specs and state stay"),
     "completion": ("completion", "completion of verbs, options and names for your shell"),
     "daemon": ("daemon", "the service itself"),
 }  # fmt: skip

@@ -15,10 +15,10 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from wakeful.blobs import Blobs
-from wakeful.core.observation import ProcessEnded, RunRecovered, Usage
+from wakeful.core.observation import ProcessEnded, RunRecovered
 from wakeful.runners.cgroup import Cgroups
 from wakeful.runners.children import Children
-from wakeful.runners.contract import Report, RunOrder, StopWord
+from wakeful.runners.contract import LiveUsage, Report, RunOrder, StopWord
 from wakeful.runners.environment import select_inherited
 from wakeful.runners.mark import mark_of
 from wakeful.runners.orphans import end_orphans
@@ -82,7 +82,7 @@ class CommandRunner:
         # In a thread of its own kind: two slow recoveries must not keep the runs' pool from saving output.
         await asyncio.to_thread(end_orphans, marks, around.state, around.cgroups, report_gone, self._closing)
 
-    def usage(self, run_id: str) -> Usage | None:
+    def usage(self, run_id: str) -> LiveUsage | None:
         run = self._runs.get(run_id)
         return None if run is None else run.usage()
 

@@ -15,12 +15,13 @@ import time
 from collections.abc import Callable, Mapping
 
 import psutil
+from msgspec import structs
 
 from wakeful.blobs import Blobs
 from wakeful.core.observation import Output, ProcessEnded, Usage
 from wakeful.runners import proc
 from wakeful.runners.capture import Capture
-from wakeful.runners.contract import RunOrder, StopWord
+from wakeful.runners.contract import LiveUsage, RunOrder, StopWord
 from wakeful.runners.environment import build_environment, program_of, write_folder
 from wakeful.runners.problems import describe_check, describe_start, describe_survivors, describe_timeout
 from wakeful.runners.process import Ending, Process, Spent, Surroundings
@@ -81,18 +82,21 @@ class LiveRun:
         self._stopping = how
         self._wind_down(how, grace_seconds)
 
-    def usage(self) -> Usage:
+    def usage(self) -> LiveUsage:
         """What ended processes used, and what live ones used until now."""
         so_far = self._spent.usage(time.monotonic() - self._started)
         if self._process is None or self._process.is_over:
-            return so_far
+            return LiveUsage(**structs.asdict(so_far))
         live = [_observe(pid) for pid in (self._process.pid, *proc.descendants_of(self._process.pid))]
-        return Usage(
+        return LiveUsage(
             cpu_seconds=so_far.cpu_seconds + sum(one.cpu_seconds for one in live),
             max_rss_bytes=max([so_far.max_rss_bytes, *(one.max_rss_bytes for one in live)]),
             read_bytes=so_far.read_bytes + sum(one.read_bytes for one in live),
             written_bytes=so_far.written_bytes + sum(one.written_bytes for one in live),
             wall_seconds=so_far.wall_seconds,
+            # Of each it is what it holds now, of the whole run the peak of the largest.
+            rss_bytes=sum(one.max_rss_bytes for one in live),
+            processes=len(live),
         )
 
     def _launch(self, argv: tuple[str, ...]) -> bool:

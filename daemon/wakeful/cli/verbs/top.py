@@ -1,0 +1,229 @@
+"""`wakeful top`: what runs, what it uses, what is owed, live on a terminal or as one frame.
+
+The daemon tells seconds of CPU so far; the share is what was used between two frames, in the first frame since the run began.
+Rows are strings that were escaped before rich lays them out: it obeys no markup of ours and none of a stranger.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import sys
+import termios
+import time
+import tty
+from collections.abc import Iterator
+from typing import Any, Literal, NamedTuple
+
+import click
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from wakeful.cli.client import Client
+from wakeful.cli.command import verb
+from wakeful.cli.options import Options
+from wakeful.cli.text import columns, escape, format_ago, format_bytes, is_coloured, parse_time
+from wakeful.cli.verbs.calls import read_duration
+
+STYLES = {"running": "cyan", "sleeping": "yellow", "terminated": "dim", "archived": "dim", "queued": "bold"}
+ENDING = ("q", "Q", "\x03", "\x04")
+# What one looks for first: what runs, what waits, what is held; then the rest.
+RANKS = {"running": 0, "queued": 1, "sleeping": 2, "suspended": 3, "terminated": 4, "archived": 5}
+ORDERS = ("state", "cpu", "memory", "runs", "name")
+# The heading, the table's own, and a line for what did not fit.
+LINES_BESIDE_ROWS = 4
+
+
+class Row(NamedTuple):
+    """A session at one moment. `cpu` is a share of one core, None where nothing runs."""
+
+    name: str
+    state: str
+    cpu: float | None
+    rss_bytes: int | None
+    runs: int
+    owed: int
+    remark: str
+
+
+class Frame(NamedTuple):
+    heading: str
+    rows: list[Row]
+
+
+@verb("top")
+@click.option("--once", "is_once", is_flag=True, help="Print one frame and end; so it does where no terminal is.")
+@click.option("--every", default="2s", metavar="DURATION", help="How often it looks, 2s unless told.")
+@click.option("--sort", "order", type=click.Choice(ORDERS), default="state", help="By what rows are ordered; state: what runs first.")
+def top_verb(options: Options, is_once: bool, every: str, order: str) -> None:
+    """What runs and what is owed, live: state, CPU, memory, runs. q or Ctrl-C ends it."""
+    pause = max(read_duration(every), 0.1)
+    client = options.client()
+    if options.is_json:
+        print(json.dumps(_join(client.get("/top"), None)))
+    elif is_once or not sys.stdout.isatty() or not sys.stdin.isatty():
+        print(_format_frame(build_frame(client.get("/top"), None, order)))
+    else:
+        _watch(client, pause, order)
+
+
+def _make_console(width: int | None) -> Console:
+    """Colour by the rule of all verbs, not by rich's own."""
+    colours: Literal["standard"] | None = "standard" if is_coloured() else None
+    return Console(width=width, color_system=colours, highlight=False, markup=False, emoji=False)
+
+
+def _format_frame(frame: Frame) -> str:
+    console = _make_console(columns())
+    with console.capture() as capture:
+        console.print(_draw(frame, None))
+    return "\n".join(line.rstrip() for line in capture.get().rstrip("\n").split("\n"))
+
+
+def _watch(client: Client, pause: float, order: str) -> None:
+    before: dict[str, Any] | None = None
+    console = _make_console(None)
+    # Ctrl-C is a wish like q, and nothing failed.
+    with contextlib.suppress(KeyboardInterrupt), _reading_keys(), Live(console=console, screen=True, auto_refresh=False) as live:
+        while True:
+            found = client.get("/top")
+            live.update(_draw(build_frame(found, before, order), console.height - LINES_BESIDE_ROWS), refresh=True)
+            before = found
+            if _wait_for_end(pause):
+                return
+
+
+@contextlib.contextmanager
+def _reading_keys() -> Iterator[None]:
+    """Keys come one by one and are not shown; the terminal is left as it was found."""
+    terminal = sys.stdin.fileno()
+    before = termios.tcgetattr(terminal)
+    try:
+        tty.setcbreak(terminal)
+        yield
+    finally:
+        termios.tcsetattr(terminal, termios.TCSADRAIN, before)
+
+
+def _wait_for_end(seconds: float) -> bool:
+    """Whether somebody asked for the end before it is time for the next look. Other keys are for nothing."""
+    end = time.monotonic() + seconds
+    while (left := end - time.monotonic()) > 0:
+        if select.select([sys.stdin], [], [], left)[0]:
+            # An empty read: the terminal is gone.
+            key = os.read(sys.stdin.fileno(), 1).decode(errors="replace")
+            if not key or key in ENDING:
+                return True
+    return False
+
+
+# -- from an answer to rows -----------------------------------------------------------------------
+
+
+def build_frame(found: dict[str, Any], before: dict[str, Any] | None, order: str) -> Frame:
+    rows = [_build_row(one) for one in _join(found, before)["sessions"]]
+    rows.sort(key=lambda row: _rank(row, order))
+    return Frame(_say_heading(found, before, rows), rows)
+
+
+def _join(found: dict[str, Any], before: dict[str, Any] | None) -> dict[str, Any]:
+    """The answer with each run beside its session: what --json prints."""
+    sessions = []
+    for row in found["sessions"]:
+        run = found["runs"].get(row["id"])
+        cpu = _share(run, found, before, row["id"]) if run is not None and run["usage"] else None
+        sessions.append({**row, "run": run and {**run, "cpu": cpu}})
+    return {**{key: value for key, value in found.items() if key != "runs"}, "sessions": sessions}
+
+
+def _share(run: dict[str, Any], found: dict[str, Any], before: dict[str, Any] | None, session: str) -> float:
+    """Of one core: since the frame before, where that has the same run; else since it began."""
+    usage = run["usage"]
+    earlier = before["runs"].get(session) if before is not None else None
+    if before is None or earlier is None or earlier["run"] != run["run"] or not earlier["usage"]:
+        return usage["cpu_seconds"] / max(usage["wall_seconds"], 0.01)
+    # Of what ended in between a little is counted late: it is never less than nothing.
+    return max(usage["cpu_seconds"] - earlier["usage"]["cpu_seconds"], 0.0) / _span(found, before)
+
+
+def _span(found: dict[str, Any], before: dict[str, Any]) -> float:
+    return max((parse_time(found["at"]) - parse_time(before["at"])).total_seconds(), 0.01)
+
+
+def _build_row(one: dict[str, Any]) -> Row:
+    run = one["run"]
+    usage = run["usage"] if run is not None else None
+    state = "queued" if one["queued"] and one["state"] == "suspended" else one["state"]
+    return Row(one["name"], state, run["cpu"] if run is not None else None, usage["rss_bytes"] if usage else None, one["runs"], len(one["owed"]), _say_remark(one, state))
+
+
+def _say_remark(one: dict[str, Any], state: str) -> str:
+    """The most telling words: since when it runs, why it sleeps, what it waits for, what is new, how it last ended."""
+    if one["run"] is not None:
+        return f"run {one['run']['run']}, began {format_ago(one['run']['started_at'])}"
+    if state == "sleeping":
+        return one["reason"] or ""
+    if state == "queued":
+        return f"waits: {one['queued']}"
+    if one["owed"]:
+        return f"new: {', '.join(one['owed'])}"
+    last = one["last_run"]
+    return f"{last['outcome']} {format_ago(last['finished_at'])}" if last is not None else ""
+
+
+def _rank(row: Row, order: str) -> tuple[Any, ...]:
+    by_state = (RANKS.get(row.state, 9), -(row.cpu or 0), -row.owed, row.name)
+    match order:
+        case "cpu":
+            return (-(row.cpu if row.cpu is not None else -1), *by_state)
+        case "memory":
+            return (-(row.rss_bytes if row.rss_bytes is not None else -1), *by_state)
+        case "runs":
+            return (-row.runs, *by_state)
+        case "name":
+            return (row.name,)
+        case _:
+            return by_state
+
+
+def _say_heading(found: dict[str, Any], before: dict[str, Any] | None, rows: list[Row]) -> str:
+    counts = {state: sum(row.state == state for row in rows) for state in ("running", "queued", "sleeping")}
+    told = ", ".join(f"{number} {state}" for state, number in counts.items() if number)
+    own = found["daemon"]
+    since = (parse_time(found["at"]) - parse_time(found["started_at"])).total_seconds()
+    spent = own["cpu_seconds"] / max(since, 0.01) if before is None else (own["cpu_seconds"] - before["daemon"]["cpu_seconds"]) / _span(found, before)
+    sessions = f"{len(rows)} session{'' if len(rows) == 1 else 's'}"
+    slots = f"{found['slots']['used']} of {found['slots']['of']} slots"
+    return f"{sessions}{f': {told}' if told else ''}; {slots}; daemon {_say_share(spent)}, {format_bytes(own['rss_bytes'])}"
+
+
+# -- from rows to a screen ------------------------------------------------------------------------
+
+
+def _draw(frame: Frame, most: int | None) -> Group:
+    """As many rows as there is room for; None: all."""
+    shown = frame.rows if most is None else frame.rows[: max(most, 1)]
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim", expand=False)
+    table.add_column("NAME", no_wrap=True, overflow="ellipsis", max_width=28)
+    table.add_column("STATE", no_wrap=True)
+    for heading in ("CPU", "MEM", "RUNS", "OWED"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True, overflow="ellipsis")
+    for row in shown:
+        cells = (row.name, row.state, _say_share(row.cpu), _say_memory(row), str(row.runs), str(row.owed or ""), row.remark)
+        table.add_row(*(Text(escape(cell)) for cell in cells), style=STYLES.get(row.state, ""))
+    left = len(frame.rows) - len(shown)
+    more = [Text(f"… {left} more", style="dim")] if left else []
+    return Group(Text(frame.heading, style="bold", no_wrap=True, overflow="ellipsis"), table, *more)
+
+
+def _say_share(share: float | None) -> str:
+    return "" if share is None else f"{share:.0%}"
+
+
+def _say_memory(row: Row) -> str:
+    return "" if row.rss_bytes is None else format_bytes(row.rss_bytes)

@@ -1,0 +1,93 @@
+"""`wakeful top`: what runs and what it uses, as one frame, as JSON, and live on a terminal."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import select
+import struct
+import termios
+import time
+
+import pytest
+
+from e2e.box import WAKEFUL, Box
+from waiting import eventually
+
+BURNING = """
+    objective: Burn.
+    bindings: {input: {file: in.txt, settle: 10ms}}
+    run: {command: [sh, -c, 'while [ ! -e stop ]; do :; done']}
+"""
+
+
+@pytest.fixture
+def busy(box: Box) -> Box:
+    """One that burns a core, one that failed, one at rest."""
+    box.write("in.txt", "1\n")
+    box.spec("burn", BURNING)
+    box.spec("fails", "bindings: {input: {file: in.txt}}\nrun: {command: ['false'], retries: 0}\n")
+    box.spec("rests", "objective: nothing\n")
+    box.start()
+    box.wait_for("burn", state="running")
+    box.wait_for("fails", state="sleeping")
+    return box
+
+
+def test_one_frame_tells_state_cpu_memory_runs_and_what_is_owed(busy: Box) -> None:
+    """What runs comes first; 80 columns hold it; a stranger's name is cut, not the figures."""
+    eventually(lambda: busy.json("top")["sessions"][0]["run"]["usage"]["cpu_seconds"] > 0.2)
+    heading, columns, *rows = busy.ask("top", "--once").splitlines()
+    assert heading.startswith("3 sessions: 1 running, 1 sleeping; 1 of ") and "daemon " in heading
+    assert columns.split() == ["NAME", "STATE", "CPU", "MEM", "RUNS", "OWED"]
+    assert [row.split()[0] for row in rows] == ["burn", "fails", "rests"]
+    name, state, cpu, memory, runs, *_ = rows[0].split()
+    assert (name, state, runs) == ("burn", "running", "1") and int(cpu.removesuffix("%")) > 5 and memory.endswith(("M", "k"))
+    assert "failed: exit code 1" in rows[1] and all(len(row) <= 80 for row in rows)
+    assert [row.split()[0] for row in busy.ask("top", "--sort", "name").splitlines()[2:]] == ["burn", "fails", "rests"]
+
+
+def test_json_has_the_row_of_list_and_the_run_beside_it(busy: Box) -> None:
+    """One document, with what the tree of each run uses and how many processes it is."""
+    found = busy.json("top")
+    burn, fails, rests = found["sessions"]
+    assert burn["state"] == "running" and fails["run"] is None and rests["runs"] == 0
+    assert burn["run"]["usage"]["rss_bytes"] > 100_000 and burn["run"]["usage"]["processes"] == 1 and burn["run"]["cpu"] >= 0
+    assert found["slots"]["used"] == 1 and found["daemon"]["rss_bytes"] > 1_000_000
+
+
+@pytest.mark.parametrize("key", [b"q", b"\x03"])
+def test_it_is_live_on_a_terminal_and_ends_with_a_key(busy: Box, key: bytes) -> None:
+    """It follows what happens; the terminal is left as it was found, and the exit code is 0."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(busy.folder)
+        os.execvpe(WAKEFUL, [WAKEFUL, "top", "--every", "100ms"], busy.environment() | {"TERM": "xterm"})
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("4H", 24, 80, 0, 0))
+    before = termios.tcgetattr(terminal)
+    read_until(terminal, b"running")
+    busy.write("stop", "")
+    read_until(terminal, b"succeeded")
+    os.write(terminal, key)
+    rest = read_until(terminal, None)
+    assert b"\x1b[?1049l" in rest and b"\x1b[?25h" in rest, "the other screen is left and the cursor shown"
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert termios.tcgetattr(terminal)[3] == before[3]
+    os.close(terminal)
+
+
+def read_until(terminal: int, wanted: bytes | None, seconds: float = 30) -> bytes:
+    """None: to the end."""
+    seen, end = b"", time.monotonic() + seconds
+    while wanted is None or wanted not in seen:
+        assert select.select([terminal], [], [], max(end - time.monotonic(), 0))[0], seen
+        try:
+            piece = os.read(terminal, 4096)
+        except OSError:
+            piece = b""
+        if not piece:
+            assert wanted is None, seen
+            return seen
+        seen += piece
+    return seen
