@@ -65,6 +65,8 @@ def narrate(event: ev.Event) -> str | None:
         case ev.SessionMerged(name=name, taken=taken, retracted=retracted, conflicts=conflicts):
             left = f", {len(conflicts)} to resolve" if conflicts else ""
             return f"took {_count_facts(len(taken) + len(retracted))} of {visible(name)}{left}"
+        case ev.OutputsAdopted(by=by):
+            return f"has the files of {visible(by)}"
         case ev.SessionFrozen(to=to):
             return f"frozen: it moves to {visible(to)}"
         case ev.SessionThawed():

@@ -8,7 +8,7 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,6 +25,7 @@ from wakeful.core.meaning import Found
 from wakeful.core.observation import (
     DaemonStarted,
     Declaration,
+    FilesWritten,
     LookResult,
     Moment,
     Output,
@@ -157,6 +158,9 @@ class SmallDaemon:
         while self._inbox:
             await self._record(decide(self.core, self._inbox.popleft(), self.moment()))
         return decision.reply or "done"
+
+    async def report_written(self, session_id: str, paths: Iterable[str]) -> None:
+        await self.observe(FilesWritten(session=session_id, paths=tuple(paths)))
 
     def read_specs(self) -> None:
         pass

@@ -46,6 +46,7 @@ EVERY: list[tuple[ev.Event, str]] = [
     (ev.MemorySet(key="row", value=None), "forgets row of this conversation"),
     (ev.CheckpointMarked(mark="audit", position=7, note="before it"), "checkpoint audit is record 7: before it"),
     (ev.SessionRewound(to=7, recollection=Recollection(line=())), "goes on from record 7"),
+    (ev.OutputsAdopted(by="the merge of april", position=7, versions={}), "has the files of the merge of april"),
     (ev.SessionForked(fork="x", name="april", position=7), "forked at record 7 as april"),
     (ev.SessionMerged(fork="x", name="april", fork_seq=9, retracted=("a",)), "took 1 fact of april"),
     (ev.ConflictResolved(number=1, key="rate", value="9", rationale="the law"), "conflict 1 resolved, rate = 9: the law"),

@@ -112,11 +112,14 @@ class Oracle:
                 account.is_terminated = False
             case ev.SessionRewound(versions=versions):
                 account.dealt |= versions
+            case ev.OutputsAdopted(versions=versions):
+                assert account.run is None, f"{account.name}: files of a call are adopted while it rests"
+                account.dealt |= versions
             case ev.SessionFrozen() | ev.SessionArchived():
                 assert account.run is None and account.wake is None, f"{account.name}: closed while something is owed"
                 account.is_shut = True
             case ev.SessionThawed() | ev.SessionRestored():
-                account.is_shut, account.is_held = False, isinstance(entry.event, ev.SessionRestored) and account.is_held
+                account.is_shut = False
             case ev.SessionArrived():
                 account.is_shut, account.is_held = False, True
 

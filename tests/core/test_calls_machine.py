@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from wakeful.conversation import SummaryRequest, make_compress, read_conversation
 from wakeful.core import calls
 from wakeful.core import events as ev
-from wakeful.core.observation import SpecsRead
+from wakeful.core.observation import FilesWritten, SpecsRead
 from wakeful.core.redact import redact
 from wakeful.core.reducer import fold
 from wakeful.core.spec import Settings
@@ -34,7 +34,7 @@ from wakeful.eventlog.contract import Record
 from wakeful.past import fold_at
 
 SPECS = {
-    "a": session("a", read("s0"), write("oa"), retries=1),
+    "a": session("a", read("s0"), write("oa", wake=True), retries=1),
     "b": session("b", read("oa"), read("s1", settle_seconds=0.0), conversation="continue"),
     "c": session("c", run=None),
 }
@@ -247,15 +247,35 @@ class CallsMachine(RuleBasedStateMachine):
         call = calls.Save(name=account.name, mark=mark, position=position)
         self.call(account, call, "checkpoint_marked", ("marked", mark, position), is_refused=bool(account.shut) or known not in (None, position))
 
-    @rule(data=st.data())
-    def rewind(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), files=st.booleans())
+    def rewind(self, data: st.DataObject, files: bool) -> None:
         account = self.draw(data)
         to = data.draw(st.integers(1, account.seq))
         past = fold_at(self.past, account.id, to)
         self.compare_knowledge(past, account.at(to), at=to)
-        is_running = self.live(account).run is not None
-        call = calls.Rewind(name=account.name, to=to, past=past.recollect())
-        self.call(account, call, "session_rewound", ("whole", account.at(to)), is_refused=bool(account.shut) or is_running)
+        is_busy = self.live(account).run is not None or self.is_written(account)
+        call = calls.Rewind(name=account.name, to=to, past=past.recollect(), files=files)
+        self.call(account, call, "session_rewound", ("whole", account.at(to)), is_refused=bool(account.shut) or is_busy)
+
+    @rule(data=st.data())
+    def finish(self, data: st.DataObject) -> None:
+        """Files that a dead daemon left unwritten: a hold, and no record."""
+        account = self.draw(data)
+        length, crashes = len(self.world.log), self.world.crashes
+        is_busy = self.live(account).run is not None or self.is_written(account)
+        call = calls.Finish(name=account.name, position=account.seq, words="the merge of f0")
+        self.call(account, call, is_refused=bool(account.shut) or is_busy)
+        assert len(self.world.log) == length or self.world.crashes > crashes
+
+    @precondition(lambda self: self.world.core.looked.writing)
+    @rule(data=st.data(), text=st.sampled_from((None, *VALUES)), is_told=st.booleans())
+    def end_writing(self, data: st.DataObject, text: str | None, is_told: bool) -> None:
+        """The files of a call are written, or none; what it does not tell of was done by other hands."""
+        session_id = data.draw(st.sampled_from(sorted(self.world.core.looked.writing)))
+        if text is not None:
+            self.world.write("oa", text)
+        self.world.observe(FilesWritten(session=session_id, paths=("oa",) if is_told else ()))
+        self.absorb()
 
     @rule(data=st.data(), fresh=st.booleans(), has_root=st.booleans())
     def fork(self, data: st.DataObject, fresh: bool, has_root: bool) -> None:
@@ -272,8 +292,8 @@ class CallsMachine(RuleBasedStateMachine):
         after = self.live(account)
         assert (after.facts, after.memory, after.handoff, after.conversation) == (before.facts, before.memory, before.handoff, before.conversation)
 
-    @rule(data=st.data(), summary=st.sampled_from(("", "what the fork found")))
-    def merge(self, data: st.DataObject, summary: str) -> None:
+    @rule(data=st.data(), summary=st.sampled_from(("", "what the fork found")), record=st.sampled_from((None, "blob")))
+    def merge(self, data: st.DataObject, summary: str, record: str | None) -> None:
         forks = [one for one in self.accounts.values() if one.parent is not None and one.parent[0] in self.accounts]
         if not forks:
             return
@@ -281,8 +301,9 @@ class CallsMachine(RuleBasedStateMachine):
         account = self.accounts[fork.parent[0]]
         base_seq = account.now.merges.get(fork.id, 1)
         call = calls.Merge(
-            name=account.name, fork=fork.name, base=fold_at(self.past, fork.id, base_seq).facts, base_seq=base_seq, fork_seq=fork.seq, summary=summary
-        )
+            name=account.name, fork=fork.name, base=fold_at(self.past, fork.id, base_seq).facts, base_seq=base_seq, fork_seq=fork.seq,
+            summary=summary, record=record,
+        )  # fmt: skip
         taken, questions = merge(fork.at(base_seq).facts, account.now.facts, fork.now.facts)
         numbers = range(account.conflicts_opened + 1, account.conflicts_opened + 1 + len(questions))
         conflicts = {number: (key, *sides) for number, (key, sides) in zip(numbers, questions.items(), strict=True)}
@@ -334,7 +355,9 @@ class CallsMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def thaw(self, data: st.DataObject) -> None:
         account = self.draw(data, "frozen")
+        hold, is_frozen = self.live(account).hold, account.shut == {"frozen"}
         self.call(account, calls.Thaw(name=account.name))
+        assert not is_frozen or self.live(account).hold == hold, "why it slept is not forgotten"
         self.declare_again(account)
 
     @rule(data=st.data())
@@ -465,6 +488,11 @@ class CallsMachine(RuleBasedStateMachine):
             self.repeatable.append((call, key, account.id))
         return key
 
+    def is_written(self, account: Account) -> bool:
+        """Are files being written in its name just now?"""
+        writing = self.world.core.looked.writing.get(account.id)
+        return writing is not None and writing.awaited is None
+
     def is_recorded(self, key: str) -> bool:
         return any(entry.key == key for entry in self.world.log)
 
@@ -540,6 +568,7 @@ class CallsMachine(RuleBasedStateMachine):
             assert {mark: one.seq for mark, one in live.checkpoints.items()} == account.checkpoints
             assert (live.agent, live.model) == account.works
             assert live.is_shut == bool(account.shut)
+            assert live.run is None or account.id not in self.world.core.looked.writing, "nothing starts on half of its files"
             self.compare_knowledge(live, account.now, at=account.seq)
         self.world.oracle.judge_plan()
 
@@ -565,7 +594,10 @@ class CallsMachine(RuleBasedStateMachine):
         for account in self.accounts.values():
             for seq in range(1, account.seq + 1, 5):
                 self.compare_knowledge(fold_at(self.past, account.id, seq), account.at(seq), at=seq)
+        for session_id in sorted(self.world.core.looked.writing):
+            self.world.observe(FilesWritten(session=session_id, paths=()))
         self.world.rest(400.0)
+        assert not self.world.core.looked.writing, "who is held is let go"
         self.absorb()
         self.world.crash()
         self.absorb()

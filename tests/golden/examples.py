@@ -126,6 +126,7 @@ PAYROLL_EVENTS: tuple[Example, ...] = (
     ),
     (ev.SessionMigrated(agent="hr-2", model="model-2", old_agent="hr", old_model=None), "ada"),
     ev.SessionRewound(to=12, recollection=RECOLLECTION, versions={RATES: "v4"}),
+    (ev.OutputsAdopted(by="the rewind to seq 12", position=38, versions={REPORT: "r1"}), "ada"),
     ev.SpecDeclared(spec=SECOND_SPEC, version="spec2", text_digest="text2"),
     ev.SpecRemoved(),
     # Record 8 was erased: a replay folds what stands here in its place.

@@ -19,7 +19,7 @@ from wakeful.api.answers import BodyTooLarge, Forbidden, answer_json, caller_of,
 from wakeful.api.participants import refuse_by_uid
 from wakeful.api.peers import Caller
 from wakeful.api.service import Service
-from wakeful.api.workspacing import finish_files, keeping_place, say_place
+from wakeful.api.workspacing import finish_files, finish_merge, keeping_place, say_place
 from wakeful.core import calls
 from wakeful.errors import CallerError
 from wakeful.specs.scalars import find_name_problem
@@ -56,7 +56,7 @@ async def call(request: Request) -> Response:
     refuse_refused(service, made.name)
     if prepare is not None:
         if key is not None and is_known(service, made.name, key):
-            return answer_json({"words": DONE_ALREADY, "name": made.name, **await history.finish_again(service, made)})
+            return answer_json({"words": DONE_ALREADY, "name": made.name, **await history.finish_again(service, made, key, caller.author)})
         made = await prepare(service, made)
     if isinstance(made, history.Preview):
         return answer_json({"words": made.words, "name": body["name"], "preview": made.found})
@@ -64,10 +64,12 @@ async def call(request: Request) -> Response:
         words = await carry_out(service, made, caller, key)
     answer = {"words": words, "name": made.new if isinstance(made, calls.Rename | calls.Fork) else made.name}
     if isinstance(made, calls.Merge):
-        answer |= await finish_files(service, made.name, made.fork)
+        # Without files of its own, it may still find those of an earlier one to be written.
+        finishing = finish_files(service, made.name, made.fork) if made.record is not None else finish_merge(service, made.name, made.fork, caller.author)
+        answer |= await finishing
     if isinstance(made, calls.Fork):
         answer["words"] += say_place(made)
-    if isinstance(made, calls.Rewind) and body.get("files"):
+    if isinstance(made, calls.Rewind) and made.files:
         answer["files"] = await history.restore_files(service, made.name, made.to, is_forced=bool(body.get("force")))
     return answer_json(answer)
 

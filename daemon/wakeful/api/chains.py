@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any, TypeVar
 
 from wakeful.api.service import Service
-from wakeful.core.events import Cause, RunFinished, RunStarted
+from wakeful.core.events import Cause, OutputsAdopted, RunFinished, RunStarted
 from wakeful.core.spec import FileBinding
 from wakeful.core.state import Session
 from wakeful.errors import CallerError
@@ -92,7 +92,7 @@ class Walk:
             if {cause for _, _, cause in fed} == {cause.binding for cause in started.causes}:
                 found = [one for one in found if one[0].parent is not None]
             known = {run for _, run in found}
-            found += [(origin, run) for origin, run, _ in fed if run not in known]
+            found += [(origin, run) for origin, run, _ in fed if run is None or run not in known]
         link = Link(
             name=self._name(session_id),
             session=session_id,
@@ -129,24 +129,27 @@ class Walk:
             return Origin(wake.parent, name, record.run, record), (record.session, record.run)
         return Origin(wake.parent, name, None, record), None
 
-    def _feeders(self, session: Session, causes: tuple[Cause, ...], before: int) -> Iterator[tuple[Origin, tuple[str, int], str]]:
-        """Runs of other sessions that left exactly the versions these causes found: a wake has one parent, and may have come of several."""
+    def _feeders(self, session: Session, causes: tuple[Cause, ...], before: int) -> Iterator[tuple[Origin, tuple[str, int] | None, str]]:
+        """Runs of other sessions, and their rewinds and merges, that left exactly the versions these causes found: a wake has one parent, and may have come of several."""
         for name in tuple(self._core.graph.upstreams.get(session.name, ())):
             writer = self._sessions.get(self._core.state.ids.get(name, ""))
             for binding in writer.spec.files if writer is not None and writer.spec is not None else ():
                 cause = next((one for one in causes if _covers(session, writer, binding, one)), None)
-                end = self._find_writing(writer.id, binding.name, cause.new, before) if cause is not None else None
-                if cause is not None and end is not None and end.run is not None:
-                    yield Origin(f"{end.session}:{end.seq}", name, end.run, end), (end.session, end.run), cause.binding
+                end = self._find_writing(writer.id, binding, cause.new, before) if cause is not None else None
+                if cause is None or end is None:
+                    continue
+                behind = (end.session, end.run) if end.run is not None else None
+                yield Origin(f"{end.session}:{end.seq}", name, end.run, end), behind, cause.binding
 
-    def _find_writing(self, session_id: str, binding: str, version: str | None, before: int) -> Record | None:
-        """The run that brought a version about: those after it only left it unchanged."""
+    def _find_writing(self, session_id: str, binding: FileBinding, version: str | None, before: int) -> Record | None:
+        """The run, rewind or merge that brought a version about: those after it only left it unchanged."""
         author = None
-        for record in self._log.read(session_id, until=before, kinds=("run_finished",), limit=RUNS_LOOKED_AT, newest_first=True):
-            finished = _decode(record, RunFinished)
-            if finished is None or binding not in finished.written:
+        kinds = ("run_finished", "outputs_adopted")
+        for record in self._log.read(session_id, until=before, kinds=kinds, limit=RUNS_LOOKED_AT, newest_first=True):
+            left = _find_left(record, binding)
+            if left is None:
                 continue
-            if finished.written[binding] != version:
+            if left != version:
                 break
             author = record
         return author
@@ -165,6 +168,14 @@ def _covers(session: Session, writer: Session, binding: FileBinding, cause: Caus
         return False
     paths = (os.path.join(session.spec.root, changed.path) for changed in cause.paths[:PATHS_ASKED])
     return any(means_path(binding.pattern, writer.spec.root, path) for path in paths)
+
+
+def _find_left(record: Record, binding: FileBinding) -> str | None:
+    """What this record says its session left of a binding; None where it says nothing of it."""
+    finished, adopted = _decode(record, RunFinished), _decode(record, OutputsAdopted)
+    if finished is not None:
+        return finished.written.get(binding.name)
+    return adopted.versions.get(binding.identity) if adopted is not None else None
 
 
 def _decode(record: Record | None, kind: type[T]) -> T | None:

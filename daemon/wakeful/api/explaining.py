@@ -95,7 +95,7 @@ def _say_verdict(service: Service, verdict: PathVerdict) -> str:
 
 def _why_output(service: Service, path: str, writer: Reached) -> dict[str, Any]:
     records = service.log.read(
-        writer.session.id, kinds=("run_started", "run_finished"), limit=RUN_RECORDS, newest_first=True
+        writer.session.id, kinds=("run_started", "run_finished", "outputs_adopted"), limit=RUN_RECORDS, newest_first=True
     )
     return why_output(service.core, path, writer, records)
 

@@ -16,13 +16,13 @@ from msgspec import Struct
 
 from wakeful.api.answers import find_named
 from wakeful.api.service import Service
-from wakeful.api.workspacing import finish_files, plan_files, prepare_workspace
+from wakeful.api.workspacing import finish_merge, owning_writes, plan_files, prepare_workspace
 from wakeful.bundles.erasing import erase_from_archives, find_in_bundle
 from wakeful.bundles.format import BundleRefused
 from wakeful.conversation import MESSAGES_KEPT, ByRule, make_compress, summarise_fork
 from wakeful.contents.restore import Restore, carry_out, plan_restore, say_write, view_done, view_restore
 from wakeful.core import calls
-from wakeful.core.events import PayloadErased, RunFinished, SessionMerged
+from wakeful.core.events import PayloadErased, RunFinished, SessionMerged, SessionRewound
 from wakeful.core.knowledge import merge_facts
 from wakeful.core.redact import find_addresses, find_words, redact
 from wakeful.core.state import Session
@@ -144,11 +144,14 @@ async def prepare_rewind(service: Service, body: RewindBody) -> Prepared:
         if body.files:
             found["files"] = view_restore(await asyncio.to_thread(_plan_files, service, session, past.seq))
         return Preview(words, found)
-    return calls.Rewind(name=body.name, to=past.seq, past=past.recollect())
+    if body.files and session.spec is None:
+        raise CallerError(f"{session.name} has no spec, so nobody knows where its files are")
+    return calls.Rewind(name=body.name, to=past.seq, past=past.recollect(), files=body.files)
 
 
-def _plan_files(service: Service, session: Session, to: int) -> Restore:
-    records = service.log.read(session.id, from_seq=to + 1, kinds=("run_finished", "session_merged"))
+def _plan_files(service: Service, session: Session, to: int, until: int | None = None) -> Restore:
+    """What it takes to undo what was written after record `to`, and no later than the record of the rewind itself."""
+    records = service.log.read(session.id, from_seq=to + 1, to_seq=until, kinds=("run_finished", "session_merged"))
     if session.spec is None:
         raise CallerError(f"{session.name} has no spec, so nobody knows where its files are")
     return plan_restore(service.blobs, session.spec.root, _list_writes(records))
@@ -166,14 +169,31 @@ def _list_writes(records: Iterable[Record]) -> Iterator[tuple[int | str, str | N
                 continue
 
 
-async def restore_files(service: Service, name: str, to: int, *, is_forced: bool) -> list[dict[str, Any]]:
-    """After the rewind is durable: its files go back one by one, and each says what became of it (rule 44)."""
+async def restore_files(service: Service, name: str, to: int, *, is_forced: bool, until: int | None = None) -> list[dict[str, Any]]:
+    """After the rewind is durable, and holds its session: its files go back one by one, and each says what became of it (rule 44)."""
     session = service.core.state.by_name(name)
-    return await asyncio.to_thread(_restore_files, service, session, to, is_forced)
+    async with owning_writes(service, session.id) as written:
+        done = await asyncio.to_thread(_restore_files, service, session, to, until, is_forced)
+        written.update(one["path"] for one in done if one["ending"] in ("restored", "removed"))
+    return done
 
 
-def _restore_files(service: Service, session: Session, to: int, is_forced: bool) -> list[dict[str, Any]]:
-    plan = _plan_files(service, session, to)
+async def _finish_rewind(service: Service, body: RewindBody, key: str, author: str) -> dict[str, Any]:
+    """The files of a rewind that a daemon which died had recorded; what went back already stays as it is."""
+    session = service.core.state.by_name(body.name)
+    appended = service.log.find_key(session.id, key)
+    records = service.log.read(session.id, from_seq=appended.first_seq, to_seq=appended.last_seq, kinds=("session_rewound",)) if appended else ()
+    for record in records:
+        event = decode(record.kind, record.payload) if record.payload is not None else None
+        if isinstance(event, SessionRewound):
+            call = calls.Finish(name=body.name, position=record.seq, words=f"the rewind to seq {event.to}")
+            await service.call(call, author=author, key=None, run=None)
+            return {"files": await restore_files(service, body.name, event.to, is_forced=body.force, until=record.seq)}
+    return {}
+
+
+def _restore_files(service: Service, session: Session, to: int, until: int | None, is_forced: bool) -> list[dict[str, Any]]:
+    plan = _plan_files(service, session, to, until)
     unknown = [{"path": say_write(run), "ending": "failed", "reason": "what it wrote was not kept", "kept": None} for run in plan.unrecorded]
     return view_done(carry_out(service.blobs, plan, is_forced=is_forced)) + unknown
 
@@ -334,11 +354,13 @@ def _quote(text: str) -> str:
     return " ".join("".join(letter if letter.isalnum() else " " for letter in text).split()[:MOST_WORDS]) or text
 
 
-async def finish_again(service: Service, body: Struct) -> dict[str, Any]:
+async def finish_again(service: Service, body: Struct, key: str, author: str) -> dict[str, Any]:
     """A call whose key is known was recorded; what it left to be done outside of the log may not have been."""
     match body:
         case MergeBody(name=name, fork=fork):
-            return await finish_files(service, name, fork)
+            return await finish_merge(service, name, fork, author)
+        case RewindBody(files=True):
+            return await _finish_rewind(service, body, key, author)
         case EraseBody(name=name, seq=seq):
             await finish_erase(service, name, seq)
     return {}

@@ -6,7 +6,7 @@ the loop. Reading never changes anything; `call` is the only way in, and it retu
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -80,6 +80,9 @@ class Service(Protocol):
         ...
 
     def moment(self) -> Moment: ...
+
+    async def report_written(self, session_id: str, paths: Iterable[str]) -> None:
+        """A rewind or merge of this session has written these paths: they become its own (rule 44). Returns when that is durable."""
 
     def refold(self, session_id: str) -> None:
         """Fold a session from the log again: a payload went for good, and what it said is to leave the memory, too."""

@@ -53,6 +53,8 @@ def find_own_business(core: Core, session: Session, moment: Moment) -> Business 
         return Business("is running")
     if not session.is_live:
         return None
+    if session.id in core.looked.writing:
+        return Business(f"has files written by {core.looked.writing[session.id].words}")
     unclear = _find_unclear(core, session)
     if unclear is not None:
         return unclear

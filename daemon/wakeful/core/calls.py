@@ -105,9 +105,12 @@ class Save(Struct, frozen=True, kw_only=True):
 
 
 class Rewind(Struct, frozen=True, kw_only=True):
+    """`files`: what its runs wrote since goes back, too, once the rewind is durable."""
+
     name: str
     to: int
     past: Recollection
+    files: bool = False
 
 
 class Fork(Struct, frozen=True, kw_only=True):
@@ -141,6 +144,14 @@ class Merge(Struct, frozen=True, kw_only=True):
     summary: str = ""
     files: dict[str, str] = {}
     record: str | None = None
+
+
+class Finish(Struct, frozen=True, kw_only=True):
+    """Write what the rewind or merge of record `position` left unwritten: the daemon died before. Records nothing itself."""
+
+    name: str
+    position: int
+    words: str
 
 
 class Resolve(Struct, frozen=True, kw_only=True):
@@ -243,6 +254,7 @@ Call = (
     | Rewind
     | Fork
     | Merge
+    | Finish
     | Resolve
     | Compress
     | Migrate

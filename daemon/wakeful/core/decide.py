@@ -11,6 +11,7 @@ from wakeful.core.observation import (
     ClockTicked,
     DaemonStarted,
     DaemonStopping,
+    FilesWritten,
     Moment,
     ProcessEnded,
     RoomSeen,
@@ -32,6 +33,7 @@ Observation = (
     | RoomSeen
     | ClockTicked
     | ProcessEnded
+    | FilesWritten
     | RunRecovered
     | Called
 )

@@ -11,6 +11,7 @@ import heapq
 from typing import assert_never
 
 from wakeful.core import events as ev
+from wakeful.core.adoption import attend_writing
 from wakeful.core.clocks import account_slots
 from wakeful.core.decision import Decision
 from wakeful.core.finish import attend_run
@@ -37,6 +38,10 @@ def dispatch(core: Core, decision: Decision, session_id: str) -> None:
     session = core.state.get(session_id)
     if session.run is not None:
         attend_run(core, decision, session)
+        session = core.state.get(session_id)
+    if session_id in core.looked.writing:
+        if not attend_writing(core, decision, session):
+            return
         session = core.state.get(session_id)
     # Nothing is known of a session whose spec this incarnation has not read yet.
     if session.run is not None or not session.is_armed or session_id not in core.looked.bounds:

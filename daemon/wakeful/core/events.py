@@ -277,6 +277,17 @@ class SessionRewound(Struct, frozen=True, kw_only=True):
     versions: dict[str, str] = {}
 
 
+class OutputsAdopted(Struct, frozen=True, kw_only=True):
+    """What the rewind or merge of record `position` wrote counts as the session's own writing (rule 44).
+
+    `by` says which it was; `versions` are what its outputs were found as, by what each binding is.
+    """
+
+    by: str
+    position: int
+    versions: dict[str, str]
+
+
 class SessionForked(Struct, frozen=True, kw_only=True):
     """In the parent's log: who left it, and at which of its records."""
 
@@ -411,6 +422,7 @@ Event = (
     | SessionReopened
     | CheckpointMarked
     | SessionRewound
+    | OutputsAdopted
     | SessionForked
     | SessionMerged
     | ConflictResolved

@@ -16,7 +16,7 @@ from wakeful.core.looked import Ended
 from wakeful.core.machine import Core
 from wakeful.core.observation import ProcessEnded
 from wakeful.core.owed import is_owed
-from wakeful.core.spec import CronBinding, EveryBinding
+from wakeful.core.spec import CronBinding, EveryBinding, SessionSpec
 from wakeful.core.state import OpenRun, Session
 
 # A source always answers; should one hang all the same, a run is closed without its word after this long.
@@ -57,7 +57,12 @@ def begin_end(core: Core, decision: Decision, session: Session, report: ProcessE
 
 def has_last_look(core: Core, ended: Ended) -> bool:
     """Were its outputs, and what was dirty of its inputs, looked at since its process ended?"""
-    looks = ((core.looked.targets.get(key), generation) for key, generation in ended.awaited.items())
+    return are_looked_at(core, ended.awaited)
+
+
+def are_looked_at(core: Core, awaited: dict[str, int]) -> bool:
+    """Has a look of its generation or a newer one answered for each of these targets, or must that wait?"""
+    looks = ((core.looked.targets.get(key), generation) for key, generation in awaited.items())
     return all(look is None or look.applied >= generation or look.held is not None for look, generation in looks)
 
 
@@ -104,7 +109,7 @@ def finish_run(core: Core, decision: Decision, session: Session, ended: Ended | 
     if event.outcome == "succeeded":
         core.looked.fairness.count_success(session.id)
     decision.finished.append(session.id)
-    _dirty_readers(core, decision, session, run, ended.awaited if ended is not None else {})
+    dirty_readers(core, decision, session, run.spec, ended.awaited if ended is not None else {})
     if stop is not None and stop.why == "terminate":
         # After the run's end, in the same transaction (rule 24).
         terminated = ev.SessionTerminated(reason=f"terminated by {stop.by} while it ran")
@@ -183,9 +188,9 @@ def _add_findings(core: Core, session: Session, run: OpenRun, event: ev.RunFinis
     return replace(event, written=written, touched=tuple(touched) if event.is_final else ())
 
 
-def _dirty_readers(core: Core, decision: Decision, session: Session, run: OpenRun, looked_at: dict[str, int]) -> None:
+def dirty_readers(core: Core, decision: Decision, session: Session, spec: SessionSpec, looked_at: dict[str, int]) -> None:
     """In the same step every reader of what was written is dirty, and looked at without settle (rule 29)."""
-    for reader, pattern in core.graph.fed_by(run.spec):
+    for reader, pattern in core.graph.fed_by(spec):
         reader_id = core.state.ids.get(reader)
         if reader_id is None:
             continue

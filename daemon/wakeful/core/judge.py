@@ -56,6 +56,9 @@ def find_resting(core: Core, name: str, what: str) -> Session:
     session = find_living(core, name)
     if session.run is not None:
         raise CallerError(f"{name} is running; {what} it when it rests (`wakeful interrupt {name}` stops it)")
+    writing = core.looked.writing.get(session.id)
+    if writing is not None and writing.awaited is None:
+        raise CallerError(f"{name} has files written by {writing.words} just now; {what} it in a moment")
     return session
 
 

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from wakeful.core import calls
 from wakeful.core import events as ev
+from wakeful.core.adoption import begin_writing
 from wakeful.core.decision import Decision
 from wakeful.core.declare import declare, declare_again, new_id
 from wakeful.core.judge import check_size, emit_call, find_living, find_resting, judge_call
@@ -66,7 +67,9 @@ def _(call: calls.Rewind, core: Core, decision: Decision, called: calls.Called) 
     versions = {key: version for key, version in _versions_now(core, session).items() if not key.startswith(ORDERED_KEYS)}
     # Level causes count as seen; what is ordered is still owed, and asks again (rule 44).
     session = _withdraw(core, decision, session, f"rewound by {called.author}")
-    emit_call(core, decision, session, ev.SessionRewound(to=call.to, recollection=call.past, versions=versions), called)
+    session = emit_call(core, decision, session, ev.SessionRewound(to=call.to, recollection=call.past, versions=versions), called)
+    if call.files:
+        begin_writing(core, decision, session, f"the rewind to seq {call.to}", session.seq, called.author)
     return f"goes on from seq {call.to}; what came after it stays in the log"
 
 
@@ -169,7 +172,9 @@ def _(call: calls.Merge, core: Core, decision: Decision, called: calls.Called) -
         files=call.files,
         record=call.record,
     )
-    emit_call(core, decision, session, event, called)
+    session = emit_call(core, decision, session, event, called)
+    if call.record is not None:
+        begin_writing(core, decision, session, f"the merge of {call.fork}", session.seq, called.author)
     left = f"; {len(merged.conflicts)} to resolve: `wakeful show {call.name}`" if merged.conflicts else ""
     return f"{call.fork} is merged: {_count(len(merged.taken) + len(merged.retracted), 'fact')} taken{left}{_say_files(call.files)}"
 
@@ -182,6 +187,14 @@ def _say_files(files: dict[str, str]) -> str:
 
 def _count(number: int, what: str) -> str:
     return f"{number} {what}" + ("" if number == 1 else "s")
+
+
+@judge_call.register
+def _(call: calls.Finish, core: Core, decision: Decision, called: calls.Called) -> str:
+    session = find_resting(core, call.name, "finish writing the files of")
+    _refuse_outside(session, call.position)
+    begin_writing(core, decision, session, call.words, call.position, called.author)
+    return f"held while the files of {call.words} are written"
 
 
 @judge_call.register

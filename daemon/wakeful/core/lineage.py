@@ -1,6 +1,6 @@
 """Which record led to an event: the causal parent the log keeps, as "session:seq".
 
-A start follows from its wake, an end from its start, rest from the end, a wake from the run that wrote or sent what it
+A start follows from its wake, an end from its start, rest from the end, what is adopted from the call that wrote it, a wake from the run that wrote or sent what it
 found, or from the record beside it. What the outside world did has no parent. Asked by `Core.emit` alone.
 """
 
@@ -24,6 +24,8 @@ def find_parent(state: State, session: Session | None, event: ev.Event, entries:
             return f"{session.id}:{session.run.seq}"
         case ev.SessionSuspended() if session.last_run is not None:
             return f"{session.id}:{session.last_run.seq}"
+        case ev.OutputsAdopted(position=position):
+            return f"{session.id}:{position}"
         case ev.WakeRequested(chain=(*_, last)) | ev.WakeExtended(chain=(*_, last)) | ev.MessageAdded(chain=(*_, last)):
             return _find_run(state, last)
         case ev.WakeRequested() | ev.WakeExtended():

@@ -170,24 +170,40 @@ class TargetLook:
 
     def delta_since(self, old: str | None) -> Delta:
         """What happened between `old` and now, if an unbroken row of looks tells."""
+        row = self._find_row(old)
+        if row is not None:
+            return _merge(row, is_known=True)
+        return _merge([self.steps[-1]], is_known=False) if self.steps else Delta()
+
+    def changed_since(self, old: str) -> frozenset[str] | None:
+        """The paths that differ between `old` and now; None where no unbroken row of looks tells."""
+        row = self._find_row(old)
+        return frozenset(change.path for change in _list_changes(row)) if row is not None else None
+
+    def _find_row(self, old: str | None) -> list[Step] | None:
+        """The steps from `old` to now, newest first."""
         row: list[Step] = []
         for step in reversed(self.steps):
             if row and step.version != row[-1].previous:
-                break
+                return None
             row.append(step)
             if step.previous == old and old is not None:
-                return _merge(row, is_known=True)
-        return _merge(row[:1], is_known=False) if self.steps else Delta()
+                return row
+        return None
 
 
-def _merge(newest_first: list[Step], *, is_known: bool) -> Delta:
+def _list_changes(newest_first: list[Step]) -> list[PathChange]:
     before: dict[str, str | None] = {}
     after: dict[str, str | None] = {}
     for step in reversed(newest_first):
         for change in step.changes:
             before.setdefault(change.path, change.before)
             after[change.path] = change.after
-    changed = [PathChange(path, before[path], after[path]) for path in sorted(after) if before[path] != after[path]]
+    return [PathChange(path, before[path], after[path]) for path in sorted(after) if before[path] != after[path]]
+
+
+def _merge(newest_first: list[Step], *, is_known: bool) -> Delta:
+    changed = _list_changes(newest_first)
     paths = tuple(ChangedPath(change.path, change.change) for change in changed[:PATHS_IN_A_CAUSE])
     return Delta(
         paths=paths if is_known else (),
@@ -217,6 +233,23 @@ class Ended:
     report: ProcessEnded
     mono: float
     awaited: dict[str, int]
+
+
+@dataclass(slots=True)
+class Writing:
+    """Files that a rewind or a merge writes in the name of a session, which is held until they were looked at (rule 44).
+
+    `before` are the versions of its outputs as the session itself left them. `awaited` is None while files are written,
+    then as in `Ended`; `paths` are those that were written.
+    """
+
+    words: str
+    position: int
+    author: str
+    before: dict[str, str]
+    paths: frozenset[str]
+    awaited: dict[str, int] | None = None
+    mono: float = 0.0
 
 
 class Fairness:
@@ -270,6 +303,7 @@ class Looked:
         self.bounds: dict[str, tuple[Bound, ...]] = {}
         self.clocks: dict[tuple[str, str], ClockLook] = {}
         self.ended: dict[str, Ended] = {}
+        self.writing: dict[str, Writing] = {}
         # Stamps of the inputs when the open run started (rule 17), and the commits that waited behind it (rule 38).
         self.stamps: dict[str, dict[str, str]] = {}
         self.backlogs: dict[str, frozenset[str]] = {}
@@ -304,7 +338,7 @@ class Looked:
         bounds = self.bounds.pop(session_id, ())
         self._stop_clocks(session_id, bounds, set())
         self.fairness.release(session_id)
-        for kept in (self.ended, self.stamps, self.backlogs, self.owed_since):
+        for kept in (self.ended, self.writing, self.stamps, self.backlogs, self.owed_since):
             kept.pop(session_id, None)
         return self._unsubscribe(session_id, [bound.target for bound in bounds])
 

@@ -151,6 +151,13 @@ class ProcessEnded(Struct, frozen=True, kw_only=True):
     files: str | None = None
 
 
+class FilesWritten(Struct, frozen=True, kw_only=True):
+    """What a rewind or a merge had to write for this session is written, or could not be: these paths were (rule 44)."""
+
+    session: str
+    paths: tuple[str, ...]
+
+
 class RunRecovered(Struct, frozen=True, kw_only=True):
     """Nothing of a run of an earlier incarnation is alive any more."""
 

@@ -19,6 +19,7 @@ MAINTAINERS_ONLY = (
     calls.Rename,
     calls.Rewind,
     calls.Merge,
+    calls.Finish,
     calls.Migrate,
     calls.Freeze,
     calls.Thaw,

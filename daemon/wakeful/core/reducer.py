@@ -374,6 +374,12 @@ def _find_news(session: Session, event: ev.SessionRewound) -> Conversation:
 
 
 @_apply.register
+def _(event: ev.OutputsAdopted, session: Session, at: int, author: str, seq: int) -> Session:
+    # As what a run left: it is no news to the session, and what others make of it later is drift.
+    return replace(session, seen={**session.seen, **event.versions}, good={**session.good, **event.versions})
+
+
+@_apply.register
 def _(event: ev.SessionForked, session: Session, at: int, author: str, seq: int) -> Session:
     return session
 

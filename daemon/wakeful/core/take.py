@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from functools import singledispatch
 
 from wakeful.core import events as ev
+from wakeful.core.adoption import end_writing
 from wakeful.core.calls import Called
 from wakeful.core.clocks import ring_clocks
 from wakeful.core.decision import Decision
@@ -22,6 +23,7 @@ from wakeful.core.observation import (
     DaemonStarted,
     DaemonStopping,
     Declaration,
+    FilesWritten,
     ProcessEnded,
     RoomSeen,
     RunRecovered,
@@ -253,6 +255,11 @@ def _(observation: ProcessEnded, core: Core, decision: Decision) -> None:
     session = _session_of(core, observation.session, observation.run_id)
     if session is not None:
         begin_end(core, decision, session, observation)
+
+
+@take.register
+def _(observation: FilesWritten, core: Core, decision: Decision) -> None:
+    end_writing(core, decision, observation.session, observation.paths)
 
 
 @take.register

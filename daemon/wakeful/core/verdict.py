@@ -55,6 +55,10 @@ def judge_start(core: Core, session: Session, moment: Moment) -> Verdict:
     """Called for a session with an open wake and no open run."""
     if core.is_stopping:
         return Waits("the daemon is stopping")
+    writing = core.looked.writing.get(session.id)
+    if writing is not None:
+        # Also for an activation: it would start on half of the files (rule 44).
+        return Waits(f"files written by {writing.words}")
     waits = _find_unseen(core, session) or _find_hold(core, session, moment) or _find_timing(core, session, moment)
     if waits is not None:
         return waits

@@ -14,6 +14,7 @@ import msgspec
 from wakeful.core.events import Cause
 from wakeful.core.machine import Core
 from wakeful.core.observation import Moment
+from wakeful.core.spec import FileBinding
 from wakeful.core.state import Session
 from wakeful.core.target import FileTarget
 from wakeful.views.causes import view_causes
@@ -137,14 +138,17 @@ def describe_cause(cause: Cause) -> str:
 
 
 def why_output(core: Core, path: str, writer: Reached, records_newest_first: Iterable[Recorded]) -> dict[str, Any]:
-    """Which run wrote this, and what woke that run."""
+    """Which run wrote this, and what woke that run; or which rewind or merge did (rule 44)."""
     session, binding = writer
-    runs = view_runs(records_newest_first, most=1_000_000)
-    wrote = [run for run in runs if binding.name in run.get("written", {})]
+    since, call, before = _split_at_call(list(records_newest_first), binding)
+    wrote = _list_writing(since, binding)
     now = find_version(core, session, binding.name)
     words = [f"{session.name} writes it, by its binding {binding.name} ({binding.pattern})."]
     run = _find_author(wrote, binding.name)
     answer: dict[str, Any] = {"about": "output", "path": path, "session": session.name, "binding": binding.name, "version": now}
+    if run is None and call is not None:
+        said = [*_say_call(call, _find_author(_list_writing(before, binding), binding.name), binding), *_say_drift(now, call["version"])]
+        return {**answer, "run": None, "call": call, "drift": now is not None and now != call["version"], "words": [*words, *said]}
     if run is None:
         return {**answer, "run": None, "words": [*words, "No recorded run wrote it yet."]}
     left = run["written"][binding.name]
@@ -158,9 +162,36 @@ def why_output(core: Core, path: str, writer: Reached, records_newest_first: Ite
         words.append(f"The runs that led to it: {' -> '.join([*chain, session.name])}.")
     words += _say_versions(session, run["versions"])
     words.append(f"It cost {run['usage'].get('wall_seconds', 0):.2f} s, {run['usage'].get('cpu_seconds', 0):.2f} s of CPU.")
-    if now is not None and now != left:
-        words.append(f"It was changed since by somebody else: it is {shorten(now)} now.")
+    words += _say_drift(now, left)
     return {**answer, "run": run, "chain": chain, "drift": now is not None and now != left, "words": words}
+
+
+def _split_at_call(
+    newest_first: list[Recorded], binding: FileBinding
+) -> tuple[list[Recorded], dict[str, Any] | None, list[Recorded]]:
+    """The newest rewind or merge that wrote it, with the records after and before it; without one, all are after it."""
+    for place, record in enumerate(newest_first):
+        payload = msgspec.json.decode(record.payload) if record.kind == "outputs_adopted" and record.payload is not None else {}
+        version = payload.get("versions", {}).get(binding.identity)
+        if version is not None:
+            call = {"by": payload["by"], "seq": payload["position"], "author": record.author, "at": show_time_or_none(record.at), "version": version}
+            return newest_first[:place], call, newest_first[place + 1 :]
+    return newest_first, None, []
+
+
+def _list_writing(newest_first: list[Recorded], binding: FileBinding) -> list[dict[str, Any]]:
+    """The runs that wrote it, newest first."""
+    return [run for run in view_runs(newest_first, most=1_000_000) if binding.name in run.get("written", {})]
+
+
+def _say_call(call: dict[str, Any], run: dict[str, Any] | None, binding: FileBinding) -> list[str]:
+    by = call["by"][:1].upper() + call["by"][1:]
+    said = f"{by}, asked for by {call['author']} (record {call['seq']}), left it as {shorten(call['version'])} at {say_shown(call['at'])}."
+    return [said] if run is None else [said, f"Before that, run {run['run']} had left it as {shorten(run['written'][binding.name])}."]
+
+
+def _say_drift(now: str | None, left: str) -> list[str]:
+    return [f"It was changed since by somebody else: it is {shorten(now)} now."] if now is not None and now != left else []
 
 
 def _drop_at(cause: dict[str, Any]) -> dict[str, Any]:

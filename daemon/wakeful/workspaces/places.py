@@ -17,6 +17,7 @@ from typing import Any
 from msgspec import Struct
 
 from wakeful.blobs import Blobs
+from wakeful.contents.restore import show_name
 from wakeful.core.knowledge import Workspace
 from wakeful.core.spec import CommitsBinding, SessionSpec
 from wakeful.core.state import Session
@@ -166,6 +167,12 @@ class Workspaces:
         if not any(one["ending"] == "failed" for one in failed):
             self._marker(record).unlink(missing_ok=True)
         return failed
+
+    async def list_paths(self, record: str) -> list[str]:
+        """Every path that a recorded merge writes, as it is shown."""
+        files = (await asyncio.to_thread(read_merge, self._blobs, record)).bindings[0]
+        sides = (side for side in (files.before, files.after) if side is not None)
+        return sorted({show_name(entry.name) for side in sides for entry in side.entries})
 
     def list_unfinished(self) -> list[str]:
         """Blocks. The records of merges whose files may not all be written."""

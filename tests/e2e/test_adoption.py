@@ -1,0 +1,98 @@
+"""What a rewind or a merge writes is the session's own writing, from outside: it does not wake itself, its readers wake, `why` says who."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from e2e.box import Box
+
+# It wakes when others change what it wrote.
+SUM = """
+    root: {root}
+    objective: Sum up.
+    bindings:
+      data: {{file: "data/*.txt", settle: 10ms}}
+      out:  {{file: "out/*.txt", access: write, wake: true, settle: 10ms}}
+    run: {{command: [sh, -c, 'mkdir -p out; cat data/*.txt > out/sum.txt'], retries: 0}}
+"""
+PAGE = """
+    root: {root}
+    objective: Show the sum.
+    bindings:
+      sum:  {{file: "out/*.txt", settle: 10ms}}
+      page: {{file: page.html, access: write}}
+    run: {{command: [sh, -c, 'cat out/*.txt > page.html'], retries: 0}}
+"""
+
+
+@pytest.fixture
+def root(box: Box) -> Path:
+    """A project whose session has had two runs, with a checkpoint between them, and whose page was made of the second."""
+    root = box.folder / "project"
+    box.write("project/data/a.txt", "one\n")
+    box.spec("sum", SUM.format(root=root))
+    box.spec("page", PAGE.format(root=root))
+    box.start()
+    box.wait_at_rest("sum", runs=1)
+    box.ask("save", "sum", "--as", "first")
+    box.write("project/data/a.txt", "two\n")
+    box.wait_at_rest("sum", runs=2)
+    box.wait_at_rest("page", runs=2)
+    return root
+
+
+def judge_adopted(box: Box, by: str) -> None:
+    """The record of what was adopted, once the reader made its page of it; nothing woke the session, and nobody else is named."""
+    box.wait_at_rest("page", runs=3)
+    box.wait_at_rest("sum")
+    records = box.log("sum")
+    adopted = next(record for record in records if record["kind"] == "outputs_adopted")
+    assert adopted["payload"]["by"] == by and adopted["author"] == "person:root"
+    assert box.row("sum")["runs"] == 2 and records[-1] == adopted, "it did not wake for its own files"
+    assert not any(binding["drift"] for binding in box.json("show", "sum")["bindings"])
+    words = box.words("why", "project/out/sum.txt")
+    assert f"T{by[1:]}, asked for by person:root (record {adopted['payload']['position']}), left it as" in words and "somebody else" not in words
+    (origin,) = box.json("why", "page")["links"][0]["led_by"]
+    assert (origin["session"], origin["kind"], origin["run"]) == ("sum", "outputs_adopted", None) and f"seq {adopted['seq']} of sum" in origin["words"]
+
+
+def test_files_taken_back_by_a_rewind_are_the_sessions_own(box: Box, root: Path) -> None:
+    seq = next(record["payload"]["position"] for record in box.log("sum") if record["kind"] == "checkpoint_marked")
+    assert [file["ending"] for file in box.json("rewind", "sum", "first", "--files")["files"]] == ["restored"]
+    judge_adopted(box, f"the rewind to seq {seq}")
+    assert (root / "page.html").read_text() == "one\n"
+    box.write("project/out/sum.txt", "by hand\n")
+    box.wait_at_rest("sum", runs=3)
+    assert (root / "out/sum.txt").read_text() == "two\n", "what others do to it wakes as ever"
+    assert "Run 3 left it" in box.words("why", "project/out/sum.txt")
+
+
+def test_files_brought_by_a_merge_are_the_sessions_own(box: Box, root: Path) -> None:
+    box.ask("fork", "sum", "--as", "trial", "--workspace")
+    place = Path(box.json("show", "trial")["root"])
+    (place / "out/sum.txt").write_text("by the trial\n")
+    (place / "out/more.txt").write_text("more\n")
+    box.ask("merge", "sum", "trial")
+    judge_adopted(box, "the merge of trial")
+    assert (root / "page.html").read_text() == "more\nby the trial\n"
+
+
+def test_a_rewind_whose_daemon_died_before_its_files_is_finished_by_its_key(box: Box, root: Path) -> None:
+    """The same key restores them, adopts them, and records the rewind once; what others changed meanwhile stays theirs."""
+    box.ask("sleep", "sum")
+    box.ask("rewind", "sum", "first", "--files", "--key", "k")
+    box.kill()
+    # As a daemon leaves it that died between the record and the files.
+    (root / "out/sum.txt").write_text("two\n")
+    box.start()
+    answer = box.json("rewind", "sum", "first", "--files", "--key", "k")
+    assert answer["words"] == "done already" and [file["ending"] for file in answer["files"]] == ["restored"]
+    assert (root / "out/sum.txt").read_text() == "one\n"
+    kinds = box.kinds("sum")
+    assert kinds.count("session_rewound") == 1
+    (root / "out/sum.txt").write_text("by hand\n")
+    done = box.run("rewind", "sum", "first", "--files", "--key", "k")
+    assert done.returncode == 1 and "by other hands" in " ".join(done.stdout.split())
+    assert (root / "out/sum.txt").read_text() == "by hand\n"
