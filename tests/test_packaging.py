@@ -29,6 +29,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if (REPOSITORY / name).exists():
             shutil.copy(REPOSITORY / name, folder)
     shutil.copytree(PACKAGE, folder / "daemon" / "wakeful", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(REPOSITORY / "systemd", folder / "systemd")
     return folder
 
 
@@ -59,9 +60,11 @@ def metadata(wheel: zipfile.ZipFile) -> Message:
 
 
 def test_the_wheel_holds_the_whole_package(wheel: zipfile.ZipFile, checkout: Path) -> None:
-    """Every file of the package is in the wheel: modules, SQL of migrations, and whatever else it reads."""
+    """Every file of the package is in the wheel: modules, SQL of migrations, the units that `install` writes, and whatever else it reads."""
     source = checkout / "daemon"
     expected = {path.relative_to(source).as_posix() for path in source.rglob("*") if path.is_file()}
+    expected |= {f"wakeful/systemd/{path.name}" for path in (checkout / "systemd").iterdir()}
+    assert "wakeful/systemd/wakeful@.socket" in expected
     packed = {member for member in wheel.namelist() if ".dist-info/" not in member}
     assert packed == expected
     assert "wakeful/__init__.py" in packed

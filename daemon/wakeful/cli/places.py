@@ -8,10 +8,13 @@ in it: the socket and the state folder are found by the same rule, so that no ve
 from __future__ import annotations
 
 import os
+import pwd
 
 SOCKET_FILE = "wakeful.sock"
 # Where a project keeps a log of its own; `make run` does.
 PROJECT_STATE = ".wakeful"
+# Where the machine's daemons listen, each in a folder named after its account.
+MACHINE_RUNTIME = "/run/wakeful"
 
 
 def find_state(flag: str | None = None) -> str:
@@ -40,12 +43,23 @@ def find_socket(flag: str | None = None) -> str:
 
 
 def usual_sockets() -> list[str]:
-    """The daemon of the project we stand in, else the one of this person: in the runtime folder, or in its state folder."""
+    """The daemon of the project we stand in, else the one of this person: in the runtime folder, in its state folder, or the machine's for this account."""
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     given = os.environ.get("WAKEFUL_STATE") and find_state()
     own = given or _first("STATE_DIRECTORY") or _own_state()
     folders = [_first("RUNTIME_DIRECTORY"), "" if given else _project_state(), runtime if os.path.isdir(runtime) else "", own]
-    return [os.path.join(folder, SOCKET_FILE) for folder in folders if folder]
+    return [*(os.path.join(folder, SOCKET_FILE) for folder in folders if folder), *_machine_sockets()]
+
+
+def _machine_sockets() -> list[str]:
+    """Where wakeful@ACCOUNT.service listens, if the machine has one for this account."""
+    if not os.path.isdir(MACHINE_RUNTIME):
+        return []
+    try:
+        account = pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return []
+    return [os.path.join(MACHINE_RUNTIME, account, SOCKET_FILE)]
 
 
 def _project_state() -> str:

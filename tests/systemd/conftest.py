@@ -1,0 +1,18 @@
+"""One machine for a module: it boots in half a second, and each test leaves it as it found it or says what it needs."""
+
+from collections.abc import Iterator
+
+import pytest
+from systemd.machine import Machine, why_not
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+    if (reason := why_not()) is not None:
+        pytest.skip(f"SYSTEMD NOT BOOTED, its part not tested: {reason}")
+    booted = Machine(tmp_path_factory.mktemp("systemd"))
+    try:
+        booted.boot()
+        yield booted
+    finally:
+        booted.close()

@@ -1,0 +1,151 @@
+"""A machine of namespaces with a real systemd as its first process, a bus, a journal, logins, and the code under test in it.
+
+Booted in half a second over an overlay of this system's own root, so that nothing a test does is kept or reaches the host.
+`why_not` says, in words, what a system lacks for it. Needs root: namespaces alone would do, an overlay of / does not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from waiting import eventually
+
+ACCOUNT, UID = "wakey", 4242
+WAKEFUL = str(Path(sys.executable).with_name("wakeful"))
+SYSTEMD = Path("/lib/systemd/systemd")
+NEEDED = ("unshare", "nsenter", "systemctl", "busctl", "dbus-daemon", "useradd", "setpriv", "pivot_root", "journalctl")
+REPOSITORY = Path(__file__).parent.parent.parent
+SPECS = Path(f"/home/{ACCOUNT}/sessions.d")
+
+
+def why_not() -> str | None:
+    """What is missing for a machine here, or None."""
+    if os.geteuid() != 0:
+        return "only root may mount an overlay of /"
+    missing = [name for name in NEEDED if shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin") is None]
+    if missing or not SYSTEMD.exists():
+        return f"this system has no {', '.join(missing) or SYSTEMD} (Debian and Ubuntu: apt install systemd dbus libpam-systemd util-linux)"
+    if "overlay" not in Path("/proc/filesystems").read_text():
+        return "this kernel has no overlay file system"
+    if _find_cgroup2() is None:
+        return "no cgroup2 file system is mounted"
+    return None
+
+
+def _find_cgroup2() -> Path | None:
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        before, _, after = line.partition(" - ")
+        if after.startswith("cgroup2 "):
+            return Path(before.split(" ")[4])
+    return None
+
+
+class Machine:
+    """Booted by `boot`, gone after `close`: its processes, mounts and control groups with it."""
+
+    def __init__(self, folder: Path) -> None:
+        mount = _find_cgroup2()
+        assert mount is not None
+        self._build = folder / "machine"
+        self._console = folder / "console"
+        self._group = mount / f"wakeful-test-{os.getpid()}-{folder.name}"
+        self._holder: subprocess.Popen[bytes] | None = None
+        self._first = 0
+
+    def boot(self) -> None:
+        self._build.mkdir()
+        self._group.mkdir()
+        script = f'echo $$ > "{self._group}/cgroup.procs"; exec unshare -fpmuiC --kill-child sh "$0" "$1"'
+        words = ["sh", "-c", script, str(Path(__file__).with_name("boot.sh")), str(self._build)]
+        with self._console.open("wb") as console:
+            self._holder = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=console, stderr=console, start_new_session=True)
+        eventually(self._has_booted, 30)
+        self.run("umount", "-l", "/proc/sys")
+        self.run("useradd", "-m", "-u", str(UID), ACCOUNT)
+        # The interpreter and this checkout may lie in somebody's home: here every account may come to them.
+        for path in {*Path(os.path.realpath(sys.executable)).parents, *Path(sys.executable).parents, *REPOSITORY.parents, REPOSITORY} - {Path("/")}:
+            self.run("chmod", "a+x", str(path))
+
+    def _has_booted(self) -> bool:
+        assert self._holder is not None
+        assert self._holder.poll() is None, f"the machine did not boot:\n{self.console()}"
+        children = Path(f"/proc/{self._holder.pid}/task/{self._holder.pid}/children").read_text().split()
+        if not children:
+            return False
+        self._first = int(children[0])
+        if not os.path.exists(f"/proc/{self._first}/root/run/systemd/private"):
+            return False
+        return self.ask("systemctl", "is-system-running").stdout.strip() in ("running", "degraded")
+
+    def close(self) -> None:
+        if self._holder is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._first or self._holder.pid, signal.SIGKILL)
+            self._holder.wait(30)
+        eventually(self._remove_groups, 20)
+
+    def _remove_groups(self) -> bool:
+        """The kernel lets a group go a moment after its last process."""
+        for folder, _, _ in os.walk(self._group, topdown=False):
+            with contextlib.suppress(OSError):
+                os.rmdir(folder)
+        return not self._group.exists()
+
+    # -- inside -------------------------------------------------------------------------------
+
+    def ask(self, *words: str, is_person: bool = False, **more: Any) -> subprocess.CompletedProcess[str]:
+        """Run a command inside, as root or as the person, whatever comes of it."""
+        return subprocess.run(self.enter(*words, is_person=is_person), capture_output=True, text=True, timeout=90, **more)
+
+    def enter(self, *words: str, is_person: bool = False) -> list[str]:
+        """The words that run others inside."""
+        enter = ["nsenter", "-t", str(self._first), "-m", "-p", "-C", "-u", "-i", f"--root=/proc/{self._first}/root", "--wd=/", "env", "-i"]
+        path = f"PATH={os.path.dirname(WAKEFUL)}:/usr/sbin:/usr/bin:/sbin:/bin"
+        if not is_person:
+            return [*enter, path, "LANG=C.UTF-8", *words]
+        own = [f"HOME=/home/{ACCOUNT}", f"USER={ACCOUNT}", f"XDG_RUNTIME_DIR=/run/user/{UID}"]
+        return [*enter, path, "LANG=C.UTF-8", *own, "setpriv", f"--reuid={UID}", f"--regid={UID}", "--clear-groups", *words]
+
+    def run(self, *words: str, is_person: bool = False) -> str:
+        done = self.ask(*words, is_person=is_person)
+        assert done.returncode == 0, f"{' '.join(words)} ended with {done.returncode}: {done.stdout}{done.stderr}\n{self.journal()}"
+        return done.stdout
+
+    def show(self, unit: str, *properties: str, is_person: bool = False) -> list[str]:
+        """The values of these properties, in this order."""
+        words = ["systemctl", *(["--user"] if is_person else []), "show", unit, *(f"-p{name}" for name in properties)]
+        found = dict(line.split("=", 1) for line in self.run(*words, is_person=is_person).splitlines())
+        return [found[name] for name in properties]
+
+    def write(self, path: Path | str, text: str) -> None:
+        """A file of the person's."""
+        place = Path(path)
+        script = 'mkdir -p "$(dirname "$1")" && cat > "$1"'
+        subprocess.run(self.enter("sh", "-c", script, "sh", str(place), is_person=True), input=text, text=True, check=True, timeout=30)
+
+    def read(self, path: Path | str) -> str:
+        return self.ask("cat", str(path)).stdout
+
+    def drop_in(self, unit: str, text: str) -> None:
+        """What an operator would say with `systemctl edit`."""
+        folder = f"/etc/systemd/system/{unit}.d"
+        subprocess.run(self.enter("sh", "-c", f'mkdir -p {folder} && cat > {folder}/test.conf && systemctl daemon-reload'), input=text, text=True, check=True, timeout=30)
+
+    def entries(self, *words: str) -> list[dict[str, Any]]:
+        """What the journal holds of that, oldest first."""
+        self.run("journalctl", "--sync")
+        return [json.loads(line) for line in self.run("journalctl", "-o", "json", "--no-pager", *words).splitlines()]
+
+    def journal(self) -> str:
+        return self.ask("journalctl", "--no-pager", "-n", "60").stdout + self.console()
+
+    def console(self) -> str:
+        return self._console.read_text(errors="replace")

@@ -1,0 +1,162 @@
+"""wakeful@ACCOUNT.service under a real systemd: ready, asked, reloaded, hung, restarted, stopped, and gone again.
+
+The tests share one machine and go in order of the file no more than any others: `service` brings the unit up if it is down.
+"""
+
+import subprocess
+
+import pytest
+from systemd.machine import ACCOUNT, SPECS, UID, WAKEFUL, Machine
+
+from waiting import eventually
+
+SERVICE, SOCKET = f"wakeful@{ACCOUNT}.service", f"wakeful@{ACCOUNT}.socket"
+PLACE = f"/run/wakeful/{ACCOUNT}/wakeful.sock"
+HOME = f"/home/{ACCOUNT}"
+STATE = f"/var/lib/wakeful/{ACCOUNT}"
+SPEC = """
+objective: Write down what a run finds.
+bindings:
+  i: {file: in.txt, settle: 10ms}
+  o: {file: out/environment, access: write}
+run: {script: "env > out/environment; cat /proc/self/cgroup > out/group; ls -l /proc/self/fd > out/descriptors"}
+"""
+
+
+@pytest.fixture
+def service(machine: Machine) -> Machine:
+    """The unit as `wakeful install` leaves it, up."""
+    if machine.ask("systemctl", "is-active", SERVICE).stdout.strip() != "active":
+        machine.write(f"{HOME}/in.txt", "1\n")
+        machine.write(f"{HOME}/out/.keep", "")
+        machine.write(SPECS / "look.yaml", SPEC)
+        machine.run("wakeful", "install", "--system", "--account", ACCOUNT, "--specs", str(SPECS))
+    return machine
+
+
+def ask(machine: Machine, *words: str) -> str:
+    return machine.run("wakeful", *words, is_person=True)
+
+
+def main_pid(machine: Machine) -> str:
+    return machine.show(SERVICE, "MainPID")[0]
+
+
+def test_the_unit_becomes_ready_and_says_what_it_watches(service: Machine) -> None:
+    """systemd calls it active after the first look, runs it as the account, and shows its own words as the status."""
+    assert service.show(SERVICE, "ActiveState", "SubState", "NotifyAccess", "User") == ["active", "running", "main", ACCOUNT]
+    assert service.show(SERVICE, "StatusText")[0].startswith("1 session, ")
+    assert service.read(f"/proc/{main_pid(service)}/status").count(f"Uid:\t{UID}") == 1
+
+
+def test_the_socket_is_the_accounts_alone(service: Machine) -> None:
+    """0600 in a folder of 0700, both the account's; who has neither is refused by the kernel."""
+    assert service.run("stat", "-c", "%U %a", PLACE, f"/run/wakeful/{ACCOUNT}").split() == [ACCOUNT, "600", ACCOUNT, "700"]
+    stranger = service.ask("setpriv", "--reuid=1", "--regid=1", "--clear-groups", WAKEFUL, "list", "--socket", PLACE)
+    assert stranger.returncode != 0
+
+
+def test_commands_of_the_account_find_the_daemon(service: Machine) -> None:
+    """Without --socket: the machine's daemon of one's own account is one of the usual places."""
+    assert "look" in ask(service, "list")
+
+
+def test_nothing_of_systemd_reaches_a_run(service: Machine) -> None:
+    """Neither the notify socket, the listening one, credentials, the watchdog nor the journal's stream."""
+    eventually(lambda: "WAKEFUL_RUN" in service.read(f"{HOME}/out/environment"), 20)
+    daemon = service.read(f"/proc/{main_pid(service)}/environ")
+    assert "NOTIFY_SOCKET=" in daemon and "WATCHDOG_USEC=" in daemon and "JOURNAL_STREAM=" in daemon and "LISTEN_FDS=1" in daemon
+    names = {line.partition("=")[0] for line in service.read(f"{HOME}/out/environment").splitlines()}
+    leaked = {name for name in names if name.startswith(("NOTIFY", "WATCHDOG", "LISTEN", "CREDENTIALS", "JOURNAL", "INVOCATION", "MEMORY_PRESSURE"))}
+    assert leaked == set()
+    assert "socket:" not in service.read(f"{HOME}/out/descriptors")
+
+
+def test_a_reload_reads_the_specs_again(service: Machine) -> None:
+    """`systemctl reload` ends well, and the daemon is the same one and ready."""
+    before = main_pid(service)
+    service.run("systemctl", "reload", SERVICE)
+    eventually(lambda: service.show(SERVICE, "ActiveState", "SubState") == ["active", "running"], 20)
+    assert main_pid(service) == before
+
+
+def test_commands_given_during_restarts_wait_and_succeed(service: Machine) -> None:
+    """Of many asked one after the other while the daemon restarts three times, every one is answered."""
+    script = 'i=0; while [ ! -e /tmp/enough ]; do "$0" list --json > /dev/null || echo failed; i=$((i+1)); done; echo $i'
+    asking = subprocess.Popen(service.enter("sh", "-c", script, WAKEFUL, is_person=True), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    seen = {main_pid(service)}
+    for _ in range(3):
+        service.run("systemctl", "restart", SERVICE)
+        seen.add(main_pid(service))
+    service.run("touch", "/tmp/enough")
+    said = asking.communicate(timeout=60)[0].splitlines()
+    assert len(seen) == 4
+    assert "failed" not in said and int(said[-1]) >= 3, said
+
+
+def test_a_command_starts_a_daemon_that_is_down(service: Machine) -> None:
+    """The socket stays when the service stops; who asks has the daemon started and gets the answer."""
+    service.run("systemctl", "stop", SERVICE)
+    assert service.show(SERVICE, "ActiveState", "Result") == ["inactive", "success"]
+    assert service.show(SOCKET, "ActiveState") == ["active"]
+    assert "look" in ask(service, "list")
+    eventually(lambda: service.show(SERVICE, "SubState") == ["running"], 20)
+
+
+def test_a_daemon_that_hangs_is_killed_and_comes_back(service: Machine) -> None:
+    """The watchdog ends a stopped daemon; the next one has every record and does what is owed."""
+    service.drop_in(SERVICE, "[Service]\nWatchdogSec=2s\nRestartSec=100ms\n")
+    service.run("systemctl", "restart", SERVICE)
+    hung, restarts = main_pid(service), int(service.show(SERVICE, "NRestarts")[0])
+    records = len(ask(service, "log", "look", "--json").splitlines())
+    service.run("kill", "-STOP", hung)
+    service.write(f"{HOME}/in.txt", "changed while it hung\n")
+    eventually(lambda: main_pid(service) not in (hung, "0") and service.show(SERVICE, "SubState") == ["running"], 30)
+    assert int(service.show(SERVICE, "NRestarts")[0]) == restarts + 1
+    assert any("watchdog" in str(entry["MESSAGE"]) for entry in service.entries("-u", SERVICE))
+    eventually(lambda: len(ask(service, "log", "look", "--json").splitlines()) > records, 20)
+    assert "changed while it hung" in service.read(f"{HOME}/in.txt")
+
+
+def test_each_run_has_a_control_group_of_its_own(service: Machine) -> None:
+    """Delegation works through the read-only view of the other groups: what a run starts can be ended as a whole."""
+    eventually(lambda: f"{SERVICE}/wakeful-" in service.read(f"{HOME}/out/group"), 20)
+
+
+def test_people_s_tools_work_inside_and_the_system_is_closed(service: Machine) -> None:
+    """A new namespace with mounts of its own can be made, as bubblewrap does, in what the daemon runs in; /usr and the kernel's settings are read-only."""
+    pid = main_pid(service)
+    inside = ["nsenter", "-t", pid, "-m", "setpriv", f"--reuid={UID}", f"--regid={UID}", "--clear-groups", "--no-new-privs"]
+    made = service.ask(*inside, "unshare", "-Urmpf", "sh", "-c", "mount -t tmpfs t /mnt && mount -t proc p /proc && echo fine")
+    assert made.stdout.strip() == "fine", made.stderr
+    status = dict(line.split(":\t", 1) for line in service.read(f"/proc/{pid}/status").splitlines() if ":\t" in line)
+    assert (status["NoNewPrivs"], status["Seccomp"], int(status["CapBnd"], 16)) == ("1", "2", 0)
+    mounts = service.read(f"/proc/{pid}/mountinfo")
+    assert [line for line in mounts.splitlines() if " /usr ro" in line] and [line for line in mounts.splitlines() if " /proc/sys ro" in line]
+
+
+def test_root_gets_no_daemon(machine: Machine) -> None:
+    """wakeful@root is turned away by the unit itself, and by `install` before that."""
+    refused = machine.ask("wakeful", "install", "--system", "--account", "root")
+    assert refused.returncode == 1 and "never runs as root" in refused.stderr
+
+
+def test_the_unit_stops_within_its_grace(service: Machine) -> None:
+    """SIGTERM to the daemon alone, its end in good order, and nothing left of its control group."""
+    service.run("systemctl", "stop", SOCKET, SERVICE)
+    assert service.show(SERVICE, "ActiveState", "Result", "ExecMainStatus") == ["inactive", "success", "0"]
+    assert service.ask("test", "-e", PLACE).returncode == 1
+
+
+def test_uninstall_undoes_what_install_did_and_no_more(service: Machine) -> None:
+    """The units are gone from systemd and disk; state, specs and a drop-in of the operator's own are not."""
+    before = service.run("sh", "-c", f"find {STATE} {SPECS} | sort")
+    assert before
+    again = service.run("wakeful", "install", "--system", "--account", ACCOUNT, "--specs", str(SPECS))
+    assert again.count("is as it should be") == 3
+    said = service.run("wakeful", "uninstall", "--system", "--account", ACCOUNT)
+    assert f"stopped and disabled {SERVICE} and {SOCKET}" in said
+    assert service.run("sh", "-c", "find /etc/systemd/system -name 'wakeful*' ! -name '*.d' -o -name wakeful.conf").strip() == ""
+    assert service.show(SERVICE, "LoadState") == ["not-found"]
+    assert set(service.run("sh", "-c", f"find {STATE} {SPECS} | sort").split()) >= {line for line in before.split() if "cache" not in line and "db-" not in line}
+    assert "nothing to undo" in service.run("wakeful", "uninstall", "--system", "--account", ACCOUNT)
