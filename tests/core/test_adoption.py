@@ -76,10 +76,11 @@ def test_what_the_call_wrote_does_not_wake_its_session_and_wakes_its_readers(cal
 def test_nothing_starts_while_the_files_are_written() -> None:
     """Half of them is no version to run on: not for the session, not for an activation, not for a reader."""
     world = start()
-    runs = state(world, "sum").runs, state(world, "page").runs
+    runs, length = (state(world, "sum").runs, state(world, "page").runs), len(world.log)
     merge(world)
     put(world, "out/a")
     world.look()
+    assert "wake_requested" not in kinds(world, "sum", length), "half of its own files is nothing to be woken by"
     world.call(calls.Activate(name="sum"))
     world.write("data", "2")
     world.rest(60.0)
@@ -172,6 +173,24 @@ def test_one_call_after_the_other_writes_and_both_are_adopted() -> None:
     report(world, "out/b")
     world.rest()
     assert kinds(world, "sum").count("outputs_adopted") == 1 and state(world, "sum").runs == runs
+
+
+def test_a_call_that_comes_between_the_looks_at_the_files_of_another_forgets_none_of_them() -> None:
+    """One output was looked at, the other was not: both belong to the session when all is done."""
+    log = write("log", wake=True)
+    world = World(session("sum", read("data"), OUT, log), files={"data": "1", "out/a": "by hand"})
+    world.rest()
+    runs = state(world, "sum").runs
+    rewind(world)
+    put(world, "out/a", "log")
+    report(world, "out/a", "log")
+    world.answer(0)
+    merge(world)
+    put(world, "out/b")
+    report(world, "out/b")
+    world.rest()
+    (adopted,) = (entry.event for entry in world.log if entry.kind == "outputs_adopted")
+    assert adopted.versions.keys() == {OUT.identity, log.identity} and state(world, "sum").runs == runs
 
 
 def test_a_look_that_hangs_holds_the_session_for_a_while_and_not_for_ever() -> None:
