@@ -50,7 +50,7 @@ def ask_bash(*lines: str, **environ: str) -> list[list[str]]:
 
 
 OFFERED = {
-    "wakeful re": ["replay", "resume", "rename", "rewind", "resolve", "remember", "recall", "restore"],
+    "wakeful re": ["recall", "replay", "resume", "rename", "rewind", "resolve", "remember", "restore"],
     "wakeful show p": ["payroll"],
     "wakeful show hr/": ["hr/filing"],
     "wakeful show nobody": [],

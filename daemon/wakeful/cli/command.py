@@ -25,17 +25,21 @@ COMPLETE_VARIABLE = "_WAKEFUL_COMPLETE"
 # Verb -> the module that has it, and what it does in a few words.
 VERBS: dict[str, tuple[str, str]] = {
     "list": ("listing", "all sessions, one a line"),
+    "top": ("top", "what runs and what is owed, live, with CPU and memory"),
     "show": ("showing", "everything about a session, now or as it was"),
     "log": ("records", "a session's records"),
+    "history": ("records", "a session's latest records"),
     "follow": ("records", "what happens, as it happens"),
     "output": ("output", "what a run wrote to its terminal"),
-    "why": ("reasons", "why a session ran or did not, which run wrote a file, who reads it"),
+    "facts": ("memory", "a session's facts"),
+    "recall": ("memory", "one fact, or all"),
+    "why": ("reasons", "why a session ran or did not, or who wrote and reads a file"),
     "plan": ("reasons", "what would wake if these paths changed; what is owed now"),
     "diff": ("comparing", "what differs between two positions of a session, or two sessions"),
     "search": ("searching", "words over the logs of all sessions"),
     "costs": ("costing", "what runs took, by session, agent, cause and day"),
-    "replay": ("replaying", "a recorded run again, on what it found then; compares what both left"),
-    "top": ("top", "what runs and what is owed, live, with CPU and memory"),
+    "export": ("exporting", "the log for other tools, one JSON object a line"),
+    "replay": ("replaying", "run a recorded run again on what it found, and compare"),
     "activate": ("calls", "run now, whatever is owed"),
     "resume": ("calls", "lift a hold; runs only if something is owed"),
     "suspend": ("calls", "start nothing more of this run; its causes are parked"),
@@ -59,15 +63,11 @@ VERBS: dict[str, tuple[str, str]] = {
     "note": ("memory", "leave a hand-off for the next run"),
     "remember": ("memory", "keep a fact"),
     "forget": ("memory", "retract a fact; the log keeps that it was known"),
-    "recall": ("memory", "one fact, or all"),
-    "facts": ("memory", "a session's facts"),
-    "history": ("records", "a session's latest records"),
     "check": ("specs", "judge specs without a daemon"),
     "schema": ("specs", "the JSON Schema of specs, for editors"),
     "new": ("specs", "write a commented spec that checks"),
     "verify": ("keep", "recompute every hash of the log"),
     "doctor": ("doctor", "is everything as it should be, and if not, what mends it"),
-    "export": ("exporting", "the log for other tools, one JSON object a line"),
     "backup": ("keep", "a verified copy of the log, beside a running daemon"),
     "restore": ("keep", "put a backup in the place of the log"),
     "install": ("installing", "run the daemon as a service of systemd, yours or the machine's"),
@@ -75,6 +75,12 @@ VERBS: dict[str, tuple[str, str]] = {
     "completion": ("completion", "completion of verbs, options and names for your shell"),
     "daemon": ("daemon", "the service itself"),
 }  # fmt: skip
+
+
+# The verb each section of the help begins with.
+SECTIONS = {"list": "Look", "activate": "Act", "check": "Specs", "verify": "Keep"}
+# Told last, in this order.
+_SHARED = ("--json", "--socket", "--help")
 
 
 class Verbs(click.Group):
@@ -90,8 +96,19 @@ class Verbs(click.Group):
         return getattr(module, f"{cmd_name}_verb")
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Verbs"):
-            formatter.write_dl([(name, words) for name, (_, words) in VERBS.items()])
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for name, (_, words) in VERBS.items():
+            sections.setdefault(SECTIONS.get(name) or next(reversed(sections)), []).append((name, words))
+        for title, verbs in sections.items():
+            with formatter.section(title):
+                formatter.write_dl(verbs)
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return ["VERB ..."]
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        formatter.write_paragraph()
+        formatter.write_text("wakeful VERB --help explains a verb, with examples. To begin: wakeful new NAME, then wakeful daemon.")
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
         """The verbs with their words, again without loading any; and the options before them."""
@@ -118,8 +135,24 @@ def shared_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.option("--socket", metavar="PATH", help="The daemon's socket.")(function)
 
 
-def verb(name: str) -> Callable[[Callable[..., Any]], click.Command]:
-    """A verb: its function gets `Options` first, then its own arguments."""
+class Verb(click.Command):
+    """A command whose help ends with examples, and which tells its own options before those that all verbs share."""
+
+    def __init__(self, *arguments: Any, examples: tuple[str, ...] = (), **keys: Any) -> None:
+        super().__init__(*arguments, **keys)
+        self.examples = examples
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        return sorted(super().get_params(ctx), key=lambda one: one.opts[-1] in _SHARED and _SHARED.index(one.opts[-1]) + 1)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Examples" if len(self.examples) > 1 else "Example"):
+            for example in self.examples:
+                formatter.write(f"{' ' * formatter.current_indent}{example}\n")
+
+
+def verb(name: str, *examples: str) -> Callable[[Callable[..., Any]], click.Command]:
+    """A verb: its function gets `Options` first, then its own arguments. `examples` are lines as a person types them."""
 
     def decorate(function: Callable[..., Any]) -> click.Command:
         @functools.wraps(function)
@@ -128,7 +161,8 @@ def verb(name: str) -> Callable[[Callable[..., Any]], click.Command]:
             before: Options = ctx.obj or Options()
             return function(Options(socket or before.socket, is_json or before.is_json), **own)
 
-        return click.command(name, context_settings={"help_option_names": ["-h", "--help"]})(shared_options(run))
+        settings = {"help_option_names": ["-h", "--help"]}
+        return click.command(name, cls=Verb, examples=examples, context_settings=settings)(shared_options(run))
 
     return decorate
 

@@ -23,7 +23,12 @@ from wakeful.cli.verbs.previews import show_compress, show_erase, show_merge, sh
 DRY_RUN = click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 
 
-@verb("rewind")
+@verb(
+    "rewind",
+    "wakeful rewind payroll march --files --dry-run",
+    "wakeful rewind payroll 12       # to seq 12",
+    "wakeful rewind payroll 2h       # to two hours ago",
+)
 @named
 @click.argument("to", type=POSITION, metavar="POSITION")
 @click.option("--files", is_flag=True, help="Also take back what its runs wrote since, from what was kept.")
@@ -38,7 +43,7 @@ def rewind_verb(options: Options, name: str, key: str | None, to: str, files: bo
         raise Failure(code=FAILED)
 
 
-@verb("fork")
+@verb("fork", "wakeful fork payroll --as trial --workspace", "wakeful fork payroll --as trial --at march")
 @named
 @click.option("--as", "new", metavar="NAME", help="The fork's name.")
 @click.option("--at", type=POSITION, metavar="POSITION", help="From here, instead of where the session stands.")
@@ -53,7 +58,7 @@ def fork_verb(options: Options, name: str, key: str | None, new: str | None, at:
     carry_out(options, "fork", key, name=name, new=new, at=at, fresh=fresh, workspace=place)
 
 
-@verb("merge")
+@verb("merge", "wakeful merge payroll trial --dry-run", "wakeful merge payroll trial")
 @named
 @click.argument("fork", type=FORK)
 @DRY_RUN
@@ -64,7 +69,11 @@ def merge_verb(options: Options, name: str, key: str | None, fork: str, dry_run:
         raise Failure(code=FAILED)
 
 
-@verb("resolve")
+@verb(
+    "resolve",
+    "wakeful resolve payroll rate --theirs --because 'it was measured'",
+    "wakeful resolve payroll 1 --value 9 --because 'both were wrong'",
+)
 @named
 @click.argument("conflict", type=CONFLICT, metavar="NUMBER|KEY")
 @click.option("--ours", "choice", flag_value="ours", help="Keep what stands here.")
@@ -78,7 +87,7 @@ def resolve_verb(options: Options, name: str, key: str | None, conflict: str, ch
     carry_out(options, "resolve", key, name=name, conflict=conflict, choice=choice or "value", value=value, rationale=because)
 
 
-@verb("compress")
+@verb("compress", "wakeful compress payroll --keep 5 --dry-run")
 @named
 @click.option("--keep", type=click.IntRange(0), default=20, metavar="N", help="Leave the newest N messages as they are, 20 unless told.")
 @DRY_RUN
@@ -104,7 +113,7 @@ def answer(options: Options, verb_name: str, key: str | None, *, show: Callable[
     return found
 
 
-@verb("erase")
+@verb("erase", "wakeful erase payroll 12 --because 'a password' --dry-run")
 @named
 @click.argument("seq", type=click.IntRange(1))
 @click.option("--because", metavar="TEXT", help="Why, for the record.")

@@ -29,7 +29,7 @@ from wakeful.cli.verbs.calls import carry_out, named
 SUFFIX = ".bundle"
 
 
-@verb("save")
+@verb("save", "wakeful save payroll -o payroll.bundle", "wakeful save payroll --as march --note 'before the audit'")
 @named
 @click.option("--as", "mark", metavar="MARK", help="Mark a checkpoint of this name instead of writing a bundle.")
 @click.option("--at", type=POSITION, metavar="POSITION", help="With --as: mark this position instead of the present one.")
@@ -48,7 +48,7 @@ def save_verb(options: Options, name: str, key: str | None, mark: str | None, at
     say(options, carry(options, "save", name=name, path=str(path)))
 
 
-@verb("load")
+@verb("load", "wakeful load payroll.bundle --as trial", "wakeful load payroll            # out of the archive")
 @click.argument("source", type=SESSION_OR_PATH, metavar="FILE|NAME")
 @click.option("--as", "new", metavar="NAME", help="The name of the session it becomes.")
 @click.option("--root", shell_complete=complete_folders, metavar="DIR", help="Where it may read and write here; else what it writes is detached.")
@@ -73,7 +73,7 @@ def load_from_input(options: Options, new: str | None, root: str | None, is_move
         return carry(options, "load", path=file.name, new=new, root=root and os.path.abspath(root), move=is_move)
 
 
-@verb("archive")
+@verb("archive", "wakeful archive payroll", "wakeful archive --due --dry-run")
 @click.argument("name", type=SESSION, required=False)
 @click.option("--due", "is_due", is_flag=True, help="All that retention allows, as the daemon does once an hour.")
 @click.option("--dry-run", is_flag=True, help="With --due: only say which, and why.")
@@ -87,7 +87,12 @@ def archive_verb(options: Options, name: str | None, is_due: bool, dry_run: bool
         print(f"  {escape(one['name'])}: {escape(one['why'])}" + (f"; {escape(one['words'])}" if "words" in one else ""))
 
 
-@verb("migrate")
+@verb(
+    "migrate",
+    "wakeful migrate payroll --agent hr2",
+    "wakeful migrate payroll --to ssh://laptop",
+    "wakeful migrate payroll --to payroll.bundle",
+)
 @named
 @click.option("--agent", metavar="NAME", help="Another agent works here from the next run on.")
 @click.option("--model", metavar="NAME", help="Another model.")

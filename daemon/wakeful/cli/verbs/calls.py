@@ -41,7 +41,7 @@ def say(options: Options, answer: dict[str, Any]) -> None:
     print(json.dumps(answer) if options.is_json else f"{escape(answer['name'])}: {escape(answer['words'])}")
 
 
-@verb("activate")
+@verb("activate", "wakeful activate payroll", "wakeful activate payroll --note 'month end' --wait")
 @named
 @click.option("--note", metavar="TEXT", help="Why, for the record and for the run.")
 @click.option("--fresh", is_flag=True, help="Start without the present conversation.")
@@ -96,21 +96,21 @@ def _records_after(client: Client, name: str, head: int) -> Iterator[dict[str, A
             yield record
 
 
-@verb("resume")
+@verb("resume", "wakeful resume payroll")
 @named
 def resume_verb(options: Options, name: str, key: str | None) -> None:
     """Lift a hold; the session runs only if something is owed."""
     carry_out(options, "resume", key, name=name)
 
 
-@verb("suspend")
+@verb("suspend", "wakeful suspend payroll")
 @named
 def suspend_verb(options: Options, name: str, key: str | None) -> None:
     """Start nothing more of this run: a command may end. Its causes are parked."""
     carry_out(options, "suspend", key, name=name)
 
 
-@verb("sleep")
+@verb("sleep", "wakeful sleep payroll --for 2h --reason 'server move'", "wakeful sleep payroll --until 2026-01-31T06:00:00Z")
 @named
 @click.option("--for", "length", metavar="DURATION", help="Such as 30s, 5m, 2h, 7d.")
 @click.option("--until", metavar="TIME", help="RFC 3339, such as 2026-01-31T06:00:00Z.")
@@ -130,21 +130,21 @@ def read_duration(text: str) -> float:
     return float(parts[1]) * _UNIT_SECONDS[parts[2]]
 
 
-@verb("interrupt")
+@verb("interrupt", "wakeful interrupt payroll       # wakeful activate goes on")
 @named
 def interrupt_verb(options: Options, name: str, key: str | None) -> None:
     """Stop the present step now and keep its progress. Its causes are parked."""
     carry_out(options, "interrupt", key, name=name)
 
 
-@verb("cancel")
+@verb("cancel", "wakeful cancel payroll")
 @named
 def cancel_verb(options: Options, name: str, key: str | None) -> None:
     """Abandon the run, or the queued wake; its causes count as seen."""
     carry_out(options, "cancel", key, name=name)
 
 
-@verb("terminate")
+@verb("terminate", "wakeful terminate payroll --reason 'the year is closed'")
 @named
 @click.option("--reason", metavar="TEXT", help="Why, for the record.")
 def terminate_verb(options: Options, name: str, key: str | None, reason: str | None) -> None:
@@ -152,7 +152,7 @@ def terminate_verb(options: Options, name: str, key: str | None, reason: str | N
     carry_out(options, "terminate", key, name=name, reason=reason)
 
 
-@verb("open")
+@verb("open", "wakeful open payroll --again")
 @named
 @click.option("--again", is_flag=True, help="Reopen a terminated session with its history.")
 def open_verb(options: Options, name: str, key: str | None, again: bool) -> None:
@@ -160,7 +160,7 @@ def open_verb(options: Options, name: str, key: str | None, again: bool) -> None
     carry_out(options, "open", key, name=name, again=again)
 
 
-@verb("rename")
+@verb("rename", "wakeful rename payroll hr/payroll")
 @named
 @click.argument("new")
 def rename_verb(options: Options, name: str, key: str | None, new: str) -> None:

@@ -11,11 +11,16 @@ import click
 from wakeful.cli.command import verb
 from wakeful.cli.completing import SIDE
 from wakeful.cli.options import Options
-from wakeful.cli.text import count, escape, escape_lines, format_bytes, format_exact, paint, wrap
+from wakeful.cli.text import count, escape, escape_lines, format_bytes, format_exact, measure, pad, paint, wrap
 from wakeful.views.versions import shorten
 
 
-@verb("diff")
+@verb(
+    "diff",
+    "wakeful diff payroll@12 payroll # since seq 12",
+    "wakeful diff payroll@2h payroll --contents",
+    "wakeful diff payroll payroll-fork",
+)
 @click.argument("a", type=SIDE, metavar="NAME[@POSITION]")
 @click.argument("b", type=SIDE, metavar="NAME[@POSITION]")
 @click.option("--contents", "with_contents", is_flag=True, help="Also what changed in the files, line by line, as far as it was kept.")
@@ -47,8 +52,9 @@ def format_differences(found: dict[str, Any]) -> Iterator[str]:
     handoff = found["handoff"]
     yield from _block("HAND-OFF", [_format_sides(handoff["a"], handoff["b"])] if handoff else [])
     yield from _block("SPEC", [_format_keys(found["spec"])])
-    yield from _block("BINDINGS", [map(_format_binding, found["bindings"])])
-    yield from _block("FILES", [map(_format_file, found["files"])])
+    width = max((measure(escape(one.get("name") or one["binding"])) for one in (*found["bindings"], *found["files"])), default=0)
+    yield from _block("BINDINGS", [_format_binding(one, width) for one in found["bindings"]])
+    yield from _block("FILES", [_format_file(one, width) for one in found["files"]])
 
 
 def _block(title: str, parts: list[Any]) -> Iterator[str]:
@@ -87,22 +93,24 @@ def _format_sides(a: str | None, b: str | None) -> Iterator[str]:
             yield from (paint(part, colour) for part in (f"  {mark} {first[4:]}", *rest))
 
 
-def _format_binding(entry: dict[str, Any]) -> str:
-    head = f"  {escape(entry['name'])}"
+def _format_binding(entry: dict[str, Any], width: int) -> Iterator[str]:
+    head = f"  {pad(escape(entry['name']), width)}"
     if entry["change"] != "moved":
         mark, colour = ("+", "good") if entry["change"] == "added" else ("-", "bad")
-        return paint(f"  {mark} {escape(entry['name'])}  {escape(entry['what'])}".rstrip(), colour)
+        yield paint(f"  {mark} {escape(entry['name'])}  {escape(entry['what'])}".rstrip(), colour)
+        return
     marks = {mark: _say_step(entry[mark]) for mark in ("seen", "good") if entry[mark]["a"] != entry[mark]["b"]}
     if len(marks) == 2 and marks["seen"] == marks["good"]:
-        return f"{head}  {marks['seen']}"
-    return head + "".join(f"  {mark} {step}" for mark, step in marks.items())
+        yield f"{head}  {marks['seen']}"
+        return
+    yield head + "".join(f"  {mark} {step}" for mark, step in marks.items())
 
 
-def _format_file(entry: dict[str, Any]) -> str:
+def _format_file(entry: dict[str, Any], width: int) -> Iterator[str]:
     runs = entry["runs"]
     by = f"  by run {runs[0]}" if len(runs) == 1 else f"  by {count(len(runs), 'run')}, {runs[0]} to {runs[-1]}" if runs else ""
     step = _say_step(entry) if entry["a"] != entry["b"] else f"{escape(shorten(entry['b']))} again"
-    return f"  {escape(entry['binding'])}  {step}{by}"
+    yield f"  {pad(escape(entry['binding']), width)}  {step}{by}"
 
 
 def _format_contents(contents: dict[str, Any]) -> Iterator[str]:

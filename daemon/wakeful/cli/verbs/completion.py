@@ -9,7 +9,11 @@ from wakeful.cli.options import Options
 from wakeful.cli.shells import SHELLS, make_script
 
 
-@verb("completion")
+@verb(
+    "completion",
+    "eval \"$(wakeful completion bash)\"   # in ~/.bashrc; zsh the same",
+    "wakeful completion fish > ~/.config/fish/completions/wakeful.fish",
+)
 @click.argument("shell", type=click.Choice(SHELLS))
 def completion_verb(options: Options, shell: str) -> None:
     """Print a script that completes verbs, options, and names of sessions as the daemon knows them now."""

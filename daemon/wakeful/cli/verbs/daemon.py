@@ -10,7 +10,12 @@ from wakeful.cli.options import Options
 from wakeful.wiring import run_daemon
 
 
-@verb("daemon")
+@verb(
+    "daemon",
+    "wakeful daemon",
+    "wakeful daemon --once           # what is owed, then exit",
+    "wakeful daemon --specs ./sessions.d --state ./.wakeful",
+)
 @click.option("--specs", shell_complete=complete_folders, metavar="DIR", help="Where the specs are. Default: ./sessions.d, else the one in your configuration.")
 @click.option("--state", shell_complete=complete_folders, metavar="DIR", help="Where the log and everything else is kept.")
 @click.option("--http", metavar="HOST:PORT|off", default=None, envvar="WAKEFUL_HTTP", help="Listen on TCP, too: not yet, only `off`.")

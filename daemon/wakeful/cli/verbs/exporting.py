@@ -18,7 +18,7 @@ from wakeful.cli.options import Options
 from wakeful.cli.text import count, escape
 
 
-@verb("export")
+@verb("export", "wakeful export payroll --since 1d | jq .kind", "wakeful export -o all.jsonl")
 @click.argument("names", type=SESSION, nargs=-1, metavar="[NAME]...")
 @click.option("--format", "form", type=click.Choice(["jsonl"]), default="jsonl", help="jsonl: one JSON object a line.")
 @click.option("--since", metavar="TIME", help="RFC 3339, such as 2026-01-31T06:00:00Z, or how long ago, such as 2h.")

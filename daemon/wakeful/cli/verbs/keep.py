@@ -36,7 +36,7 @@ def locate_state(options: Options, state: str | None) -> Path:
     return Path(find_state(state))
 
 
-@verb("verify")
+@verb("verify", "wakeful verify", "wakeful verify payroll")
 @click.argument("name", type=SESSION, required=False)
 @state_option
 def verify_verb(options: Options, name: str | None, state: str | None) -> None:
@@ -68,7 +68,7 @@ def _count(report: Report) -> str:
     return f"{count(report.records, 'record')} of {count(report.sessions, 'session')}"
 
 
-@verb("backup")
+@verb("backup", "wakeful backup ~/wakeful-2026-01-31.backup")
 @click.argument("file", type=click.Path(path_type=Path))
 @state_option
 def backup_verb(options: Options, file: Path, state: str | None) -> None:
@@ -84,7 +84,7 @@ def backup_verb(options: Options, file: Path, state: str | None) -> None:
     print(f"{escape(str(file))}: {_count(report)}, verified")
 
 
-@verb("restore")
+@verb("restore", "wakeful restore ~/wakeful-2026-01-31.backup")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--state", shell_complete=complete_folders, metavar="DIR", help="The state folder; unless told, ./.wakeful if there is one, else your own.")
 @click.option("--even-if-newer", is_flag=True, help="Also when the present log has records the backup has not.")

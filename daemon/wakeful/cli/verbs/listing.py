@@ -10,7 +10,7 @@ from wakeful.cli.listing import print_list
 from wakeful.cli.options import Options
 
 
-@verb("list")
+@verb("list", "wakeful list", "wakeful list ticket@            # every session of a template")
 @click.argument("names", type=SESSIONS, nargs=-1, metavar="[NAME]...")
 @click.option("--all", "is_all", is_flag=True, help="Every session on a line of its own, also those of templates.")
 def list_verb(options: Options, names: tuple[str, ...], is_all: bool) -> None:

@@ -39,7 +39,7 @@ def take_name(verb_name: str, words: tuple[str, ...], expected: str) -> tuple[st
     return name, rest
 
 
-@verb("note")
+@verb("note", "wakeful note payroll 'done: March; next: April'", "wakeful note 'done: March'      # inside a run")
 @click.argument("words", type=SESSION, nargs=-1, metavar="[NAME] TEXT")
 @click.option("--key", metavar="TEXT", help="Makes it safe to repeat.")
 def note_verb(options: Options, words: tuple[str, ...], key: str | None) -> None:
@@ -48,7 +48,7 @@ def note_verb(options: Options, words: tuple[str, ...], key: str | None) -> None
     say(options, options.client().call("note", key, name=name, text=text))
 
 
-@verb("send")
+@verb("send", "wakeful send payroll 'the rates changed'", "wakeful send payroll 'for later' --no-wake")
 @click.argument("name", type=SESSION)
 @click.argument("text")
 @click.option("--no-wake", is_flag=True, help="Put it in the mailbox without waking the session.")
@@ -58,7 +58,7 @@ def send_verb(options: Options, name: str, text: str, no_wake: bool, key: str | 
     say(options, options.client().call("send", key, name=name, text=text, wake=not no_wake))
 
 
-@verb("remember")
+@verb("remember", "wakeful remember payroll currency EUR --because 'the contracts'", "wakeful remember currency EUR   # inside a run")
 @click.argument("words", type=NAMED_KEY, nargs=-1, metavar="[NAME] KEY VALUE")
 @click.option("--because", metavar="TEXT", help="Why, kept with the fact.")
 @click.option("--confidence", type=click.FloatRange(0, 1), help="How sure it is, from 0 to 1.")
@@ -71,7 +71,7 @@ def remember_verb(options: Options, words: tuple[str, ...], because: str | None,
     say(options, options.client().call("remember", key, name=name, key=fact, value=value, rationale=because, **how))
 
 
-@verb("forget")
+@verb("forget", "wakeful forget payroll currency --because 'it differs by country'")
 @click.argument("name", type=SESSION)
 @click.argument("fact", type=FACT, metavar="KEY")
 @click.option("--because", metavar="TEXT", help="Why, kept in the log.")
@@ -82,39 +82,42 @@ def forget_verb(options: Options, name: str, fact: str, because: str | None, for
     say(options, options.client().call("forget", key, name=name, key=fact, rationale=because, for_now=for_now))
 
 
-@verb("recall")
+@verb("recall", "wakeful recall payroll currency", "wakeful recall currency         # inside a run")
 @click.argument("words", type=NAMED_KEY, nargs=-1, metavar="[NAME] [KEY]")
 def recall_verb(options: Options, words: tuple[str, ...]) -> None:
     """One fact's value, or all facts. Inside a run: recall [KEY]; outside: recall NAME [KEY]."""
     name, rest = take_name("recall", words, "[KEY]")
     facts = _get_facts(options, name)
     if not rest:
-        _print_facts(options, facts)
+        _print_facts(options, name, facts)
         return
     found = next((fact for fact in facts if fact["key"] == rest[0]), None)
     if found is None:
-        raise Failure(f"{escape(name)} has no fact {escape(rest[0])!r}; `wakeful recall` without a key shows those there are")
+        raise Failure(f"{escape(name)} has no fact {escape(rest[0])!r}; without a key it shows those there are: wakeful recall {escape(name)}")
     # The value alone: programs inside a run read it as it was kept, a person's terminal must not obey it.
     value = escape_lines(found["value"]) if sys.stdout.isatty() else found["value"]
     print(json.dumps(found) if options.is_json else value)
 
 
-@verb("facts")
+@verb("facts", "wakeful facts payroll")
 @click.argument("words", type=SESSION, nargs=-1, metavar="[NAME]")
 def facts_verb(options: Options, words: tuple[str, ...]) -> None:
     """A session's facts, with who said so and why. Inside a run NAME is left out."""
     name = words[0] if len(words) == 1 else take_name("facts", words, "")[0]
-    _print_facts(options, _get_facts(options, name))
+    _print_facts(options, name, _get_facts(options, name))
 
 
 def _get_facts(options: Options, name: str) -> list[dict[str, Any]]:
     return options.client().get(f"/sessions/{quote_name(name)}/facts")
 
 
-def _print_facts(options: Options, facts: list[dict[str, Any]]) -> None:
+def _print_facts(options: Options, name: str, facts: list[dict[str, Any]]) -> None:
     if options.is_json:
         print(json.dumps(facts))
         return
+    if not facts and own_session() is None:
+        # Only for people: a program inside a run that reads no facts gets none.
+        print(paint(f"{escape(name)} knows no facts yet; wakeful remember {escape(name)} KEY VALUE keeps one", "dim"))
     for fact in facts:
         because = f": {fact['rationale']}" if fact["rationale"] else ""
         said = f"  ({fact['author']}, seq {fact['seq']}{because})"

@@ -16,7 +16,7 @@ from wakeful.cli.options import Options
 from wakeful.cli.text import escape_lines, escape_output, paint
 
 
-@verb("output")
+@verb("output", "wakeful output payroll          # of the present or last run", "wakeful output payroll --run 3 --raw > run3.log")
 @click.argument("name", type=SESSION)
 @click.option("--run", type=RUN, metavar="N", help="Which run; the present or last one unless told.")
 @click.option("--follow", "is_following", is_flag=True, help="Go on until the present run ends.")

@@ -15,7 +15,12 @@ from wakeful.cli.options import Options
 from wakeful.cli.text import escape, paint, wrap
 
 
-@verb("why")
+@verb(
+    "why",
+    "wakeful why payroll             # why it ran, or does not",
+    "wakeful why payroll#3           # what led to run 3",
+    "wakeful why out/payroll.csv     # who wrote it, who reads it",
+)
 @click.argument("x", type=SESSION_OR_PATH, metavar="SESSION|SESSION#RUN|PATH")
 @click.option("--run", type=click.IntRange(1), metavar="N", help="Of SESSION, this run: the same as SESSION#N.")
 def why_verb(options: Options, x: str, run: int | None) -> None:
@@ -43,7 +48,7 @@ def _format_chain(links: list[dict[str, Any]]) -> Iterator[str]:
             yield from (paint(line, "dim") for line in wrap(escape(sentence), "   "))
 
 
-@verb("plan")
+@verb("plan", "wakeful plan                    # what is owed now", "wakeful plan salaries.csv       # what would wake if it changed")
 @click.argument("paths", nargs=-1, shell_complete=complete_files, metavar="[PATH]...")
 def plan_verb(options: Options, paths: tuple[str, ...]) -> None:
     """What would wake if these paths changed, in the order of the graph. Without a path: what is owed and queued now."""

@@ -32,7 +32,7 @@ _KIND_COLOURS = {
 }
 
 
-@verb("log")
+@verb("log", "wakeful log payroll --last 20", "wakeful log payroll --kind run_finished --since 1d", "wakeful log payroll --follow")
 @click.argument("name", type=SESSION)
 @click.option("--from", "first", type=click.IntRange(1), metavar="SEQ", help="The first seq shown.")
 @click.option("--to", type=click.IntRange(1), metavar="SEQ", help="The last seq shown.")
@@ -70,7 +70,7 @@ def _read_on(client: Client, name: str, first: int, words: str | None) -> Iterat
             yield line if words else json.dumps(record).encode()
 
 
-@verb("history")
+@verb("history", "wakeful history payroll --last 5")
 @click.argument("name", type=SESSION, required=False)
 @click.option("--last", type=click.IntRange(1), default=HISTORY, metavar="N", help=f"How many, {HISTORY} unless told, at most 10000.")
 def history_verb(options: Options, name: str | None, last: int) -> None:
@@ -84,7 +84,7 @@ def history_verb(options: Options, name: str | None, last: int) -> None:
     print_records(options, client.stream_lines(f"/sessions/{quote_name(name)}/log", last=last, words=words))
 
 
-@verb("follow")
+@verb("follow", "wakeful follow                  # all sessions", "wakeful follow payroll filing")
 @click.argument("names", type=SESSION, nargs=-1, metavar="[NAME]...")
 def follow_verb(options: Options, names: tuple[str, ...]) -> None:
     """What happens, as it happens, and who does it: wakes with their causes, runs, their ends, calls. Ends with Ctrl-C."""

@@ -18,7 +18,7 @@ from wakeful.cli.text import count, escape, paint
 from wakeful.cli.verbs.comparing import format_diff
 
 
-@verb("replay")
+@verb("replay", "wakeful replay payroll 3", "wakeful replay payroll 3 --command 'python3 new.py' --keep copy")
 @click.argument("name", type=SESSION)
 @click.argument("run", type=RUN)
 @click.option("--command", metavar="WORDS", help="Another command instead, quoted as in a shell: a changed program on what was recorded.")

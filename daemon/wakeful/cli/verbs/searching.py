@@ -16,7 +16,7 @@ from wakeful.cli.text import columns, escape, fit, measure, pad, paint, parse_ti
 FOUND = 20
 
 
-@verb("search")
+@verb("search", "wakeful search tax office", "wakeful search 'wage*' --session payroll --since 7d")
 @click.argument("text", nargs=-1, required=True, metavar="TEXT...")
 @click.option("--session", "name", type=SESSION, metavar="NAME", help="Only records of this session.")
 @click.option("--since", metavar="TIME", help="RFC 3339, such as 2026-01-31T06:00:00Z, or how long ago, such as 2h.")
@@ -39,15 +39,15 @@ def search_verb(options: Options, text: tuple[str, ...], last: int, **bounds: An
         print("nothing found")
         return
     heads = [f"{escape(one['session'])} {one['seq']}" for one in found]
-    width = max(map(measure, heads))
+    width, kinds = max(map(measure, heads)), max(len(one["kind"]) for one in found)
     for head, one in zip(heads, found, strict=True):
-        print(_format_find(pad(head, width), one))
+        print(_format_find(pad(head, width), one, kinds))
     if len(found) == last:
         print(paint(f"the newest {last}; --last N shows more", "dim"))
 
 
-def _format_find(head: str, find: dict[str, Any]) -> str:
+def _format_find(head: str, find: dict[str, Any], kinds: int) -> str:
     when = parse_time(find["at"]).astimezone().strftime("%Y-%m-%d %H:%M")
-    middle = f"  {when}  {find['kind']}  "
+    middle = f"  {when}  {find['kind']:<{kinds}}  "
     excerpt = fit(escape(find["excerpt"] or ""), max(columns() - measure(head) - len(middle), 20))
     return f"{paint(head, 'bold')}{paint(middle, 'dim')}{excerpt}".rstrip()

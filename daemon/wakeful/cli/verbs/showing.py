@@ -28,7 +28,12 @@ from wakeful.views.versions import shorten
 PLAIN_KINDS = ("file", "program", "message")
 
 
-@verb("show")
+@verb(
+    "show",
+    "wakeful show payroll",
+    "wakeful show payroll --at 2h    # as it was two hours ago",
+    "wakeful show payroll --at march # at a checkpoint",
+)
 @click.argument("name", type=SESSION)
 @click.option("--at", type=POSITION, metavar="POSITION", help="As its log knew it then: at a seq, a time (RFC 3339, or 2h ago as 2h), or a checkpoint.")
 def show_verb(options: Options, name: str, at: str | None) -> None:

@@ -41,7 +41,7 @@ class Findings(NamedTuple):
     templates: dict[str, list[str]] = {}
 
 
-@verb("check")
+@verb("check", "wakeful check                   # the whole folder", "wakeful check sessions.d/payroll.yaml")
 @click.argument("files", nargs=-1, shell_complete=complete_files, metavar="[FILE]...")
 @click.option("--specs", shell_complete=complete_folders, metavar="DIR", help="The folder to check when no file is named.")
 def check_verb(options: Options, files: tuple[str, ...], specs: str | None) -> None:
@@ -168,14 +168,19 @@ def _judge_alone(spec: SessionSpec, file: str) -> list[Problem]:
     return [Problem(file, 1, 1, words) for words in Graph().admit([spec], ()).values()]
 
 
-@verb("schema")
+@verb("schema", "wakeful schema > wakeful.schema.json", "wakeful schema daemon")
 @click.argument("kind", type=click.Choice(["session", "agent", "daemon"]), default="session")
 def schema_verb(options: Options, kind: Any) -> None:
     """The JSON Schema of a session's, an agent's or the daemon's file, for editors."""
     print(json.dumps(json_schema(kind), indent=None if options.is_json else 2))
 
 
-@verb("new")
+@verb(
+    "new",
+    "wakeful new words --file 'notes/*.md' --command 'wc -w notes/a.md'",
+    "wakeful new nightly --cron '0 2 * * *' --script 'make report'",
+    "wakeful new trial --from payroll",
+)
 @click.argument("name")
 @click.option("--file", "files", multiple=True, metavar="PATTERN", help="Wakes when files that match change; may be repeated.")
 @click.option("--commits", metavar="PATH", help="Wakes on commits that touch this path.")

@@ -55,7 +55,7 @@ class Frame(NamedTuple):
     rows: list[Row]
 
 
-@verb("top")
+@verb("top", "wakeful top", "wakeful top --sort cpu --every 1s", "wakeful top --once")
 @click.option("--once", "is_once", is_flag=True, help="Print one frame and end; so it does where no terminal is.")
 @click.option("--every", default="2s", metavar="DURATION", help="How often it looks, 2s unless told.")
 @click.option("--sort", "order", type=click.Choice(ORDERS), default="state", help="By what rows are ordered; state: what runs first.")
