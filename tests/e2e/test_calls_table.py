@@ -1,0 +1,143 @@
+"""interrupt, cancel, suspend, sleep and terminate on sessions that are queued, running, retrying and asleep: one daemon, twenty sessions.
+
+The table of the core (tests/core/test_calls.py) from outside, with real processes: every run leaves a child behind that ignores
+signals and left its process group, and whatever the call, none of them is alive afterwards.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import psutil
+import pytest
+
+from e2e.box import Box
+from waiting import eventually
+from wakeful.cli.client import Client
+
+VERBS = ("interrupt", "cancel", "suspend", "sleep", "terminate")
+SITUATIONS = ("queued", "running", "retrying", "sleeping")
+# What the input says is what the run does.
+TREE = """
+trap '' INT TERM HUP
+setsid sh -c 'trap "" INT TERM HUP; while :; do sleep 0.2; done' &
+printf '%s\\n' $$ $! >> pids-$1
+case $(cat in-$1) in
+    wait) while [ ! -e go-$1 ]; do sleep 0.02; done ;;
+    fail) exit 1 ;;
+esac
+"""
+SPEC = """
+    objective: Do what the input says.
+    bindings: {{input: {{file: in-{name}, settle: 10ms}}}}
+    pace: {pace}
+    run: {{command: [sh, tree.sh, {name}], retries: 20, grace: 200ms}}
+"""
+# After the call: how it answers, what it leads to in the log, and the state the session comes to.
+PARKED = ["wake_withdrawn"]
+TABLE: dict[str, dict[str, tuple[str, list[str], str]]] = {
+    "queued": {
+        "interrupt": ("interrupted: ", PARKED, "suspended"),
+        "cancel": ("cancelled: ", PARKED, "suspended"),
+        "suspend": ("suspended: ", PARKED, "suspended"),
+        "sleep": ("sleeps", ["session_slept"], "sleeping"),
+        "terminate": ("terminated", ["session_terminated"], "terminated"),
+    },
+    "running": {
+        "interrupt": ("interrupting", ["run_stop_requested", "run_finished", "session_suspended"], "suspended"),
+        "cancel": ("cancelling", ["run_stop_requested", "run_finished", "session_suspended"], "suspended"),
+        "suspend": ("suspends when", ["run_stop_requested", "run_finished", "session_suspended"], "suspended"),
+        "sleep": ("sleeps when", ["session_slept", "run_finished"], "sleeping"),
+        "terminate": ("terminates when", ["run_stop_requested", "run_finished", "session_terminated"], "terminated"),
+    },
+    "retrying": {
+        "interrupt": ("interrupted: ", PARKED, "suspended"),
+        "cancel": ("cancelled: ", PARKED, "suspended"),
+        "suspend": ("suspended: ", PARKED, "suspended"),
+        "sleep": ("sleeps", ["session_slept"], "sleeping"),
+        "terminate": ("terminated", ["session_terminated"], "terminated"),
+    },
+    # What it was woken by is given up; why it sleeps is another matter, and stays.
+    "sleeping": {
+        "interrupt": ("interrupted: ", PARKED, "sleeping"),
+        "cancel": ("cancelled: ", PARKED, "sleeping"),
+        "suspend": ("suspended: ", PARKED, "sleeping"),
+        "sleep": ("sleeps", ["session_slept"], "sleeping"),
+        "terminate": ("terminated", ["session_terminated"], "terminated"),
+    },
+}
+# How a run under way ends; a command's only safe point is its end, so these two let it come to that.
+OUTCOMES = {"interrupt": "interrupted", "cancel": "cancelled", "suspend": "succeeded", "sleep": "succeeded", "terminate": "cancelled"}
+
+
+@pytest.fixture(scope="module")
+def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
+    """All twenty, each after one good run and with something newer to deal with."""
+    box = Box(tmp_path_factory.mktemp("calls"))
+    box.write("wakeful.yaml", "concurrency: 20\n")
+    box.write("tree.sh", TREE)
+    names = [f"{situation}-{verb}" for situation in SITUATIONS for verb in VERBS]
+    for name in names:
+        box.write(f"in-{name}", "end")
+        box.spec(name, SPEC.format(name=name, pace="1h" if name.startswith("queued") else "0s"))
+    try:
+        box.start()
+        for name in names:
+            box.wait_at_rest(name, runs=1)
+        for name in names:
+            situation = name.partition("-")[0]
+            if situation == "sleeping":
+                Client(str(box.socket)).call("sleep", name=name)
+            box.write(f"in-{name}", {"running": "wait", "retrying": "fail"}.get(situation, "again"))
+        yield box
+    finally:
+        for name in names:
+            (box.folder / f"go-{name}").touch()
+        box.close()
+
+
+def is_in(row: dict[str, Any], situation: str) -> bool:
+    match situation:
+        case "queued":
+            return (row["queued"] or "").startswith("pace")
+        case "running":
+            return row["state"] == "running" and row["runs"] == 2
+        case "retrying":
+            return (row["reason"] or "").startswith("backing off")
+        case _:
+            return row["state"] == "sleeping" and row["queued"] is not None
+
+
+def read_log(client: Client, name: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in client.stream_lines(f"/sessions/{name}/log")]
+
+
+def is_alive(pid: int) -> bool:
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("situation", SITUATIONS)
+def test_a_call_leaves_the_state_the_records_and_no_process_it_should(box: Box, situation: str, verb: str) -> None:
+    name, client = f"{situation}-{verb}", Client(str(box.socket))
+    answer, kinds, state = TABLE[situation][verb]
+    eventually(lambda: is_in(box.row(name), situation))
+    before = read_log(client, name)
+    assert client.call(verb, name=name)["words"].startswith(answer)
+    if situation == "running" and OUTCOMES[verb] == "succeeded":
+        assert box.row(name)["state"] == "running", "it goes on to its end"
+        box.write(f"go-{name}", "")
+    row = box.wait_for(name, state=state)
+    records = read_log(client, name)[len(before) :]
+    assert [record["kind"] for record in records] == kinds
+    asked = next(record for record in records if record["kind"] in ("run_stop_requested", "wake_withdrawn", "session_slept", "session_terminated"))
+    assert asked["author"].startswith("person:")
+    if situation == "running":
+        assert row["last_run"]["outcome"] == OUTCOMES[verb]
+    if verb != "sleep":
+        assert (row["owed"], row["queued"]) == ([], None), "what it was woken by is dealt with"
+    pids = [int(line) for line in box.lines(f"pids-{name}")]
+    assert len(pids) >= 2 * row["runs"]
+    eventually(lambda: not any(map(is_alive, pids)), 5.0)
