@@ -122,8 +122,9 @@ class Capture:
         mode = 0o755 if sight.kind == "x" else 0o644
         if is_later and sight.digest and sight.kind in ("f", "x"):
             # All is known from the look: a run on 1,000 files waits for this at its end, so nothing is touched here.
-            reason = self._want(path, sight)
-            return Entry(path=shown, kind=sight.kind, digest=sight.digest.hex(), size=sight.size, mode=mode, not_kept=reason, raw=raw)
+            size = sight.size
+            reason = self._want(path, sight.digest, size)
+            return Entry(path=shown, kind=sight.kind, digest=sight.digest.hex(), size=size, mode=mode, not_kept=reason, raw=raw)
         facts: dict[str, object] = {"path": shown, "kind": sight.kind, "size": sight.size, "mode": mode, "raw": raw}
         try:
             facts |= self._take_link(path, sight, is_later) if sight.kind == "l" else self._take_file(path, sight, is_later)
@@ -142,7 +143,7 @@ class Capture:
             return facts | {"digest": sight.digest.hex()}
         if self._is_late(is_later):
             # It may still be had, and is then found by its digest.
-            raise NotKept((self._want(path, sight) if sight.digest else None) or LATE)
+            raise NotKept((self._want(path, sight.digest, sight.size) if sight.digest else None) or LATE)
         self._refuse_more(sight.size)
         content, digest = _read_file(path, sight.size, os.O_NOFOLLOW)
         if sight.digest and digest != sight.digest:
@@ -184,16 +185,16 @@ class Capture:
             return time.monotonic() > self.inputs_until
         return time.monotonic() > self.outputs_until and (self._sure_files <= 0 or self._sure_bytes <= 0)
 
-    def _want(self, path: str, sight: Sight) -> str | None:
+    def _want(self, path: str, digest: bytes, size: int) -> str | None:
         """Have it kept later, if it is not yet; why it will not be, None where it will."""
-        if self.blobs.has(address_of(sight.digest), sight.size):
+        if self.blobs.has(address_of(digest), size):
             return None
         try:
-            self._refuse_more(sight.size)
+            self._refuse_more(size)
         except NotKept as reason:
             return str(reason)
-        self._count(sight.size)
-        self._wanted.append(Wanted(path, sight.digest, sight.size))
+        self._count(size)
+        self._wanted.append(Wanted(path, digest, size))
         return None
 
     def _keep_new(self, content: bytes, digest: bytes, is_input: bool) -> None:
