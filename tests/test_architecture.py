@@ -21,9 +21,10 @@ PACKAGE = SOURCE / "wakeful"
 LAYERS: dict[str, set[str]] = {
     # Pure values and functions: no I/O, no clock, nothing of ours.
     "core": set(),
-    # Two tools that know nothing of ours: content-addressed files, and the words systemd understands.
+    # Tools that know nothing of ours: content-addressed files, the words systemd understands, and the entries its journal takes.
     "blobs": set(),
     "supervision": set(),
+    "journal": set(),
     # Text to values.
     "specs": {"core"},
     "settings": {"core", "specs"},
@@ -35,7 +36,7 @@ LAYERS: dict[str, set[str]] = {
     "bundles": {"core", "eventlog", "blobs", "contents"},
     # State, and events, to what people see.
     "views": {"core"},
-    "narration": {"core"},
+    "narration": {"core", "journal"},
     # Positions of the log and the state there.
     "past": {"core", "eventlog", "specs", "views"},
     # What was said, read along a session's line.
@@ -49,9 +50,9 @@ LAYERS: dict[str, set[str]] = {
     "api": {"core", "views", "reactor", "specs", "settings", "eventlog", "blobs", "contents", "narration", "past", "conversation", "bundles", "workspaces"},
     # The running daemon, over edges it knows by their contracts: how a run starts, and its whole life.
     "starting": {"core", "views", "api", "sources", "runners", "contents"},
-    "daemon": {"core", "settings", "eventlog", "sources", "runners", "narration", "reactor", "api", "blobs", "contents", "starting", "supervision", "past", "workspaces"},
+    "daemon": {"core", "settings", "eventlog", "sources", "runners", "narration", "reactor", "api", "blobs", "contents", "starting", "supervision", "past", "workspaces", "journal"},
     # The only place that constructs edges.
-    "wiring": {"core", "settings", "eventlog", "sources", "runners", "narration", "reactor", "blobs", "contents", "starting", "daemon", "supervision", "past", "workspaces", "bundles"},
+    "wiring": {"core", "settings", "eventlog", "sources", "runners", "narration", "reactor", "blobs", "contents", "starting", "daemon", "supervision", "past", "workspaces", "bundles", "journal"},
     # The store without a daemon, and what it leans on.
     "keeping": {"eventlog", "bundles", "blobs"},
     # Arguments in, text out; of the log it knows the port, to say what a report holds.

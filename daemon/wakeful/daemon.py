@@ -35,7 +35,9 @@ from wakeful.core.spec import Settings
 from wakeful.core.state import Session
 from wakeful.errors import CallerError, OperatorError, WakefulError
 from wakeful.eventlog.codec import decode
-from wakeful.narration import Voice, narrate, suggest_edit
+from wakeful.eventlog.contract import Record
+from wakeful.journal import ERROR
+from wakeful.narration import Voice, grade, narrate, suggest_edit
 from wakeful.past import fold_at
 from wakeful.reactor import Outside, Reactor, read_moment
 from wakeful.runners.contract import Runner
@@ -251,7 +253,7 @@ class Daemon:
             try:
                 await keep_round(Desk(self, DAEMON, lambda done, total: None), number)
             except (WakefulError, OSError) as problem:
-                self._voice.say(f"archiving what is due failed: {problem}")
+                self._voice.say(f"archiving what is due failed: {problem}", priority=ERROR)
 
     def _summary(self) -> str:
         state = self.core.state
@@ -297,9 +299,10 @@ class Daemon:
                 # What a bundle brought in happened elsewhere.
                 if record.payload is None or session is None:
                     continue
-                line = narrate(decode(record.kind, record.payload))
+                event = decode(record.kind, record.payload)
+                line = narrate(event)
                 if line is not None:
-                    self._voice.say(line, name=session.name, at=record.at)
+                    self._voice.say(line, name=session.name, at=record.at, priority=grade(event), fields=_label(record))
 
     # -- the facade of the API ----------------------------------------------------------------
 
@@ -397,6 +400,12 @@ class Daemon:
         self.read_specs()
 
 
+def _label(record: Record) -> dict[str, str]:
+    """Where in the log it stands: what the journal can be asked for."""
+    about = {"WAKEFUL_SESSION_ID": record.session, "WAKEFUL_SEQ": str(record.seq), "WAKEFUL_EVENT": record.kind, "WAKEFUL_AUTHOR": record.author}
+    return about if record.run is None else about | {"WAKEFUL_RUN": str(record.run)}
+
+
 def _spare_collections() -> None:
     """What a start made, lasts: collections that go through it took 0.2 s each with 10,000 sessions, in the way of a wake."""
     gc.freeze()
@@ -405,7 +414,9 @@ def _spare_collections() -> None:
 
 def end_at_once(error: BaseException) -> None:
     """The log failed, or state and log may disagree: nothing may be acknowledged any more."""
-    print(f"wakeful: stopping at once: {error}", file=sys.stderr, flush=True)
+    # Read as the entry's priority where standard error is the journal (sd-daemon(3)).
+    prefix = "<2>" if "JOURNAL_STREAM" in os.environ else ""
+    print(f"{prefix}wakeful: stopping at once: {error}", file=sys.stderr, flush=True)
     if not isinstance(error, OperatorError):
         traceback.print_exception(error)
     os._exit(1)

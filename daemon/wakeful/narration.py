@@ -1,19 +1,24 @@
 """Events in one readable line each: what the daemon prints while it runs and `follow` shows.
 
-Names and paths come from outside, so control characters are shown, never sent to the terminal.
+Names and paths come from outside, so control characters are shown, never sent to the terminal. Where the journal of systemd
+listens, or JSON was asked for, the same words go out as fields, with their priority, session and run.
 """
 
 from __future__ import annotations
 
-from datetime import datetime
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from queue import SimpleQueue
 from threading import Thread
+from typing import Literal, NamedTuple
 
 from rich.console import Console
 
 from wakeful.core import events as ev
 from wakeful.core.spec import FileBinding
 from wakeful.core.state import Session
+from wakeful.journal import INFO, NOTICE, WARNING, Journal, Priority
 
 PATHS_SHOWN = 3
 # The first word that a line holds gives it its colour.
@@ -85,6 +90,17 @@ def narrate(event: ev.Event) -> str | None:
             return None
 
 
+def grade(event: ev.Event) -> Priority:
+    """How much an event is a person's business, in syslog's levels."""
+    match event:
+        case ev.RunFinished(outcome="failed" | "lost"):
+            return WARNING
+        case ev.SessionSlept() | ev.SessionTerminated() | ev.SpecRemoved() | ev.SlotSkipped():
+            return NOTICE
+        case _:
+            return INFO
+
+
 def _cause(cause: ev.Cause) -> str:
     if cause.kind == "first":
         return "first sight"
@@ -134,8 +150,21 @@ def suggest_edit(sessions: list[Session]) -> str | None:
     return None
 
 
+Style = Literal["text", "json"]
+LEVELS = {2: "critical", 3: "error", 4: "warning", 5: "notice", 6: "info"}
+
+
+class Line(NamedTuple):
+    """One thing said: as a person reads it, and what the journal and JSON know of it."""
+
+    text: str
+    message: str
+    priority: Priority = INFO
+    fields: Mapping[str, str] = {}
+
+
 class Voice:
-    """The daemon's own words on standard output: plain lines, and in colour where a person looks at a terminal.
+    """The daemon's own words: plain lines on standard output, in colour where a person looks at a terminal; entries where the journal listens.
 
     Printed by a thread of its own: a stopped terminal or a full pipe must not stop the loop, so lines beyond the
     bound are counted and dropped. It falls silent when nobody can hear it any more (a closed window, a pipe into
@@ -144,25 +173,35 @@ class Voice:
 
     MOST_WAITING = 10_000
 
-    def __init__(self, *, is_terminal: bool) -> None:
+    def __init__(self, *, is_terminal: bool, journal: Journal | None = None, style: Style = "text") -> None:
         # Highlighting and markup are off: a name in brackets is a name.
         self._console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True) if is_terminal else None
-        self._lines: SimpleQueue[str | None] = SimpleQueue()
+        self._journal = journal
+        self._style = style
+        self._lines: SimpleQueue[Line | None] = SimpleQueue()
         self._dropped = 0
         self._printing = Thread(target=self._print_lines, name="voice", daemon=True)
         self._printing.start()
 
-    def say(self, words: str, *, name: str | None = None, at: int | None = None) -> None:
-        """One line, with the local time it happened at: now, unless told."""
+    def say(
+        self, words: str, *, name: str | None = None, at: int | None = None, priority: Priority = INFO, fields: Mapping[str, str] | None = None
+    ) -> None:
+        """One line, with the local time it happened at: now, unless told. `fields` are what is known of it besides its session's name."""
         moment = datetime.fromtimestamp(at / 1e6) if at is not None else datetime.now()
-        self.print(f"{moment:%H:%M:%S} " + (f"{visible(name)}: " if name else "") + visible(words, 500))
+        message = (f"{visible(name)}: " if name else "") + visible(words, 500)
+        about = {"WAKEFUL_SESSION": name, **(fields or {})} if name else fields or {}
+        self._put(Line(f"{moment:%H:%M:%S} {message}", message, priority, about))
 
     def print(self, line: str) -> None:
+        self._put(Line(line, line, NOTICE))
+
+    def _put(self, line: Line) -> None:
         if self._lines.qsize() >= self.MOST_WAITING:
             self._dropped += 1
             return
         if self._dropped:
-            self._lines.put(f"({self._dropped} lines were not printed: nobody read them; wakeful log has all)")
+            words = f"({self._dropped} lines were not printed: nobody read them; wakeful log has all)"
+            self._lines.put(Line(words, words, WARNING))
             self._dropped = 0
         self._lines.put(line)
 
@@ -178,8 +217,24 @@ class Voice:
             except OSError:
                 return
 
-    def _print(self, line: str) -> None:
-        if self._console is None:
-            print(line, flush=True)
+    def _print(self, line: Line) -> None:
+        if self._style == "json":
+            print(as_json(line), flush=True)
+        elif self._journal is not None and self._journal.send(as_entry(line)):
+            return
+        elif self._console is None:
+            print(line.text, flush=True)
         else:
-            self._console.print(line, style=next((style for word, style in STYLES if word in line), None))
+            self._console.print(line.text, style=next((style for word, style in STYLES if word in line.text), None))
+
+
+def as_entry(line: Line) -> dict[str, str]:
+    """The fields of a journal entry; the journal adds the time, the unit and the process."""
+    return {"MESSAGE": line.message, "PRIORITY": str(line.priority), "SYSLOG_IDENTIFIER": "wakeful", **line.fields}
+
+
+def as_json(line: Line) -> str:
+    """One object: the words, and the same fields as in the journal by shorter names."""
+    about = {name.removeprefix("WAKEFUL_").lower(): value for name, value in line.fields.items()}
+    at = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return json.dumps({"at": at, "level": LEVELS[line.priority], "message": line.message, **about}, ensure_ascii=False)

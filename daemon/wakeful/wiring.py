@@ -32,7 +32,8 @@ from wakeful.eventlog.codec import decode_state
 from wakeful.eventlog.contract import EventLog
 from wakeful.eventlog.sqlite import open_log
 from wakeful.eventlog.statelock import StateLock, lock_state
-from wakeful.narration import Voice
+from wakeful.journal import WARNING, find_journal
+from wakeful.narration import Style, Voice
 from wakeful.past import fold_records
 from wakeful.reactor import Reactor
 from wakeful.runners.cgroup import find_delegated
@@ -63,7 +64,7 @@ from wakeful.workspaces.places import Workspaces
 KEPT_SPECS = "specs.cache"
 
 
-def run_daemon(*, specs: str | None, state: str | None, socket: str | None, once: bool) -> int:
+def run_daemon(*, specs: str | None, state: str | None, socket: str | None, once: bool, log: Style | None = None) -> int:
     """`wakeful daemon`: returns the exit code."""
     handed_over = take_listener()
     places = _place_socket(resolve_places({"specs": specs, "state": state, "socket": socket}, os.environ, Path.cwd()), handed_over, socket)
@@ -73,7 +74,7 @@ def run_daemon(*, specs: str | None, state: str | None, socket: str | None, once
     gc.disable()
     try:
         become_subreaper()
-        return asyncio.run(_live(places, lock, handed_over, once))
+        return asyncio.run(_live(places, lock, handed_over, once, log))
     finally:
         lock.release()
 
@@ -97,23 +98,23 @@ def _find_specs(folder: Path, *, is_named: bool) -> None:
     folder.mkdir(parents=True)
 
 
-async def _live(places: Places, lock: StateLock, handed_over: Socket | None, is_once: bool) -> int:
+async def _live(places: Places, lock: StateLock, handed_over: Socket | None, is_once: bool, style: Style | None) -> int:
     log = open_log(places.state, lock=lock)
     if log.read_only is not None:
         raise OperatorError(
             f"{places.state}: {log.read_only}; nothing is written to it. "
             "Look at it with: wakeful doctor; go back to a backup with: wakeful restore BACKUP"
         )
-    return await build_daemon(places, log, handed_over, is_once=is_once).live()
+    return await build_daemon(places, log, handed_over, is_once=is_once, style=style).live()
 
 
-def build_daemon(places: Places, log: EventLog, handed_over: Socket | None = None, *, is_once: bool) -> Daemon:
-    """Inside the loop it will live in."""
+def build_daemon(places: Places, log: EventLog, handed_over: Socket | None = None, *, is_once: bool, style: Style | None = None) -> Daemon:
+    """Inside the loop it will live in. `style` is how it speaks; unless told, to the journal where that listens, else as text."""
     sessions, snapshots = load_sessions(log)
     reactor = Reactor(Core(sessions), log, snapshots=snapshots)
     settings, _, _ = read_settings(places.specs)
     hints = HintsSwitch(settings.hints)
-    voice = Voice(is_terminal=sys.stdout.isatty())
+    voice = Voice(is_terminal=sys.stdout.isatty(), journal=find_journal() if style is None else None, style=style or "text")
     blobs = Blobs(f"{places.state}/blobs", BlobArchive(Path(places.state) / "archive" / "outputs"))
     blobs.remove_unfinished()
     keeper = Keeper(reactor.core, blobs, reactor.observe, voice.say, functools.partial(_bound_contents, reactor.core))
@@ -166,7 +167,7 @@ def _build_specs(places: Places, reactor: Reactor, hints: HintsSwitch, voice: Vo
         else:
             for name, words in reactor.core.looked.refused.items():
                 if name in observation.refused:
-                    voice.say(words, name=name)
+                    voice.say(words, name=name, priority=WARNING)
 
     declarations = Declarations(reader, report)
     return DeclarationsWatch(declarations, asyncio.get_running_loop(), hints.make, str(places.specs), SETTINGS_FILE, reader.keep)
@@ -177,7 +178,7 @@ def _tell_room(reactor: Reactor, voice: Voice) -> Callable[[RoomSeen], None]:
         was_short = reactor.core.looked.shortage is not None
         reactor.observe(observation)
         if observation.words is not None and not was_short:
-            voice.say(f"new runs wait for {observation.words}")
+            voice.say(f"new runs wait for {observation.words}", priority=WARNING)
         elif observation.words is None:
             voice.say("there is room on disk again; runs go on")
 

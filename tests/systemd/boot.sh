@@ -16,7 +16,6 @@ mount -o remount,bind,ro proc/sys
 mount -t sysfs -o ro sysfs sys
 mount -t cgroup2 cgroup2 sys/fs/cgroup
 mount -t tmpfs -o mode=755 tmpfs run
-mount -t tmpfs -o mode=1777 tmpfs tmp
 mount -t tmpfs -o mode=755 tmpfs dev
 for name in null zero full random urandom tty; do
   : > "dev/$name"
@@ -48,4 +47,4 @@ rm -rf var/log/journal
 echo 5f3c1d9e0b7a4c62a1d8e94f6b2c7a10 > etc/machine-id
 pivot_root . mnt
 exec env -i container=test PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin TERM=dumb \
-  sh -c 'umount -l /mnt; exec /lib/systemd/systemd --system --log-target=console --log-level=info --show-status=no'
+  sh -c 'umount -l /mnt; exec /lib/systemd/systemd --system --log-target=journal --log-level=info --show-status=no'

@@ -107,7 +107,7 @@ class Machine:
 
     def enter(self, *words: str, is_person: bool = False) -> list[str]:
         """The words that run others inside."""
-        enter = ["nsenter", "-t", str(self._first), "-m", "-p", "-C", "-u", "-i", f"--root=/proc/{self._first}/root", "--wd=/", "env", "-i"]
+        enter = ["nsenter", "-t", str(self._first), "-m", "-p", "-C", "-u", "-i", f"--root=/proc/{self._first}/root", "-w", "env", "-i"]
         path = f"PATH={os.path.dirname(WAKEFUL)}:/usr/sbin:/usr/bin:/sbin:/bin"
         if not is_person:
             return [*enter, path, "LANG=C.UTF-8", *words]

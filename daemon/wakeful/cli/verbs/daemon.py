@@ -7,6 +7,7 @@ import click
 from wakeful.cli.command import verb
 from wakeful.cli.completing import complete_folders
 from wakeful.cli.options import Options
+from wakeful.narration import Style
 from wakeful.wiring import run_daemon
 
 
@@ -20,8 +21,9 @@ from wakeful.wiring import run_daemon
 @click.option("--state", shell_complete=complete_folders, metavar="DIR", help="Where the log and everything else is kept.")
 @click.option("--http", metavar="HOST:PORT|off", default=None, envvar="WAKEFUL_HTTP", help="Listen on TCP, too: not yet, only `off`.")
 @click.option("--once", "is_once", is_flag=True, help="Run all that is owed to the end of the wave, then exit: 1 if a run failed.")
-def daemon_verb(options: Options, specs: str | None, state: str | None, http: str | None, is_once: bool) -> int:
+@click.option("--log", type=click.Choice(["text", "json"]), help="How it says what happens. Default: entries where the journal of systemd listens, else text.")
+def daemon_verb(options: Options, specs: str | None, state: str | None, http: str | None, is_once: bool, log: Style | None) -> int:
     """Watch, wake, run and record, until SIGTERM. Prints a line that begins with `ready` when it is armed."""
     if http not in (None, "", "off"):
         raise click.UsageError(f"--http {http}: listening on TCP comes later; leave it out or say --http off")
-    return run_daemon(specs=specs, state=state, socket=options.socket, once=is_once)
+    return run_daemon(specs=specs, state=state, socket=options.socket, once=is_once, log=log)
