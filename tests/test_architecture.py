@@ -28,10 +28,12 @@ LAYERS: dict[str, set[str]] = {
     # Text to values.
     "specs": {"core"},
     "settings": {"core", "specs"},
+    # What runs may know and nobody else: found, and taken out of every word that lasts.
+    "secrets": {"core"},
     # The edges know the core and themselves, never each other.
     "eventlog": {"core"},
     "sources": {"core"},
-    "runners": {"core", "blobs"},
+    "runners": {"core", "blobs", "secrets"},
     # Sessions as files, over the log's contract and the blobs.
     "bundles": {"core", "eventlog", "blobs", "contents"},
     # State, and events, to what people see.

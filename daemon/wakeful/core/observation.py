@@ -86,6 +86,12 @@ class RoomSeen(Struct, frozen=True):
     words: str | None
 
 
+class SecretsSeen(Struct, frozen=True):
+    """Every secret that there is or that somebody needs, by name: why it cannot be used, in words, or None where it can."""
+
+    found: dict[str, str | None]
+
+
 class Declaration(Struct, frozen=True):
     spec: SessionSpec
     text_digest: str

@@ -229,6 +229,8 @@ class SessionSpec(Struct, frozen=True, kw_only=True):
     pool: str | None = None
     # The script inside root that `command` names: an implied waking binding (specs.md).
     program: str | None = None
+    # Names; a value stands in no spec, no state and no event.
+    secrets: tuple[str, ...] = ()
     # Name or uid -> role. Who declared it maintains it, named here or not.
     people: dict[str, Role] = {}
     retention: Retention | None = None

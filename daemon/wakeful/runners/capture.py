@@ -2,20 +2,35 @@
 
 Bytes in, bytes out: output may be binary, endless, or without a single line end. Whatever a run writes, no more than the limit
 is held. Followers read by position, so that a slow one costs nothing: what it was too slow for, it is told about in words.
+The bytes of secrets are held here and let out nowhere: `kept` and `follow` redact what they give. Not as it comes in: a flood
+costs nothing, and a secret that became known during the run is found in what came before, too.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import NamedTuple
 
+from wakeful.secrets.redact import RedactedStream, Redactor
+
+NOTHING_SECRET = Redactor()
 _CHUNK_BYTES = 64 * 1024
 
 
-class Capture:
-    """Head and tail of a stream."""
+class Kept(NamedTuple):
+    """What is kept of an output, and how long the whole was, with each secret counted as its name."""
 
-    def __init__(self, limit_bytes: int) -> None:
+    head: bytes
+    tail: bytes
+    total_bytes: int
+
+
+class Capture:
+    """Head and tail of a stream. `redactor` is asked whenever something is let out."""
+
+    def __init__(self, limit_bytes: int, redactor: Callable[[], Redactor] = lambda: NOTHING_SECRET) -> None:
+        self._redactor = redactor
         self._head_limit = limit_bytes // 2
         self._tail_limit = limit_bytes - self._head_limit
         self._head = bytearray()
@@ -42,34 +57,68 @@ class Capture:
         self._is_closed = True
         self._wake()
 
+    def kept(self) -> Kept:
+        """What may be written down. Blocks for some milliseconds where much was said and secrets are known."""
+        redactor = self._redactor()
+        head, tail = bytes(self._head), self._tail()
+        middle_bytes = self.total_bytes - len(head) - len(tail)
+        if not redactor or (not middle_bytes and redactor.find(head + tail) is None):
+            return Kept(head, tail, self.total_bytes)
+        if middle_bytes:
+            # Half of a secret may stand at either side of what was not kept.
+            bare = redactor.trim_end(head), redactor.trim_start(tail)
+            middle_bytes = self.total_bytes - len(bare[0]) - len(bare[1])
+            head, tail = map(redactor.redact, bare)
+        else:
+            whole = redactor.redact(head + tail)
+            head, tail = whole[: self._head_limit], whole[self._head_limit :]
+        total_bytes = len(head) + middle_bytes + len(tail)
+        # A name may be longer than its value.
+        return Kept(head[: self._head_limit], tail[-self._tail_limit :], total_bytes)
+
     @property
     def head(self) -> bytes:
-        return bytes(self._head)
+        return self.kept().head
 
     @property
     def tail(self) -> bytes:
-        return bytes(self._ring[self._oldest :] + self._ring[: self._oldest])
+        return self.kept().tail
 
     @property
     def kept_bytes(self) -> int:
-        return len(self._head) + len(self._ring)
+        return len(self.head) + len(self.tail)
 
     async def follow(self) -> AsyncIterator[bytes]:
         """Everything kept so far, then what comes, until `close`."""
+        redactor = self._redactor()
+        stream = RedactedStream(redactor)
         position = 0
         while True:
             skipped, chunk = self._from(position)
             if skipped:
-                yield f"\n[{skipped} bytes were not kept]\n".encode()
-            if chunk:
+                rest = stream.flush()
+                # What comes next may begin with the end of a secret.
+                lost = len(chunk) - len(redactor.trim_start(chunk))
+                position, chunk = position + lost, chunk[lost:]
+                yield rest + f"\n[{skipped + lost} bytes were not kept]\n".encode()
+            if chunk or skipped:
                 position += skipped + len(chunk)
-                yield chunk
+                if shown := stream.push(chunk):
+                    yield shown
                 continue
             if self._is_closed:
+                if rest := stream.flush():
+                    yield rest
                 return
             waiting = asyncio.get_running_loop().create_future()
             self._waiting.append(waiting)
             await waiting
+
+    def mentions(self, words: Iterable[bytes]) -> bool:
+        return any(word in text for text in (bytes(self._head), self._tail()) for word in words)
+
+    def _tail(self) -> bytes:
+        return bytes(self._ring[self._oldest :] + self._ring[: self._oldest])
 
     def _from(self, position: int) -> tuple[int, bytes]:
         """How many bytes from here on are lost, and the next that are not."""

@@ -1,0 +1,137 @@
+"""The secrets this daemon knows: which there are, what a run is given, and the redactor of every value seen.
+
+Wiring makes one; it lives on the loop. A value that was replaced stays known until the daemon ends, because a run may still hold
+it. What is missing is looked for again every second while a session needs it, and told to the core; otherwise nothing ticks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from wakeful.core.observation import SecretsSeen
+from wakeful.core.spec import SessionSpec
+from wakeful.errors import OperatorError
+from wakeful.secrets.redact import Redactor
+from wakeful.secrets.store import Secret, SecretPlaces, Source, find_secret, list_names, name_variable
+
+_LOOK_SECONDS = 1.0
+# Of one name: who rotates a secret every minute does not fill the memory.
+_MOST_VALUES = 16
+
+
+class Known(Struct, frozen=True):
+    """One name as it stands: where its value comes from, or why it cannot be used."""
+
+    name: str
+    source: Source | None
+    problem: str | None = None
+
+
+def decide_secrets(spec: SessionSpec) -> tuple[str, ...]:
+    """The names a run of this spec is given: the one place that decides it."""
+    return spec.secrets
+
+
+class KnownSecrets:
+    """`report` takes what is there and what is not; `needed` says which names sessions declare now."""
+
+    def __init__(self, places: SecretPlaces, report: Callable[[SecretsSeen], None], needed: Callable[[], Iterable[str]]) -> None:
+        self.places = places
+        self.redactor = Redactor()
+        self._report = report
+        self._needed = needed
+        self._values: dict[str, tuple[bytes, ...]] = {}
+        self._known: dict[str, Known] = {}
+        self._seen: SecretsSeen | None = None
+
+    def look(self, more: Iterable[str] = ()) -> None:
+        """Read all there is anew; `more` are names that sessions are about to need."""
+        names = {*self._needed(), *more}
+        # A variable is known by the name that is asked for, where one is.
+        asked = {name_variable(name) for name in names}
+        names.update(name for name, source in list_names(self.places).items() if source != "environment" or name_variable(name) not in asked)
+        self._known = {name: self._look_at(name) for name in sorted(names)}
+        self._tell()
+
+    def hand_out(self, names: Iterable[str]) -> tuple[Secret, ...]:
+        """The values as they are now. Raises SecretMissing or SecretRefused."""
+        given = []
+        for name in names:
+            self._known[name] = known = self._look_at(name)
+            if known.problem is not None:
+                self._tell()
+                raise OperatorError(known.problem)
+            given.append(Secret(name, self._values[name][-1], known.source))
+        return tuple(given)
+
+    def list(self) -> list[Known]:
+        self.look()
+        return list(self._known.values())
+
+    async def keep(self) -> None:
+        """Until cancelled: look again while something is missing."""
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            if self._is_wanting():
+                self.look()
+
+    def redact_text(self, text: str) -> str:
+        return self.redactor.redact_text(text)
+
+    def redact(self, value: Any) -> Any:
+        """An observation or a call without the values of secrets. Nearly always the very same, after one search of its bytes."""
+        redactor = self.redactor
+        if not redactor or redactor.find(_pack(value)) is None:
+            return value
+        return _rewrite(redactor, value)
+
+    def _is_wanting(self) -> bool:
+        return any((known := self._known.get(name)) is None or known.problem is not None for name in self._needed())
+
+    def _look_at(self, name: str) -> Known:
+        try:
+            secret = find_secret(self.places, name)
+        except OperatorError as error:
+            return Known(name, None, str(error))
+        values = self._values.get(name, ())
+        if not values or values[-1] != secret.value:
+            self._values[name] = (*(value for value in values if value != secret.value), secret.value)[-_MOST_VALUES:]
+            self.redactor = Redactor((name, value) for name, values in self._values.items() for value in values)
+        return Known(name, secret.source)
+
+    def _tell(self) -> None:
+        seen = SecretsSeen(found={name: known.problem for name, known in self._known.items()})
+        if seen != self._seen:
+            self._seen = seen
+            self._report(seen)
+
+
+def _pack(value: Any) -> bytes:
+    """Its texts as they are, one after the other."""
+    try:
+        return msgspec.msgpack.encode(value)
+    except UnicodeEncodeError:
+        # A path that is no UTF-8.
+        return repr(value).encode("utf-8", "backslashreplace")
+
+
+def _rewrite(redactor: Redactor, value: Any) -> Any:
+    match value:
+        case str():
+            return redactor.redact_text(value)
+        case bytes():
+            return redactor.redact(value)
+        case Struct():
+            changed = {name: _rewrite(redactor, getattr(value, name)) for name in value.__struct_fields__}
+            return msgspec.structs.replace(value, **changed)
+        case dict():
+            return {_rewrite(redactor, key): _rewrite(redactor, one) for key, one in value.items()}
+        case tuple() | list() | frozenset():
+            return type(value)(_rewrite(redactor, one) for one in value)
+        case _:
+            return value

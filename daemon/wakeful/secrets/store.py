@@ -1,0 +1,178 @@
+"""Where the values of secrets are found: systemd's credentials, files of our own, the daemon's environment; the first that has it.
+
+Read anew whenever a run needs one, so that a new value counts from the next run on. A file that others can read is refused in
+words, never used. Blocks for a few small reads. Nothing here remembers a value, and a `Secret` shows its name alone.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import tempfile
+from collections.abc import Mapping, MutableMapping
+from typing import Literal
+
+from msgspec import Struct
+
+from wakeful.errors import CallerError, OperatorError
+from wakeful.secrets.shapes import LONGEST_BYTES, find_unfitness
+
+Source = Literal["credential", "file", "environment"]
+VARIABLE_PREFIX = "WAKEFUL_SECRET_"
+# A file's name as well as a variable's; systemd's credentials are usually called like this, too.
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
+_OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+
+
+class SecretMissing(OperatorError):
+    """Nothing of this name is anywhere."""
+
+
+class SecretRefused(OperatorError):
+    """There is one, and it cannot be used as it is."""
+
+
+class Secret(Struct, frozen=True):
+    """A name and its value at one moment."""
+
+    name: str
+    value: bytes
+    source: Source
+
+    def __repr__(self) -> str:
+        return f"[secret {self.name}]"
+
+
+class SecretPlaces(Struct, frozen=True):
+    """`credentials` is $CREDENTIALS_DIRECTORY, None without systemd; `folder` need not exist; `variables` by their whole names."""
+
+    folder: str
+    credentials: str | None = None
+    variables: Mapping[str, str] = {}
+
+    def __repr__(self) -> str:
+        return f"SecretPlaces({self.folder!r}, {self.credentials!r}, {sorted(self.variables)})"
+
+
+def take_places(folder: str, environ: MutableMapping[str, str]) -> SecretPlaces:
+    """The places of this daemon. Its variables are taken out of the environment: no child is to inherit them."""
+    names = [name for name in environ if name.startswith(VARIABLE_PREFIX)]
+    return SecretPlaces(folder, environ.get("CREDENTIALS_DIRECTORY") or None, {name: value for name in names if (value := environ.pop(name))})
+
+
+def name_variable(name: str) -> str:
+    """`gh-token` is WAKEFUL_SECRET_GH_TOKEN."""
+    return VARIABLE_PREFIX + re.sub(r"[^A-Z0-9_]", "_", name.upper())
+
+
+def find_name_problem(name: str) -> str | None:
+    if NAME.fullmatch(name):
+        return None
+    return f"{name!r} cannot be a secret's name: begin with a letter, go on with letters, digits, '_', '-' and '.', at most 64"
+
+
+def word_missing(name: str) -> str:
+    return f"needs a secret: {name} (wakeful secret set {name})"
+
+
+def find_secret(places: SecretPlaces, name: str) -> Secret:
+    """Raises SecretMissing or SecretRefused, with what to do."""
+    wrong = find_name_problem(name)
+    if wrong is not None:
+        raise SecretRefused(wrong)
+    if places.credentials is not None and os.path.lexists(path := f"{places.credentials}/{name}"):
+        # systemd decides who may read these, and their modes differ between its releases.
+        return _fit(Secret(name, _read(path, is_ours=False), "credential"), path)
+    if os.path.lexists(path := f"{places.folder}/{name}"):
+        _check_folder(places.folder)
+        return _fit(Secret(name, _read(path, is_ours=True), "file"), path)
+    variable = name_variable(name)
+    if variable in places.variables:
+        return _fit(Secret(name, os.fsencode(places.variables[variable]), "environment"), f"the variable {variable}")
+    raise SecretMissing(word_missing(name))
+
+
+def list_names(places: SecretPlaces) -> dict[str, Source]:
+    """Every name there is something under, and where it is taken from. Of a variable the name is that of the variable."""
+    found: dict[str, Source] = {name.removeprefix(VARIABLE_PREFIX): "environment" for name in places.variables}
+    found |= dict.fromkeys(_list(places.folder), "file")
+    if places.credentials is not None:
+        found |= dict.fromkeys(_list(places.credentials), "credential")
+    return {name: found[name] for name in sorted(found) if NAME.fullmatch(name)}
+
+
+def save_secret(folder: str, name: str, value: bytes) -> None:
+    """Write our own file of it, at once or not at all, readable by nobody else."""
+    wrong = find_name_problem(name) or find_unfitness(value)
+    if wrong is not None:
+        raise CallerError(f"secret {name}: {wrong}" if NAME.fullmatch(name) else wrong)
+    os.makedirs(os.path.dirname(folder), 0o700, exist_ok=True)
+    if not os.path.isdir(folder):
+        os.mkdir(folder, 0o700)
+    _check_folder(folder)
+    # A name that no secret has: a crash leaves at worst a file that nobody takes for one.
+    descriptor, temporary = tempfile.mkstemp(prefix=".", dir=folder)
+    try:
+        with open(descriptor, "wb") as file:
+            os.fchmod(descriptor, 0o600)
+            file.write(value)
+            file.flush()
+            os.fsync(descriptor)
+        os.rename(temporary, f"{folder}/{name}")
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def remove_secret(folder: str, name: str) -> None:
+    if (wrong := find_name_problem(name)) is not None:
+        raise CallerError(wrong)
+    try:
+        os.unlink(f"{folder}/{name}")
+    except FileNotFoundError:
+        raise CallerError(f"there is no secret {name} in {folder}; wakeful secret list shows where it comes from") from None
+
+
+def _check_folder(folder: str) -> None:
+    found = os.stat(folder)
+    if found.st_uid != os.geteuid():
+        raise SecretRefused(f"{folder} belongs to user {found.st_uid}, not to us ({os.geteuid()}): no secret is taken from it; chown it")
+    if found.st_mode & 0o077:
+        raise SecretRefused(f"{folder} is open to others (mode {stat.S_IMODE(found.st_mode):04o}): no secret is taken from it; chmod 700 {folder}")
+
+
+def _read(path: str, *, is_ours: bool) -> bytes:
+    try:
+        descriptor = os.open(path, _OPEN_FLAGS)
+    except OSError as error:
+        raise SecretRefused(f"{path} cannot be read: {error.strerror}; a secret is a regular file, and no link") from error
+    try:
+        _check_file(path, os.fstat(descriptor), is_ours=is_ours)
+        return os.read(descriptor, LONGEST_BYTES + 1)
+    finally:
+        os.close(descriptor)
+
+
+def _check_file(path: str, found: os.stat_result, *, is_ours: bool) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise SecretRefused(f"{path} is no regular file; put the value itself there")
+    if is_ours and found.st_uid != os.geteuid():
+        raise SecretRefused(f"{path} belongs to user {found.st_uid}, not to us ({os.geteuid()}); chown it")
+    if is_ours and found.st_mode & 0o077:
+        raise SecretRefused(f"{path} is open to others (mode {stat.S_IMODE(found.st_mode):04o}); change the secret where it was made, and chmod 600 {path}")
+
+
+def _fit(secret: Secret, where: str) -> Secret:
+    wrong = find_unfitness(secret.value)
+    if wrong is not None:
+        raise SecretRefused(f"secret {secret.name} in {where}: {wrong}")
+    return secret
+
+
+def _list(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        # Not there, or not ours to read: nothing comes from it, and who needs a secret is told what is missing.
+        return []

@@ -1,0 +1,125 @@
+"""Values of secrets are found in the shapes programs write them in, wherever a stream is cut."""
+
+import base64
+import html
+import json
+import random
+import shlex
+from urllib.parse import quote, quote_plus
+
+import pytest
+
+from wakeful.secrets.redact import RedactedStream, Redactor
+from wakeful.secrets.shapes import find_unfitness
+
+TOKEN = b"sk-live_9f8E7d6C/5b4A+3z2Y=x1W&v'0u<q>"
+KEY = b"-----BEGIN PRIVATE KEY-----\n" + base64.encodebytes(bytes(range(200))) + b"-----END PRIVATE KEY-----\n"
+TEXT = TOKEN.decode()
+
+SHAPES = {
+    "raw": TOKEN,
+    "base64": base64.b64encode(TOKEN),
+    "base64 with a newline at its end": base64.b64encode(TOKEN + b"\n"),
+    "base64 after one byte": base64.b64encode(b":" + TOKEN),
+    "base64 of user and password": base64.b64encode(b"me:" + TOKEN + b"@"),
+    "base64 after two bytes": base64.b64encode(b"ab" + TOKEN + b"cd"),
+    "base64 for addresses": base64.urlsafe_b64encode(TOKEN),
+    "base64 in broken lines": base64.encodebytes(b"user:" + TOKEN * 3),
+    "hexadecimal": TOKEN.hex().encode(),
+    "hexadecimal in capitals": TOKEN.hex().upper().encode(),
+    "hexadecimal in pairs": TOKEN.hex(" ").encode(),
+    "quoted for an address": quote(TOKEN, safe="").encode(),
+    "quoted in small letters": quote(TOKEN, safe="").lower().encode() if TOKEN.islower() else quote(TOKEN).encode(),
+    "quoted for a form": quote_plus(TEXT).encode(),
+    "in JSON": json.dumps({"token": TEXT}).encode(),
+    "in JSON with escaped slashes": json.dumps(TEXT).replace("/", "\\/").encode(),
+    "in JSON safe for HTML": json.dumps(TEXT).replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e").encode(),
+    "in HTML": html.escape(TEXT).encode(),
+    "quoted for a shell": shlex.quote(TEXT).encode(),
+    "as Python shows it": repr(TOKEN).encode(),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_a_value_is_replaced_by_its_name_in_every_usual_shape(shape: bytes) -> None:
+    redactor = Redactor([("TOKEN", TOKEN)])
+    shown = redactor.redact(b"before " + shape + b" after")
+    assert b"[secret TOKEN]" in shown and redactor.find(shown) is None
+    assert shown.startswith(b"before ") and shown.endswith(b" after")
+    # What is left of the shape itself are the letters around base64 that its neighbours share.
+    left = shown.removeprefix(b"before ").removesuffix(b" after").replace(b"[secret TOKEN]", b"")
+    assert len(left) <= 14
+
+
+def test_what_holds_no_secret_is_the_very_same_object() -> None:
+    redactor = Redactor([("TOKEN", TOKEN)])
+    data, text = b"nothing of the kind \xff\x00" * 100, "nothing of the kind"
+    assert redactor.redact(data) is data and redactor.redact_text(text) is text
+    assert not Redactor() and Redactor().redact(TOKEN) is TOKEN
+
+
+def test_a_line_of_a_key_is_as_secret_as_the_key() -> None:
+    redactor = Redactor([("KEY", KEY)])
+    line = KEY.splitlines()[2]
+    assert redactor.redact(b"-----BEGIN PRIVATE KEY-----\n    " + line + b"\n") == b"-----BEGIN PRIVATE KEY-----\n    [secret KEY]\n"
+
+
+def test_a_secret_inside_another_is_told_as_the_longer_one() -> None:
+    redactor = Redactor([("SHORT", b"abcdefgh"), ("LONG", b"abcdefgh-and-more")])
+    assert redactor.redact(b"abcdefgh, abcdefgh-and-more") == b"[secret SHORT], [secret LONG]"
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 16, 64])
+def test_a_value_that_is_cut_into_pieces_never_shows(size: int) -> None:
+    whole = b"\n".join([b"first s", *SHAPES.values(), TOKEN + TOKEN, b"sk-live_ but not ours", b"last sk-"])
+    redactor = Redactor([("TOKEN", TOKEN)])
+    stream, shown = RedactedStream(redactor), b""
+    for at in range(0, len(whole), size):
+        piece = stream.push(whole[at : at + size])
+        shown += piece
+        # Not even in between: what was let out cannot be taken back.
+        assert redactor.find(shown) is None
+    shown += stream.flush()
+    assert redactor.find(shown) is None
+    assert shown.startswith(b"first s\n[secret TOKEN]\n") and shown.endswith(b"sk-live_ but not ours\nlast sk-")
+
+
+def test_pieces_of_random_size_are_redacted_as_the_whole_is() -> None:
+    redactor = Redactor([("A", b"abcabcabd-1"), ("B", b"cabd-1-cab"), ("TOKEN", TOKEN)])
+    parts = [b"abcabcabd-1", b"cabd-1-cab", TOKEN, b"ab", b"cab", b" ", b"\n", b"x", TOKEN[:9]]
+    for seed in range(300):
+        draw = random.Random(seed)
+        whole = b"".join(draw.choices(parts, k=12))
+        stream, shown, at = RedactedStream(redactor), b"", 0
+        while at < len(whole):
+            size = draw.randint(1, 20)
+            shown += stream.push(whole[at : at + size])
+            at += size
+        shown += stream.flush()
+        assert redactor.find(shown) is None, seed
+        assert TOKEN[:9] not in shown or b"".join(parts).count(TOKEN[:9])
+
+
+def test_half_a_secret_at_a_cut_is_taken_away_with_it() -> None:
+    redactor = Redactor([("TOKEN", TOKEN)])
+    for at in range(1, len(TOKEN)):
+        assert redactor.trim_end(b"kept " + TOKEN[:at]) == b"kept "
+        assert redactor.trim_start(TOKEN[at:] + b" kept") == b" kept"
+    assert redactor.trim_end(b"kept.") == b"kept." and redactor.trim_start(b"kept.") == b"kept."
+
+
+def test_what_lets_nothing_stand_is_no_secret() -> None:
+    assert "7 bytes" in find_unfitness(b"1234567\n")
+    assert "fewer than 4" in find_unfitness(b"0000000000000000")
+    assert "at most" in find_unfitness(bytes(range(256)) * 300)
+    assert find_unfitness(b"12345678") is None
+
+
+def test_a_redactor_and_its_errors_never_tell_a_value() -> None:
+    assert repr(Redactor([("TOKEN", TOKEN)])) == "Redactor(['TOKEN'])"
+
+
+def test_a_search_of_a_megabyte_of_output_takes_milliseconds() -> None:
+    redactor = Redactor((f"S{number}", random.Random(number).randbytes(32).hex().encode()) for number in range(5))
+    text = b"a line of output as programs write them, of no interest\n" * 20_000
+    assert redactor.find(text) is None and redactor.redact(text) is text
