@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
 
 from e2e.box import Box
+from waiting import eventually
+from wakeful.cli.client import Client
+from wakeful.cli.failure import Failure
 
 # It wakes when others change what it wrote.
 SUM = """
@@ -77,6 +81,34 @@ def test_files_brought_by_a_merge_are_the_sessions_own(box: Box, root: Path) -> 
     box.ask("merge", "sum", "trial")
     judge_adopted(box, "the merge of trial")
     assert (root / "page.html").read_text() == "more\nby the trial\n"
+
+
+def test_two_who_merge_at_once_merge_once_and_the_files_are_there(box: Box, root: Path) -> None:
+    """One is answered, the others are refused or told that there is nothing new; whoever is refused takes nothing from the other."""
+    box.ask("fork", "sum", "--as", "trial", "--workspace")
+    place = Path(box.json("show", "trial")["root"])
+    client = Client(str(box.socket))
+    for number in range(5):
+        (place / "out/sum.txt").write_text(f"by the trial {number}\n")
+        # The fork takes note of it, too: a merge prepared before that would rightly be refused.
+        eventually(lambda wakes=number + 1: sum(kind.startswith("wake_") for kind in box.kinds("trial")) == wakes)
+        answers: list[str] = []
+        callers = [threading.Thread(target=lambda: answers.append(try_merge(client))) for _ in range(4)]
+        for caller in callers:
+            caller.start()
+        for caller in callers:
+            caller.join(20)
+        assert sum("is merged" in answer for answer in answers) == 1 and len(answers) == 4, answers
+        assert (root / "out/sum.txt").read_text() == f"by the trial {number}\n", answers
+    assert box.kinds("sum").count("session_merged") == 5 and box.row("sum")["runs"] == 2
+    assert [one for one in box.json("doctor") if one["name"] == "merge"] == []
+
+
+def try_merge(client: Client) -> str:
+    try:
+        return client.call("merge", name="sum", fork="trial")["words"]
+    except Failure as failure:
+        return f"refused: {failure}"
 
 
 def test_a_rewind_whose_daemon_died_before_its_files_is_finished_by_its_key(box: Box, root: Path) -> None:

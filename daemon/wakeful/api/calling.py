@@ -65,7 +65,7 @@ async def call(request: Request) -> Response:
     answer = {"words": words, "name": made.new if isinstance(made, calls.Rename | calls.Fork) else made.name}
     if isinstance(made, calls.Merge):
         # Without files of its own, it may still find those of an earlier one to be written.
-        finishing = finish_files(service, made.name, made.fork) if made.record is not None else finish_merge(service, made.name, made.fork, caller.author)
+        finishing = finish_files(service, made.name, made.fork, made.record) if made.record is not None else finish_merge(service, made.name, made.fork, caller.author)
         answer |= await finishing
     if isinstance(made, calls.Fork):
         answer["words"] += say_place(made)

@@ -74,11 +74,14 @@ async def owning_writes(service: Service, session_id: str) -> AsyncIterator[set[
         await service.report_written(session_id, written)
 
 
-async def finish_files(service: Service, name: str, fork_name: str) -> dict[str, Any]:
-    """Write the files of the newest merge, which holds its session; each path says what became of it."""
+async def finish_files(service: Service, name: str, fork_name: str, made: str | None = None) -> dict[str, Any]:
+    """Write the files of the newest merge, which holds its session; each path says what became of it.
+
+    `made` is the record of the merge that was just carried out: whatever became of its mark, its files are not written yet.
+    The same merge asked for by somebody else at that moment is refused, and takes the mark away."""
     session = service.core.state.by_name(name)
     async with owning_writes(service, session.id) as written:
-        found = _find_unfinished(service, session, fork_name)
+        found = _find_unfinished(service, session, fork_name, made)
         if found is None:
             return {}
         _, merge, record = found
@@ -99,10 +102,10 @@ async def finish_merge(service: Service, name: str, fork_name: str, author: str)
     return await finish_files(service, name, fork_name)
 
 
-def _find_unfinished(service: Service, session: Session, fork_name: str) -> tuple[int, SessionMerged, str] | None:
+def _find_unfinished(service: Service, session: Session, fork_name: str, made: str | None = None) -> tuple[int, SessionMerged, str] | None:
     """The newest merge of this fork, if its files are still to be written: its seq, what it says, and the blob that lists them."""
     seq, merge = next(_list_merges(service, session, service.core.state.by_name(fork_name).id), (0, None))
-    if merge is None or merge.record is None or not service.workspaces.is_unfinished(merge.record):
+    if merge is None or merge.record is None or not (merge.record == made or service.workspaces.is_unfinished(merge.record)):
         return None
     return seq, merge, merge.record
 
