@@ -116,6 +116,11 @@ def _parse_http(text: str | None) -> tuple[str, int] | None:
 # -- wakeful.yaml ---------------------------------------------------------------------------------
 
 
+def settings_home(environ: Mapping[str, str]) -> Path:
+    """The folder of a person's settings, ours and those of systemd."""
+    return _xdg(environ, "XDG_CONFIG_HOME", ".config")
+
+
 def find_settings_file(specs_dir: Path, environ: Mapping[str, str] = os.environ) -> Path:
     """Beside sessions.d/, else the person's own; the first where neither exists yet."""
     beside = Path(os.path.abspath(specs_dir)).parent / SETTINGS_FILE
@@ -168,6 +173,7 @@ def _parse_settings(data: bytes, file: str) -> tuple[Settings, Defaults]:
             hints=keys.hints,
             limits=_resolve_limits(keys.limits, data, file) if keys.limits is not None else Limits(),
             retention=build_retention(keys.retention) or Retention(),
+            allow_unisolated=keys.allow_unisolated,
         ),
         defaults,
     )
@@ -248,6 +254,7 @@ class ProjectReader:
             find_local_zone(self._environ),
             frozenset(self._settings.pools),
             str(self._kept.parent) if self._kept is not None else None,
+            str(self._specs_dir),
         )
         if self._folder is None and self._kept is not None:
             self._left = load_readings(self._kept, self._defaults, around)

@@ -10,6 +10,7 @@ import asyncio
 import functools
 import gc
 import os
+import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -40,9 +41,10 @@ from wakeful.runners.cgroup import find_delegated
 from wakeful.runners.children import Children, become_subreaper
 from wakeful.runners.command import CommandRunner
 from wakeful.runners.contract import Runner, RunOrder
+from wakeful.runners.isolation.reach import Protected
 from wakeful.runners.orders import Premises, make_order
 from wakeful.runners.place import open_run_folders
-from wakeful.settings import SETTINGS_FILE, Places, ProjectReader, read_settings, resolve_places
+from wakeful.settings import SETTINGS_FILE, Places, ProjectReader, find_settings_file, read_settings, resolve_places, settings_home
 from wakeful.sources.checkouts import Checkouts
 from wakeful.sources.clock import Clock
 from wakeful.sources.commits import CommitSource
@@ -120,14 +122,15 @@ def build_daemon(places: Places, log: EventLog, handed_over: Socket | None = Non
     keeper = Keeper(reactor.core, blobs, reactor.observe, voice.say, functools.partial(_bound_contents, reactor.core))
     sources = _build_sources(places, reactor, hints.make, keeper)
     replays = Replays(blobs, str(places.state), _make_replay_order(reactor.core))
-    replays.runner = runner = _build_runner(places, keeper, replays, sources, blobs)
+    run_folders = open_run_folders(str(places.state), os.environ)
+    replays.runner = runner = _build_runner(places, run_folders, keeper, replays, sources, blobs)
     edges = Edges(
         sources=sources,
         specs=_build_specs(places, reactor, hints, voice),
         room=RoomWatch(str(places.state), _tell_room(reactor, voice)),
         clock=Clock(reactor.observe, asyncio.get_running_loop(), lambda: time.time_ns() // 1000, on_jump=voice.say),
         runner=runner,
-        starter=_build_starter(places, reactor, sources, runner, keeper),
+        starter=_build_starter(places, run_folders, reactor, sources, runner, keeper),
         blobs=blobs,
         keeper=keeper,
         replays=replays,
@@ -203,7 +206,9 @@ def _build_sources(places: Places, reactor: Reactor, make_hints: MakeHints, keep
     return Door(files, CommitSource(observe, loop, make_hints), ProbeSource(observe, loop), ServiceSource(observe, loop))
 
 
-def _build_runner(places: Places, keeper: Keeper, replays: Replays, sources: Sources, blobs: Blobs) -> CommandRunner:
+def _build_runner(
+    places: Places, run_folders: str, keeper: Keeper, replays: Replays, sources: Sources, blobs: Blobs
+) -> CommandRunner:
     def report(end: ProcessEnded | RunRecovered) -> None:
         if replays.take(end):
             return
@@ -211,20 +216,44 @@ def _build_runner(places: Places, keeper: Keeper, replays: Replays, sources: Sou
         sources.hear()
         keeper.end(end)
 
-    return CommandRunner(report=report, blobs=blobs, state=str(places.state), children=Children(), cgroups=find_delegated())
+    return CommandRunner(
+        report=report,
+        blobs=blobs,
+        state=str(places.state),
+        children=Children(),
+        cgroups=find_delegated(),
+        protected=_find_protected(places, run_folders),
+    )
+
+
+def _find_protected(places: Places, run_folders: str) -> Protected:
+    """What no run may change, wherever it lies: also what starts the daemon, and what tells it what to trust."""
+    settings = find_settings_file(places.specs)
+    own = settings_home(os.environ)
+    return Protected(
+        specs=str(places.specs),
+        state=str(places.state),
+        rest=(run_folders, str(places.socket), str(settings), str(own / "wakeful"), str(own / "systemd"), "/etc/systemd"),
+    )
 
 
 def _make_replay_order(core: Core) -> MakeReplayOrder:
     def make(session: Session, run: OpenRun, folder: str, *, causes: bytes) -> RunOrder:
         # No socket and no token: a replay changes nothing, also not by asking.
-        premises = Premises(scratch=f"{folder}/scratch", run_folders=folder, socket=f"{folder}/no-daemon")
+        premises = Premises(
+            scratch=f"{folder}/scratch", temporary=f"{folder}/temporary", run_folders=folder, socket=f"{folder}/no-daemon"
+        )
         return make_order(session, run, premises, token="", causes=causes, exports={}, output_limit_bytes=core.settings.output_limit_bytes)
 
     return make
 
 
-def _build_starter(places: Places, reactor: Reactor, sources: Sources, runner: Runner, keeper: Keeper) -> RunStarter:
+def _build_starter(
+    places: Places, run_folders: str, reactor: Reactor, sources: Sources, runner: Runner, keeper: Keeper
+) -> RunStarter:
     state = str(places.state)
-    premises = Premises(scratch=f"{state}/scratch", run_folders=open_run_folders(state, os.environ), socket=str(places.socket))
+    # What runs of a daemon that died left there.
+    shutil.rmtree(f"{state}/temporary", ignore_errors=True)
+    premises = Premises(scratch=f"{state}/scratch", temporary=f"{state}/temporary", run_folders=run_folders, socket=str(places.socket))
     order = functools.partial(make_order, premises=premises)
     return RunStarter(reactor.core, sources, runner, order, premises.run_folders, reactor.observe, keeper)

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from wakeful.core import calls
 from wakeful.core.events import SessionTerminated
 from wakeful.core.observation import DaemonStopping, SpecsRead
-from wakeful.core.spec import Settings, Window
+from wakeful.core.spec import Confinement, Settings, Window, digest_noticed
 
 
 def at_rest(*specs, **keys) -> World:
@@ -629,6 +629,26 @@ def test_a_disabled_session_remembers_and_runs_when_enabled() -> None:
     world.declare(spec)
     world.rest()
     assert world.starts("s") == 2
+
+
+def test_an_unisolated_session_sleeps_until_the_operator_allows_it() -> None:
+    """`isolation: none` is the operator's to grant: neither a change nor an activation runs it before, and no change is lost."""
+    spec = session("s", read("in"), confinement=Confinement(level="none"))
+    world = at_rest(spec, files={"in": "1"})
+    assert world.hold("s").startswith("isolation: none is not allowed here")
+    world.call(calls.Activate(name="s"))
+    world.rest()
+    assert world.starts("s") == 0
+    world.set(Settings(concurrency=4, allow_unisolated=True))
+    world.rest()
+    assert (world.starts("s"), world.hold("s")) == (1, None)
+
+
+def test_only_the_network_of_a_confinement_is_noticed_by_a_run() -> None:
+    """Rule 9 and specs.md: a changed network wakes, a changed `allow` or level does not; without one, old versions stand."""
+    spec = session("s", read("in"))
+    assert digest_noticed(replace(spec, confinement=Confinement(level="none", allow_read=("/a",)))) == digest_noticed(spec)
+    assert digest_noticed(replace(spec, confinement=Confinement(network=True))) != digest_noticed(spec)
 
 
 def test_a_stopping_daemon_starts_nothing_and_owes_what_it_interrupts() -> None:

@@ -19,10 +19,12 @@ from typing import Any
 
 from waiting import eventually
 from wakeful.cli.client import Client
+from wakeful.runners.isolation.shield import can_shield
 
 WAKEFUL = str(Path(sys.executable).parent / "wakeful")
 # A run that writes down what it saw, by appending whole lines: the independent ledger.
 READY_SECONDS = 30.0
+SETTINGS = "wakeful.yaml"
 
 
 class Box:
@@ -35,6 +37,7 @@ class Box:
         self.runtime = folder / "runtime"
         self.specs.mkdir(parents=True, exist_ok=True)
         self.runtime.mkdir(exist_ok=True)
+        self.write(SETTINGS, "")
         # What the daemon is started by, if not by us.
         self.wrap: tuple[str, ...] = ()
         self.daemon: subprocess.Popen[bytes] | None = None
@@ -50,8 +53,15 @@ class Box:
     def write(self, path: str, text: str) -> Path:
         target = self.folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text)
+        target.write_text(text + self.reach() if path == SETTINGS else text)
         return target
+
+    def reach(self) -> str:
+        """Runs here are confined as everybody's are, and may write their ledgers anywhere in the box."""
+        if can_shield():
+            return f"defaults: {{allow: {{write: [{json.dumps(str(self.folder))}]}}}}\n"
+        # Nothing here can keep the state folder, which lies in the box, out of their reach.
+        return "allow_unisolated: true\ndefaults: {isolation: none}\n"
 
     def save(self, path: str, text: str) -> None:
         """As an editor saves: a new file renamed over the old one."""

@@ -363,7 +363,7 @@ def test_retention_archives_what_is_over_and_nothing_else(box: Box) -> None:
     start_counting(box)
     box.spec("stays", "objective: Stay.\nrun: {command: ['true']}\n")
     box.spec("broken", "objective: Fail.\nbindings: {input: {file: in.txt}}\nrun: {command: ['false'], retries: 0}\n")
-    (box.specs.parent / "wakeful.yaml").write_text("retention: {keep: 1s}\n")
+    box.write("wakeful.yaml", "retention: {keep: 1s}\n")
     eventually(lambda: {row["name"] for row in box.rows()} == {"count", "stays", "broken"})
     box.wait_for("broken", state="sleeping")
     (box.specs / "count.yaml").unlink()
@@ -392,7 +392,7 @@ def test_what_old_runs_left_is_moved_and_read_as_before(box: Box) -> None:
     for run in (2, 3):
         box.write("in.txt", "1\n" * run)
         box.wait_at_rest("count", runs=run)
-    (box.specs.parent / "wakeful.yaml").write_text("retention: {runs: 1}\n")
+    box.write("wakeful.yaml", "retention: {runs: 1}\n")
     due = eventually(lambda: box.json("archive", "--due", "--dry-run")["outputs"])
     assert [one["name"] for one in due] == ["count"] and due[0]["bytes"] > 0
     before = sum(1 for path in (box.state / "blobs").rglob("*") if path.is_file())

@@ -43,7 +43,7 @@ class Bench:
         values = dict(
             session="s-1", name="payroll", run=self._runs, run_id=f"run-{self._runs}", argv=argv, root=str(self.root),
             cwd="", timeout_seconds=30.0, grace_seconds=5.0, scratch=str(self.state / "scratch"),
-            folder=str(self.state / "runs" / str(self._runs)), causes=b"{}", socket="/nowhere/socket", token="secret",
+            folder=str(self.state / "runs" / str(self._runs)), temporary=str(self.state / "temporary"), writes=("**",), causes=b"{}", socket="/nowhere/socket", token="secret",
             output_limit_bytes=1 << 20,
         )  # fmt: skip
         return RunOrder(**(values | changes))

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from wakeful.runners.isolation.beneath import LeadsOutside, make_beneath, open_beneath
-from wakeful.runners.isolation.confine import Confinement, Grant, Policy
+from wakeful.runners.isolation.confine import ConfinedLaunch, Grant, Policy
 from wakeful.runners.isolation.landlock import DEVICE, READ, WRITE, find_gaps, probe_abi
 from wakeful.runners.isolation.shield import can_shield
 
@@ -49,7 +49,7 @@ class Yard:
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
 
-        process = Confinement(self.policy(*grants, **changes))(spawn) if is_confined else spawn()
+        process = ConfinedLaunch(self.policy(*grants, **changes))(spawn) if is_confined else spawn()
         output, _ = process.communicate(timeout=20)
         return subprocess.CompletedProcess(text, process.returncode, output)
 
@@ -292,9 +292,9 @@ def test_a_policy_that_cannot_be_had_starts_nothing(yard: Yard) -> None:
     """What goes wrong on the way is raised to whoever asked, and no program was started."""
     started = []
     with pytest.raises(OSError):
-        Confinement(yard.policy(shielded=("/nowhere/at/all",)))(lambda: started.append(1))
+        ConfinedLaunch(yard.policy(shielded=("/nowhere/at/all",)))(lambda: started.append(1))
     with pytest.raises(ZeroDivisionError):
-        Confinement(yard.policy())(lambda: 1 // 0)
+        ConfinedLaunch(yard.policy())(lambda: 1 // 0)
     assert started == []
 
 

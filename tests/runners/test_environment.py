@@ -30,12 +30,12 @@ def polluted(monkeypatch):
         monkeypatch.delenv(name)
     kept = {
         "PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/home/ada", "LANG": "C.UTF-8", "LC_TIME": "C", "TZ": "UTC", "USER": "ada",
-        "LOGNAME": "ada", "SHELL": "/bin/sh", "TMPDIR": "/tmp",
+        "LOGNAME": "ada", "SHELL": "/bin/sh",
     }  # fmt: skip
     dropped = (
         "NOTIFY_SOCKET", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES", "WATCHDOG_USEC", "WATCHDOG_PID", "CREDENTIALS_DIRECTORY", "INVOCATION_ID",
         "JOURNAL_STREAM", "MEMORY_PRESSURE_WATCH", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS", "SSH_AUTH_SOCK", "AWS_SECRET_ACCESS_KEY",
-        "LD_PRELOAD_X", "PYTHONPATH", "WAKEFUL_STATE", "WAKEFUL_HTTP", "WAKEFUL_TOKEN",
+        "TMPDIR", "LD_PRELOAD_X", "PYTHONPATH", "WAKEFUL_STATE", "WAKEFUL_HTTP", "WAKEFUL_TOKEN",
     )  # fmt: skip
     for name, value in kept.items():
         monkeypatch.setenv(name, value)
@@ -53,7 +53,8 @@ async def test_the_environment_is_the_allow_list_the_spec_and_ours_and_nothing_e
     assert (await bench.run(order)).exit_code == 0
     found = _dumped(bench)
     bindings = {"WAKEFUL_BINDING_SALARIES", "WAKEFUL_BINDING_LAST_MONTH"}
-    assert set(found) == set(polluted) | {"RATE"} | OURS | bindings
+    assert set(found) == set(polluted) | {"RATE", "TMPDIR"} | OURS | bindings
+    assert found["TMPDIR"] == order.temporary
     assert found | polluted | {"TZ": "Asia/Shanghai"} == found
     assert (found["WAKEFUL_RUN"], found["WAKEFUL_SESSION"]) == (order.run_id, "payroll")
     assert found["WAKEFUL_BINDING_LAST_MONTH"] == "/data/last.csv"

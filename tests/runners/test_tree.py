@@ -7,6 +7,7 @@ import sys
 import pytest
 from waiting import eventually_async
 
+from wakeful.core.spec import Confinement
 from wakeful.runners import proc
 from wakeful.runners.mark import OWN, mark_of, read_mark
 
@@ -87,7 +88,9 @@ async def test_children_of_the_daemon_itself_are_never_touched_and_keep_their_ex
 async def test_a_stray_that_shed_every_mark_is_ended_once_no_run_can_own_it(bench):
     shed = "import resource as r; r.setrlimit(r.RLIMIT_RTTIME, (r.RLIM_INFINITY,)*2)\n"
     (bench.root / "shed.py").write_text(shed + DAEMONISE)
-    ended = await bench.run(bench.shell(f"{sys.executable} shed.py pid\nwhile ! test -f pid; do sleep 0.01; done"))
+    # Confined, it could not shed it at all.
+    free = Confinement(level="none")
+    ended = await bench.run(bench.shell(f"{sys.executable} shed.py pid\nwhile ! test -f pid; do sleep 0.01; done", confinement=free))
     assert ended.exit_code == 0
     pid = await bench.number_in("pid")
     await eventually_async(lambda: proc.read_stat(pid) is None, what="the stray ended and reaped")

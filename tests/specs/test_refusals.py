@@ -32,7 +32,7 @@ KEYS = [
     (
         "xyzzy: 1",
         "1:1: unknown key 'xyzzy' in this session; expected one of agent, objective, priority, tags, enabled, root, bindings,"
-        " when, pace, window, timezone, first, run, conversation, people, retention, for_each, concurrency",
+        " when, pace, window, timezone, first, run, conversation, people, retention, network, isolation, allow, for_each, concurrency",
     ),
     ("run: {comand: [a]}", "1:7: unknown key 'comand' in run; did you mean 'command'?"),
     ("concurrency: {pol: gpu}", "1:15: unknown key 'pol' in concurrency; did you mean 'pool'?"),
@@ -65,6 +65,14 @@ VALUES = [
     ("run: {command: [a], script: b}", "1:21: run has a command and a script; keep one of them"),
     ("run: {timeout: 5m}", "1:1: run has neither a command nor a script; add one"),
     ("run: {command: [a], timeout: 0}", "1:30: timeout: 0 is too short here; write a duration such as 30s or 5m"),
+    ("network: 443", "1:10: network: '443' is not an address; write HOST:PORT such as api.example.com:443, or true for any"),
+    ("network: ['a:99999']", "1:10: network: 'a:99999' is not an address; write HOST:PORT such as api.example.com:443, or true for any"),
+    ("isolation: off", "1:12: isolation is 'off'; expected strict, standard, observe or none"),
+    ("allow: {write: ['~/x/*']}", f"1:16: write: '{Path.home()}/x/*' is a pattern; name the folder, which means everything below it"),
+    ("allow: {read: {a: b}}", "1:15: read: expected a list of files and folders such as [~/.cache/tool, /opt/data]"),
+    ("allow: {raed: [a]}", "1:9: unknown key 'raed' in allow; did you mean 'read'?"),
+    ("run: {command: [a], limits: {memory: 10}}", "1:38: memory: '10' is not a size; write one number and its unit, such as 64KB, 10MB or 1GB"),
+    ("run: {command: [a], limits: {files: 3}}", "1:37: files is 3; expected at least 16"),
     ("run: {command: [a], retries: -1}", "1:30: retries is -1; expected at least 0"),
     ("run: {command: [a], env: {WAKEFUL_X: 1}}", "1:26: env: 'WAKEFUL_X' belongs to wakeful; choose another name"),
     ("run: {command: [a], env: {a-b: 1}}", "1:26: env: 'a-b' cannot be a variable; use letters, digits and _, no digit first"),
@@ -138,7 +146,7 @@ def test_a_mistake_in_a_binding_is_named_where_it_stands(binding: str, words: st
 
 
 LATER = [
-    "budget: {day: {usd: 2.00}}", "secrets: [a]", "network: false", "isolation: strict", "allow: {read: [a]}", "approve: before_run",
+    "budget: {day: {usd: 2.00}}", "secrets: [a]", "isolation: strict", "isolation: observe", "approve: before_run",
     "tools: {a: ask}", "notify: [mail]", "hosts: [big]",
     "run: {prompt: Do it.}", "run: {command: [a], workspace: worktree}", "bindings: {a: {webhook: github, secret: x}}",
     "bindings: {a: {file: b, access: both}}", "bindings: {a: {service: 'mcp:github'}}", "bindings: {a: {file: b, trust: untrusted}}",

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from wakeful.core.knowledge import Conflict, Fact, Origin, Recollection, Stretch, Workspace
-from wakeful.core.observation import ChangeWord, Output, Usage
+from wakeful.core.observation import ChangeWord, Enforced, Output, Usage
 from wakeful.core.spec import SessionSpec
 
 Outcome = Literal["succeeded", "failed", "cancelled", "interrupted", "lost"]
@@ -211,6 +211,9 @@ class RunFinished(Struct, frozen=True, kw_only=True):
     output: Output = Output()
     # The blob that lists what it read and wrote, and where the contents are; None when nothing was kept.
     files: str | None = None
+    isolation: Enforced | None = None
+    undeclared: tuple[str, ...] = ()
+    hint: str | None = None
 
 
 class SlotSkipped(Struct, frozen=True, kw_only=True):

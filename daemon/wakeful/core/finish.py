@@ -127,6 +127,7 @@ def _judge_end(session: Session, run: OpenRun, report: ProcessEnded | None, wall
     facts = {"run": run.run, "exit_code": exit_code, "signal": report.signal if report is not None else None}
     if report is not None:
         facts |= {"usage": report.usage, "output": report.output, "files": report.files}
+        facts |= {"isolation": report.isolation, "undeclared": report.undeclared, "hint": report.hint}
     stop = run.stop
     match stop.why if stop is not None else None:
         case "terminate" | "cancel":

@@ -1,4 +1,4 @@
-"""Why a session sleeps, in words: what a person, its spec, a failure or a service holds it by.
+"""Why a session sleeps, in words: what a person, its spec, a failure, a secret or a service holds it by.
 
 Asked by the verdict, by the busy marks of the graph and by whoever shows a session.
 """
@@ -22,9 +22,13 @@ def find_hold_of_start(core: Core, session: Session, moment: Moment) -> str | No
     """
     if not is_activation_owed(session):
         return find_hold_words(core, session, moment)
+    # Not even a person's wish: the operator's setting is for them to change.
+    if (refused := _find_unisolated(core, session)) is not None:
+        return refused
     if session.hold is not None and session.hold.kind != "snoozed":
         return session.hold.words
-    return _find_backoff(core, session, moment)
+    # Nobody's word puts a secret where there is none.
+    return _find_missing_secret(core, session) or _find_backoff(core, session, moment)
 
 
 def find_sleep_words(core: Core, session: Session, moment: Moment) -> str | None:
@@ -35,13 +39,31 @@ def find_sleep_words(core: Core, session: Session, moment: Moment) -> str | None
         return "undeclared: its file is gone from sessions.d"
     if session.spec is not None and not session.spec.enabled:
         return "disabled in its spec"
+    if (refused := _find_unisolated(core, session)) is not None:
+        return refused
     if session.detached:
         return f"a fork without a place of its own: {', '.join(session.detached)} would overwrite what its parent writes"
     hold = session.hold
     if hold is not None:
         if hold.until is None or not core.has_run_out(session.id, "hold", hold.until, hold.length_seconds, moment):
             return hold.words
-    return _find_service_down(core, session)
+    return _find_missing_secret(core, session) or _find_service_down(core, session)
+
+
+def _find_missing_secret(core: Core, session: Session) -> str | None:
+    """One that nobody has looked for yet is missed as well: nothing starts without what it declares."""
+    for name in session.spec.secrets if session.spec is not None else ():
+        words = core.looked.secrets.get(name, f"needs a secret: {name} (wakeful secret set {name})")
+        if words is not None:
+            return words
+    return None
+
+
+def _find_unisolated(core: Core, session: Session) -> str | None:
+    spec = session.spec
+    if spec is None or spec.run is None or spec.confinement.level != "none" or core.settings.allow_unisolated:
+        return None
+    return "isolation: none is not allowed here; remove it from the spec, or set allow_unisolated: true in wakeful.yaml"
 
 
 def _find_service_down(core: Core, session: Session) -> str | None:

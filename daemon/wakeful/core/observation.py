@@ -10,7 +10,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from wakeful.core.spec import SessionSpec, Settings
+from wakeful.core.spec import Isolation, SessionSpec, Settings
 
 ChangeWord = Literal["added", "modified", "removed"]
 
@@ -142,6 +142,13 @@ class Output(Struct, frozen=True, kw_only=True):
     kept_bytes: int = 0
 
 
+class Enforced(Struct, frozen=True):
+    """How a run was isolated, and what of that this machine could not enforce, in words."""
+
+    level: Isolation
+    unenforced: tuple[str, ...] = ()
+
+
 class ProcessEnded(Struct, frozen=True, kw_only=True):
     """A run's process tree is gone. `problem` is set when it never started or ran out of time."""
 
@@ -155,6 +162,12 @@ class ProcessEnded(Struct, frozen=True, kw_only=True):
     # The contents of its files are being kept: the same report follows without this word, and with their address.
     is_keeping: bool = False
     files: str | None = None
+    # None: it never got so far.
+    isolation: Enforced | None = None
+    # What changed meanwhile in folders that its outputs opened, and that no binding declares: paths, and a word where there are more.
+    undeclared: tuple[str, ...] = ()
+    # What a person may try, where it failed and seems to have been denied something.
+    hint: str | None = None
 
 
 class FilesWritten(Struct, frozen=True, kw_only=True):

@@ -24,6 +24,7 @@ Overlap = Literal["queue_one", "skip", "replace"]
 When = Literal["any", "all", "changed"]
 First = Literal["run", "adopt"]
 Role = Literal["maintainer", "contributor", "observer"]
+Isolation = Literal["strict", "standard", "observe", "none"]
 
 DEFAULT_SETTLE_SECONDS = 0.1
 DEFAULT_EXCLUDES = (".git", "__pycache__", "node_modules", ".venv", "*.swp", "*~", ".~lock.*#", "~$*", "*.tmp")
@@ -170,6 +171,26 @@ AnyBinding = (
 ClockBinding = CronBinding | EveryBinding
 
 
+class RunLimits(Struct, frozen=True, kw_only=True):
+    """What a run may use at most. None: as much as there is."""
+
+    memory_bytes: int | None = None
+    processes: int | None = None
+    cpu_seconds: float | None = None
+    open_files: int | None = None
+    file_bytes: int | None = None
+
+
+class Confinement(Struct, frozen=True, kw_only=True):
+    """What a run may touch besides its bindings, and how that is enforced. Paths are absolute, or relative to root."""
+
+    level: Isolation = "standard"
+    # As the machine has it, not at all, or to these addresses (`host:port`).
+    network: bool | tuple[str, ...] = False
+    allow_read: tuple[str, ...] = ()
+    allow_write: tuple[str, ...] = ()
+
+
 class RunSpec(Struct, frozen=True, kw_only=True):
     """What both kinds of command share."""
 
@@ -179,6 +200,7 @@ class RunSpec(Struct, frozen=True, kw_only=True):
     grace_seconds: float = 10.0
     retries: int = 2
     check: tuple[str, ...] | None = None
+    limits: RunLimits = RunLimits()
 
 
 class CommandRun(RunSpec, frozen=True, kw_only=True, tag_field="kind", tag="command"):
@@ -234,6 +256,7 @@ class SessionSpec(Struct, frozen=True, kw_only=True):
     # Name or uid -> role. Who declared it maintains it, named here or not.
     people: dict[str, Role] = {}
     retention: Retention | None = None
+    confinement: Confinement = Confinement()
 
     def binding(self, name: str) -> AnyBinding | None:
         return next((binding for binding in self.bindings if binding.name == name), None)
@@ -267,6 +290,9 @@ def digest_noticed(spec: SessionSpec) -> str:
         },
         "conversation": spec.conversation,
     }
+    # Only where there is one, so that the versions of before this key stand.
+    if spec.confinement.network:
+        noticed["network"] = spec.confinement.network
     return hashlib.blake2b(msgspec.json.encode(noticed), digest_size=16).hexdigest()
 
 
@@ -281,6 +307,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     limits: Limits = Limits()
     # For sessions whose spec says nothing; what it leaves open is kept.
     retention: Retention = Retention()
+    # Sessions may say `isolation: none`.
+    allow_unisolated: bool = False
 
     @property
     def output_limit_bytes(self) -> int:

@@ -64,7 +64,11 @@ def _(observation: DaemonStopping, core: Core, decision: Decision) -> None:
 @take.register
 def _(observation: SettingsRead, core: Core, decision: Decision) -> None:
     core.settings = observation.settings
+    is_isolation_news = core.settings.allow_unisolated != observation.settings.allow_unisolated
 
+    for session in core.state if is_isolation_news else ():
+        if session.spec is not None and session.spec.confinement.level == "none":
+            decision.touch(session.id)
 
 @take.register
 def _(observation: RoomSeen, core: Core, decision: Decision) -> None:

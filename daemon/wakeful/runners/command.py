@@ -20,6 +20,9 @@ from wakeful.runners.cgroup import Cgroups
 from wakeful.runners.children import Children
 from wakeful.runners.contract import LiveUsage, Report, RunOrder, StopWord
 from wakeful.runners.environment import select_inherited
+from wakeful.runners.isolation.landlock import probe_abi
+from wakeful.runners.isolation.reach import Protected
+from wakeful.runners.isolation.system import SystemPlaces
 from wakeful.runners.mark import mark_of
 from wakeful.runners.orphans import end_orphans
 from wakeful.runners.process import Surroundings
@@ -37,7 +40,14 @@ class CommandRunner:
     """Constructed on the loop, after `become_subreaper`. `state` is the state folder: it tells our runs from another daemon's."""
 
     def __init__(
-        self, *, report: Report, blobs: Blobs, state: str, children: Children, cgroups: Cgroups | None = None
+        self,
+        *,
+        report: Report,
+        blobs: Blobs,
+        state: str,
+        children: Children,
+        cgroups: Cgroups | None = None,
+        protected: Protected = Protected(),
     ) -> None:
         self._report = report
         self._blobs = blobs
@@ -47,12 +57,15 @@ class CommandRunner:
         self._idle.set()
         self._closing = threading.Event()
         self._tidying: asyncio.TimerHandle | None = None
+        pool = ThreadPoolExecutor(_POOL_SIZE, thread_name_prefix="runs")
         self._around = Surroundings(
             loop=asyncio.get_running_loop(),
-            pool=ThreadPoolExecutor(_POOL_SIZE, thread_name_prefix="runs"),
+            pool=pool,
             children=children,
             cgroups=cgroups,
             state=os.path.realpath(state),
+            system=SystemPlaces(pool) if probe_abi() else None,
+            protected=protected,
         )
 
     def start(self, order: RunOrder) -> None:
@@ -102,6 +115,8 @@ class CommandRunner:
             self._tidying.cancel()
         # Folders are still being removed: wait for that, but not on the loop.
         await asyncio.to_thread(partial(self._around.pool.shutdown, wait=True))
+        if self._around.system is not None:
+            self._around.system.close()
 
     def _take_end(self, ended: ProcessEnded) -> None:
         del self._runs[ended.run_id]

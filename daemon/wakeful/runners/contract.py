@@ -14,6 +14,7 @@ from typing import Literal, Protocol
 from msgspec import Struct
 
 from wakeful.core.observation import ProcessEnded, RunRecovered, Usage
+from wakeful.core.spec import Confinement, RunLimits
 from wakeful.errors import InternalError
 
 # From weak to strong; a stronger stop replaces a weaker one, never the other way round (rule 23).
@@ -39,6 +40,8 @@ class RunOrder(Struct, frozen=True, kw_only=True):
     check: tuple[str, ...] | None = None
     # Kept between the runs of the session.
     scratch: str
+    # TMPDIR: the session's own, emptied after each run.
+    temporary: str
     # Private to this run, removed after it.
     folder: str
     # The JSON document that WAKEFUL_CAUSES names.
@@ -51,6 +54,14 @@ class RunOrder(Struct, frozen=True, kw_only=True):
     # Opens the control socket for this session alone; reaches the run as a file, never as a variable.
     token: str
     output_limit_bytes: int
+    limits: RunLimits = RunLimits()
+    confinement: Confinement = Confinement()
+    # What its bindings mean, as patterns under root: what is read, and what is written; repositories (or None: the one around root)
+    # with the bound path; and the script of the project that it runs.
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    repositories: tuple[tuple[str | None, str], ...] = ()
+    program: str | None = None
 
     def __post_init__(self) -> None:
         if bool(self.argv) == (self.script is not None):

@@ -14,8 +14,8 @@ from wakeful.runners.contract import RunOrder
 
 # Who and where one is, how to speak, where programs and temporary files are. Left out on purpose: XDG_RUNTIME_DIR and
 # DBUS_SESSION_BUS_ADDRESS (through the user's bus a run can start processes outside its own tree), SSH_AUTH_SOCK and every other
-# credential, DISPLAY, PYTHON*, LD_*. TMPDIR stays: it is the operator's choice of where temporary files have room.
-_INHERITED = ("PATH", "HOME", "LANG", "TZ", "USER", "LOGNAME", "SHELL", "TMPDIR")
+# credential, DISPLAY, PYTHON*, LD_*, and TMPDIR: a run has a temporary folder of its own, that goes with it.
+_INHERITED = ("PATH", "HOME", "LANG", "TZ", "USER", "LOGNAME", "SHELL")
 _INHERITED_PREFIX = "LC_"
 # How systemd talks to the daemon: not even a spec hands this on, or a run could answer in the daemon's name.
 _SUPERVISOR = ("NOTIFY_SOCKET", "CREDENTIALS_DIRECTORY", "INVOCATION_ID", "JOURNAL_STREAM")
@@ -34,7 +34,7 @@ def select_inherited(environ: Mapping[str, str]) -> dict[str, str]:
 
 def build_environment(order: RunOrder, inherited: Mapping[str, str]) -> dict[str, str]:
     """Inherited, then what the spec says, then ours: nobody else sets a WAKEFUL_ variable."""
-    environment = dict(inherited)
+    environment = {**inherited, "TMPDIR": order.temporary}
     environment.update((name, value) for name, value in order.env.items() if not _is_reserved(name))
     environment.update((f"WAKEFUL_BINDING_{_shell_name(name)}", path) for name, path in order.bindings.items())
     environment.update(
@@ -50,9 +50,10 @@ def build_environment(order: RunOrder, inherited: Mapping[str, str]) -> dict[str
 
 
 def write_folder(order: RunOrder) -> None:
-    """Make the run's folder and its scratch folder, readable by nobody else."""
+    """Make the run's folder, its scratch and its temporary folder, readable by nobody else."""
     _make_folder(order.folder)
     _make_folder(order.scratch)
+    _make_folder(order.temporary)
     _write(f"{order.folder}/causes.json", order.causes)
     # Terminated, not separated: `read -d ''` and `xargs -0` both get the last one, whatever the names hold.
     _write(f"{order.folder}/changed", b"".join(os.fsencode(path) + b"\0" for path in order.changed))

@@ -20,6 +20,7 @@ class Premises(msgspec.Struct, frozen=True, kw_only=True):
 
     # Scratch folders are kept; a run's own folder is in memory where the system has such a place.
     scratch: str
+    temporary: str
     run_folders: str
     socket: str
 
@@ -51,6 +52,7 @@ def make_order(
         grace_seconds=spec.run.grace_seconds,
         check=spec.run.check,
         scratch=posixpath.join(premises.scratch, session.id),
+        temporary=posixpath.join(premises.temporary, session.id),
         folder=posixpath.join(premises.run_folders, run.run_id),
         causes=causes,
         changed=tuple(dict.fromkeys(path.path for cause in run.causes for path in cause.paths)),
@@ -58,6 +60,12 @@ def make_order(
         socket=premises.socket,
         token=token,
         output_limit_bytes=output_limit_bytes,
+        limits=spec.run.limits,
+        confinement=spec.confinement,
+        reads=(*(binding.pattern for binding in spec.files if binding.access == "read"), *exports.values()),
+        writes=spec.written_patterns,
+        repositories=tuple((binding.repo, binding.path) for binding in spec.bindings if isinstance(binding, CommitsBinding)),
+        program=spec.program,
     )
 
 

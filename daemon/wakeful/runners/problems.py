@@ -8,6 +8,10 @@ import resource
 import shlex
 from collections.abc import Mapping, Sequence
 
+from wakeful.runners.capture import Capture
+
+# As the C library and most runtimes say EACCES and EPERM, whatever the language of the rest.
+_DENIALS = (b"Permission denied", b"Operation not permitted", b"EACCES", b"EPERM", b"Read-only file system")
 _UNITS = ((86400, "d"), (3600, "h"), (60, "m"))
 
 
@@ -65,6 +69,22 @@ def describe_check(argv: Sequence[str], exit_code: int | None, signal_number: in
 def describe_survivors(pids: Sequence[int]) -> str:
     numbers = ", ".join(map(str, pids))
     return f"the kernel does not end process {numbers} (stuck in a system call, perhaps on a dead mount); it was killed"
+
+
+def find_denial(capture: Capture, session: str) -> str | None:
+    """What to try, where the output of a failed run says that something was denied it."""
+    if not any(word in text for text in (capture.head, capture.tail) for word in _DENIALS):
+        return None
+    return (
+        f"it may have been denied what it does not declare: bind the file, or add it under allow, or network; see docs/isolation.md ({session})"
+    )
+
+
+def refuse_unconfined() -> str:
+    return (
+        "this kernel has no Landlock, so the run cannot be confined and was not started; use Linux 5.13 or newer with landlock in lsm=,"
+        " or say isolation: none in its spec and allow_unisolated: true in wakeful.yaml"
+    )
 
 
 def spell_seconds(seconds: float) -> str:

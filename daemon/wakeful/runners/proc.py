@@ -11,6 +11,7 @@ import os
 from msgspec import Struct
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 # Start times are rounded down to this.
 TICK_SECONDS = 1 / _TICKS_PER_SECOND
 
@@ -94,6 +95,26 @@ def peak_memory(pid: int) -> int:
         return 0
     start = text.find(b"VmHWM:")
     return int(text[start + 6 :].split(None, 1)[0]) * 1024 if start >= 0 else 0
+
+
+def own_memory(pid: int) -> int:
+    """Memory that is in use by this process and no other: resident, without what is shared; 0 for one that is gone."""
+    try:
+        with open(f"/proc/{pid}/statm", "rb", buffering=0) as file:
+            fields = file.read(256).split()
+    except OSError:
+        return 0
+    return (int(fields[1]) - int(fields[2])) * _PAGE_BYTES if len(fields) > 2 else 0
+
+
+def cpu_time(pid: int) -> float:
+    """Seconds this process and the children it waited for spent; 0 for one that is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+            text = file.read(4096)
+    except OSError:
+        return 0.0
+    return sum(map(int, text[text.rfind(b")") + 2 :].split()[11:15])) / _TICKS_PER_SECOND
 
 
 def reap(pid: int) -> Reaped | None:

@@ -21,6 +21,9 @@ from wakeful.runners import proc
 from wakeful.runners.capture import Capture
 from wakeful.runners.cgroup import Cgroups
 from wakeful.runners.children import Children
+from wakeful.runners.isolation.confine import Launch
+from wakeful.runners.isolation.reach import Protected
+from wakeful.runners.isolation.system import SystemPlaces
 from wakeful.runners.mark import marking
 from wakeful.runners.proc import Reaped
 
@@ -46,6 +49,9 @@ class Surroundings(Struct, frozen=True):
     children: Children
     cgroups: Cgroups | None
     state: str
+    # None: this kernel cannot confine anything.
+    system: SystemPlaces | None
+    protected: Protected
 
 
 class Ending(Struct, frozen=True):
@@ -104,22 +110,27 @@ class Process:
         self._sampling: asyncio.TimerHandle | None = None
         self.is_over = False
 
-    def launch(self, argv: Sequence[str], cwd: str, environment: Mapping[str, str]) -> None:
-        """Spawn now. Raises OSError or ValueError, and then nothing was left running."""
+    def launch(self, argv: Sequence[str], cwd: str, environment: Mapping[str, str], launch: Launch) -> None:
+        """Spawn now, the way `launch` does it. Raises OSError, ValueError or OperatorError, and then nothing was left running."""
         output, writer = os.pipe()
+
+        def spawn() -> subprocess.Popen[bytes]:
+            # vfork: independent of our own size, as long as nobody passes preexec_fn (57 spawns/s instead of 1,500).
+            return subprocess.Popen(
+                argv,
+                cwd=cwd,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                # One pipe for both: what was written first is read first.
+                stdout=writer,
+                stderr=writer,
+                start_new_session=True,
+            )
+
         try:
+            # The mark is this process's for a moment, whichever thread spawns: the loop, which waits, spawns nothing else.
             with marking(self._mark):
-                # vfork: independent of our own size, as long as nobody passes preexec_fn (57 spawns/s instead of 1,500).
-                self._popen = subprocess.Popen(
-                    argv,
-                    cwd=cwd,
-                    env=environment,
-                    stdin=subprocess.DEVNULL,
-                    # One pipe for both: what was written first is read first.
-                    stdout=writer,
-                    stderr=writer,
-                    start_new_session=True,
-                )
+                self._popen = launch(spawn)
         except BaseException:
             os.close(output)
             raise

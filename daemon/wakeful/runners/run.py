@@ -7,6 +7,7 @@ output is saved, and the run's folder removed, in the runner's own threads.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shlex
 import shutil
@@ -18,12 +19,16 @@ import psutil
 from msgspec import structs
 
 from wakeful.blobs import Blobs
-from wakeful.core.observation import Output, ProcessEnded, Usage
-from wakeful.runners import proc
+from wakeful.core.observation import Enforced, Output, ProcessEnded, Usage
+from wakeful.errors import OperatorError
+from wakeful.runners import limits, proc
 from wakeful.runners.capture import Capture
 from wakeful.runners.contract import LiveUsage, RunOrder, StopWord
 from wakeful.runners.environment import build_environment, program_of, write_folder
-from wakeful.runners.problems import describe_check, describe_start, describe_survivors, describe_timeout
+from wakeful.runners.isolation.confine import ConfinedLaunch, Launch, launch_bare
+from wakeful.runners.isolation.reach import find_reach
+from wakeful.runners.isolation.undeclared import Surveyed, find_undeclared, survey
+from wakeful.runners.problems import describe_check, describe_start, describe_survivors, describe_timeout, find_denial, refuse_unconfined
 from wakeful.runners.process import Ending, Process, Spent, Surroundings
 
 _STRENGTH: dict[StopWord | None, int] = {None: 0, "interrupt": 1, "terminate": 2, "kill": 3}
@@ -59,7 +64,11 @@ class LiveRun:
         self._stopping: StopWord | None = None
         self._timeout: asyncio.TimerHandle | None = None
         self._kill: asyncio.TimerHandle | None = None
+        self._limiting: asyncio.TimerHandle | None = None
         self._problem: str | None = None
+        self._launch_as: Launch = launch_bare
+        self._isolation: Enforced | None = None
+        self._surveyed: tuple[Surveyed, ...] = ()
 
     def start(self, inherited: Mapping[str, str]) -> None:
         order = self._order
@@ -67,6 +76,9 @@ class LiveRun:
         self._environment = build_environment(order, inherited)
         try:
             write_folder(order)
+            self._confine()
+        except OperatorError as error:
+            self._problem = str(error)
         except (OSError, ValueError) as error:
             self._problem = describe_start(error, program_of(order), self._cwd, self._environment)
         # Never from inside `start`: the reactor is in the middle of a plan.
@@ -99,17 +111,49 @@ class LiveRun:
             processes=len(live),
         )
 
+    def _confine(self) -> None:
+        """Find out what it may touch, before anything of it exists. The check, too, is launched so."""
+        order = self._order
+        if order.confinement.level == "none":
+            self._isolation = Enforced("none", ("everything",))
+            return
+        if self._around.system is None:
+            raise OperatorError(refuse_unconfined())
+        reach = find_reach(order, self._environment, self._around.system, self._around.protected)
+        self._launch_as = ConfinedLaunch(reach.policy)
+        self._environment |= reach.environment
+        self._isolation = Enforced("standard", (*reach.unenforced, *limits.find_unenforced(order.limits)))
+        self._surveyed = survey(reach.opened, reach.guarded)
+
     def _launch(self, argv: tuple[str, ...]) -> bool:
         process = Process(
             self._around, self._order.run_id, self.mark, self.capture, self._spent, self._take_ending
         )
         try:
-            process.launch(argv, self._cwd, self._environment)
+            process.launch(limits.wrap(argv, self._order.limits), self._cwd, self._environment, self._launch_as)
+        except OperatorError as error:
+            self._problem = str(error)
+            return False
         except (OSError, ValueError) as error:
             self._problem = describe_start(error, argv, self._cwd, self._environment)
             return False
         self._process = process
+        if self._order.limits != limits.NO_LIMITS:
+            self._limiting = self._around.loop.call_later(limits.LOOK_SECONDS, self._mind_limits)
         return True
+
+    def _mind_limits(self) -> None:
+        """What the kernel limits for each process, and the spec for the run: looked at while it lives."""
+        process = self._process
+        if process is None or process.is_over:
+            return
+        excess = limits.find_excess(self._order.limits, (process.pid, *proc.descendants_of(process.pid)))
+        if excess is None:
+            self._limiting = self._around.loop.call_later(limits.LOOK_SECONDS, self._mind_limits)
+            return
+        if self._stopping is None and self._problem is None:
+            self._problem = excess
+        process.signal(signal.SIGKILL)
 
     def _run_out_of_time(self) -> None:
         # Whoever stops it has set a deadline of their own, and their reason stands.
@@ -144,29 +188,41 @@ class LiveRun:
         return self._launch(self._order.check)
 
     def _finish(self, ending: Ending) -> None:
-        if self._timeout is not None:
-            self._timeout.cancel()
+        for timer in (self._timeout, self._limiting):
+            if timer is not None:
+                timer.cancel()
         if self._problem is None:
             self._problem = _describe_loss(ending)
         wall_seconds = time.monotonic() - self._started
         self.capture.close()
-        if not self.capture.total_bytes:
-            self._report(ending, wall_seconds, Output())
+        if not self.capture.total_bytes and not self._surveyed:
+            self._report(ending, wall_seconds, Output(), ())
             return
-        saving = self._around.loop.run_in_executor(self._around.pool, _save, self._blobs, self.capture)
-        saving.add_done_callback(lambda saved: self._report(ending, wall_seconds, saved.result()))
+        saving = self._around.loop.run_in_executor(self._around.pool, self._save)
+        saving.add_done_callback(lambda saved: self._report(ending, wall_seconds, *saved.result()))
 
-    def _report(self, ending: Ending, wall_seconds: float, output: Output) -> None:
-        self._around.pool.submit(_remove_folder, self._order.folder)
+    def _save(self) -> tuple[Output, tuple[str, ...]]:
+        """Blocks."""
+        output = _save_output(self._blobs, self.capture) if self.capture.total_bytes else Output()
+        return output, find_undeclared(self._surveyed, self._order.root, self._order.writes, self._order.confinement.allow_write)
+
+    def _report(self, ending: Ending, wall_seconds: float, output: Output, undeclared: tuple[str, ...]) -> None:
+        order = self._order
+        self._around.pool.submit(_remove_folders, order.folder, order.temporary)
+        is_confined = self._isolation is not None and self._isolation.level != "none"
+        has_failed = ending.exit_code != 0 or self._problem is not None
         self._ended(
             ProcessEnded(
-                session=self._order.session,
-                run_id=self._order.run_id,
+                session=order.session,
+                run_id=order.run_id,
                 exit_code=ending.exit_code,
                 signal=ending.signal,
                 problem=self._problem,
                 usage=self._spent.usage(wall_seconds),
                 output=output,
+                isolation=self._isolation,
+                undeclared=undeclared,
+                hint=find_denial(self.capture, order.name) if is_confined and has_failed else None,
             )
         )
 
@@ -179,7 +235,7 @@ def _describe_loss(ending: Ending) -> str | None:
     return None
 
 
-def _save(blobs: Blobs, capture: Capture) -> Output:
+def _save_output(blobs: Blobs, capture: Capture) -> Output:
     """Blocks: two flushes. Head and tail are apart, so that a long output can be read from either end."""
     head, tail = capture.head, capture.tail
     try:
@@ -194,9 +250,24 @@ def _save(blobs: Blobs, capture: Capture) -> Output:
         return Output(total_bytes=capture.total_bytes)
 
 
-def _remove_folder(folder: str) -> None:
+def _remove_folders(folder: str, temporary: str) -> None:
     """Blocks. What a run made unreadable for us to spite is left for the next start to sweep up."""
     shutil.rmtree(folder, ignore_errors=True)
+    # The folder itself stays for the next run: making it again would cost that run a write to the disk.
+    for entry in _list(temporary):
+        if entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry.path, ignore_errors=True)
+        else:
+            with contextlib.suppress(OSError):
+                os.unlink(entry.path)
+
+
+def _list(folder: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except OSError:
+        return []
 
 
 def _observe(pid: int) -> Usage:

@@ -19,12 +19,14 @@ from wakeful.core.spec import (
     AnyBinding,
     CommandRun,
     CommitsBinding,
+    Confinement,
     CronBinding,
     EveryBinding,
     FileBinding,
     MessageBinding,
     ProbeBinding,
     Retention,
+    RunLimits,
     ScriptRun,
     ServiceBinding,
     SessionBinding,
@@ -42,6 +44,7 @@ from wakeful.specs.models import (
     ProbeKeys,
     RetentionKeys,
     RunKeys,
+    RunLimitKeys,
     ServiceKeys,
     SessionBindingKeys,
     SessionKeys,
@@ -61,12 +64,13 @@ SETTLE_MAX_FACTOR = 20
 class Surroundings:
     """What a spec stands in: the folder that holds sessions.d/, the machine's zone, the pools of wakeful.yaml.
 
-    `state` is the daemon's own folder, which no template looks into."""
+    `state` is the daemon's own folder, which no template looks into; neither it nor `specs` is ever written by a run."""
 
     base: str
     local_zone: str | None = "UTC"
     pools: frozenset[str] = frozenset()
     state: str | None = None
+    specs: str | None = None
 
 
 @dataclass(slots=True)
@@ -95,6 +99,7 @@ def build_spec(name: str, keys: SessionKeys, around: Surroundings) -> Built:
     run = _build_run(keys.run, built) if keys.run is not None else None
     window = _build_window(keys, zone, built)
     _check_whole(name, keys, built)
+    _check_reach(keys, root, around, built)
     if built.findings:
         return built
     if run is not None and not any(isinstance(binding, MessageBinding) for binding in bindings):
@@ -118,6 +123,7 @@ def build_spec(name: str, keys: SessionKeys, around: Surroundings) -> Built:
         program=find_program(run.argv, root, run.cwd) if isinstance(run, CommandRun) else None,
         people=keys.people,
         retention=build_retention(keys.retention),
+        confinement=_build_confinement(keys),
     )
     _warn_about(built.spec, keys, around, built)
     return built
@@ -267,6 +273,7 @@ def _build_run(keys: RunKeys, built: Built) -> CommandRun | ScriptRun | None:
         "grace_seconds": keys.grace,
         "retries": keys.retries,
         "check": keys.check,
+        "limits": _build_limits(keys.limits),
     }
     if keys.command is not None and keys.script is not None:
         built.refuse(("run", "script"), "run has a command and a script; keep one of them", is_key=True)
@@ -277,6 +284,24 @@ def _build_run(keys: RunKeys, built: Built) -> CommandRun | ScriptRun | None:
     else:
         built.refuse(("run",), "run has neither a command nor a script; add one", is_key=True)
     return None
+
+
+def _build_limits(keys: RunLimitKeys | None) -> RunLimits:
+    if keys is None:
+        return RunLimits()
+    return RunLimits(
+        memory_bytes=keys.memory, processes=keys.processes, cpu_seconds=keys.cpu, open_files=keys.files, file_bytes=keys.file_size
+    )
+
+
+def _build_confinement(keys: SessionKeys) -> Confinement:
+    allow = keys.allow
+    return Confinement(
+        level=keys.isolation,
+        network=keys.network,
+        allow_read=allow.read if allow is not None else (),
+        allow_write=allow.write if allow is not None else (),
+    )
 
 
 def _build_window(keys: SessionKeys, zone: str | None, built: Built) -> Window | None:
@@ -292,6 +317,21 @@ def _check_whole(name: str, keys: SessionKeys, built: Built) -> None:
     for bound, binding in keys.bindings.items():
         if isinstance(binding, SessionBindingKeys) and binding.session == name:
             built.refuse(("bindings", bound, "session"), "a session cannot wait for itself; name another, or remove the binding")
+
+
+def _check_reach(keys: SessionKeys, root: str, around: Surroundings, built: Built) -> None:
+    """What no run may change cannot be asked for either."""
+    guarded = [os.path.realpath(place) for place in (around.specs, around.state) if place is not None]
+    writes = [(("allow", "write", index), place) for index, place in enumerate(keys.allow.write if keys.allow is not None else ())]
+    writes += [
+        (("bindings", name, "file"), binding.file)
+        for name, binding in keys.bindings.items()
+        if isinstance(binding, FileKeys) and binding.access != "read"
+    ]
+    for path, place in writes:
+        real = os.path.realpath(os.path.join(root, place))
+        if found := next((guard for guard in guarded if f"{real}/".startswith(f"{guard}/")), None):
+            built.refuse(path, f"'{shorten(place)}' lies in {shorten(found, 80)}, which no run may change; write elsewhere")
 
 
 def _warn_about(spec: SessionSpec, keys: SessionKeys, around: Surroundings, built: Built) -> None:

@@ -62,5 +62,5 @@ def _describe_basis(defaults: Defaults, around: Surroundings) -> str:
     """All that a reading depends on besides its file: also the code, which a developer changes without a new version."""
     places = [Path(core_spec.__file__), *sorted(Path(__file__).parent.glob("*.py"))]
     code = [(place.name, (found := place.stat()).st_size, found.st_mtime_ns) for place in places]
-    basis = (defaults.value, around.base, around.local_zone, sorted(around.pools), code, os.path.dirname(__file__))
+    basis = (defaults.value, around.base, around.local_zone, sorted(around.pools), around.state, around.specs, code, os.path.dirname(__file__))
     return hashlib.blake2b(msgspec.json.encode(basis, order="sorted"), digest_size=16).hexdigest()

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, WithJsonSchema
 
-from wakeful.core.spec import CatchUp, Compare, First, Missing, Overlap, When
+from wakeful.core.spec import CatchUp, Compare, First, Isolation, Missing, Overlap, When
 from wakeful.specs.scalars import (
     Argv,
     Boolean,
@@ -23,10 +23,12 @@ from wakeful.specs.scalars import (
     FilledText,
     FolderPath,
     Hours,
+    Network,
     PathPattern,
     PathPatterns,
     People,
     Period,
+    PlacePaths,
     PositiveDuration,
     RepositoryPath,
     ServiceAddress,
@@ -160,6 +162,25 @@ AnyBindingKeys = Annotated[
 # -- sessions -------------------------------------------------------------------------------------
 
 
+class RunLimitKeys(Keys):
+    memory: Size | None = _describe(None, "Of each process, or of the whole run where it has a control group. Default: none.", ge=1024 * 1024)
+    processes: Count | None = _describe(None, "At a time. Default: none.", ge=1)
+    cpu: PositiveDuration | None = _describe(None, "CPU time of each process, in whole seconds. Default: none.", ge=1.0)
+    files: Count | None = _describe(None, "Open files of each process. Default: the daemon's.", ge=16)
+    file_size: Size | None = _describe(None, "The largest file it may write. Default: none.", ge=1024)
+
+
+def _refuse_unbuilt(level: str) -> str:
+    if level in ("strict", "observe"):
+        raise ValueError(f"not yet: isolation '{level}' is not in this version; use standard, which is the default")
+    return level
+
+
+class AllowKeys(Keys):
+    read: PlacePaths = _describe((), "Files and folders it may read besides its bindings.")
+    write: PlacePaths = _describe((), "Files and folders it may read and write besides its bindings.")
+
+
 class RunKeys(Keys):
     command: Command | None = _describe(None, "The program and its words; never a shell string.")
     script: FilledText | None = _describe(None, "Several lines for sh -eu; values reach it only through the environment.")
@@ -169,6 +190,7 @@ class RunKeys(Keys):
     grace: Duration = _describe(10.0, "Time between SIGTERM and the kill. Default: 10s.")
     retries: WholeNumber = _describe(2, "Tries again on the same versions. Default: 2.", ge=0, le=100)
     check: Argv | None = _describe(None, "A command that must exit 0 for the run to count as succeeded.")
+    limits: RunLimitKeys | None = _describe(None, "What it may use at most, such as {memory: 1GB, processes: 100, file_size: 1GB}.")
 
 
 class RetentionKeys(Keys):
@@ -206,6 +228,11 @@ class SessionKeys(Keys):
     conversation: Literal["fresh", "continue"] = _describe("fresh", "Each run starts fresh, or continues.")
     people: People = _describe({}, "Name or uid -> maintainer, contributor or observer. Default: who declared it maintains it.")
     retention: RetentionKeys | None = _describe(None, "What stays at hand, such as {keep: 90d, runs: 500, size: 1GB}; then archive.")
+    network: Network = _describe(False, "false, true, or a list of HOST:PORT it may connect to. Default: false.")
+    isolation: Annotated[Isolation, AfterValidator(_refuse_unbuilt), WithJsonSchema({"enum": ["standard", "none"]})] = _describe(
+        "standard", "standard: it reaches its bindings and the system alone; none: everything (needs allow_unisolated in wakeful.yaml)."
+    )
+    allow: AllowKeys | None = _describe(None, "What it may reach besides its bindings, such as {read: [~/.netrc], write: [~/.cache/tool]}.")
     for_each: PathPattern | None = _describe(
         None, "In a template <name>@.yaml: a glob; one session <name>@<stem> for each file, {path} and {stem} usable in values."
     )
@@ -295,3 +322,4 @@ class DaemonKeys(Keys):
     loop_depth: WholeNumber = _describe(8, "Longest chain of sessions waking each other. Default: 8.", ge=1, le=1000)
     stop_grace: Duration = _describe(30.0, "How long runs may go on when the daemon stops. Default: 30s.")
     hints: Literal["auto", "inotify", "watchfiles", "poll"] = _describe("auto", "How changes are noticed sooner.")
+    allow_unisolated: Boolean = _describe(False, "true: sessions may say isolation: none. Default: false.")

@@ -26,6 +26,7 @@ _BYTES = {
 _BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 _WINDOW = re.compile(r"(\d{1,2}):(\d{2})\s*-\s*(\d{1,2}):(\d{2})")
 _SERVICE = re.compile(r"(tcp://(\[[0-9a-fA-F:.]+\]|[^/:\s]+):\d{1,5}/?|https?://[^/\s]+\S*)")
+_ADDRESS = re.compile(r"(?:\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+):(\d{1,5})")
 _BINDING_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 # As useradd allows them, with the dots and signs that directories of larger houses use.
 _PERSON = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,99}")
@@ -230,6 +231,32 @@ def parse_service(value: Any) -> str:
     return text
 
 
+def parse_network(value: Any) -> bool | tuple[str, ...]:
+    """true, false, or addresses; one address may stand alone."""
+    if isinstance(value, str) and value.lower() in _BOOLEANS:
+        return _BOOLEANS[value.lower()]
+    addresses = [value] if isinstance(value, str) else value
+    if not isinstance(addresses, list) or not addresses:
+        raise ValueError("expected true, false, or a list of addresses such as [api.example.com:443]")
+    for address in addresses:
+        found = _ADDRESS.fullmatch(address) if isinstance(address, str) else None
+        if found is None or not 0 < int(found[1]) < 65536:
+            shown = f"'{shorten(address)}'" if isinstance(address, str) else "something that is not text"
+            raise ValueError(f"{shown} is not an address; write HOST:PORT such as api.example.com:443, or true for any")
+    return tuple(dict.fromkeys(addresses))
+
+
+def parse_places(value: Any) -> tuple[str, ...]:
+    """Files and folders, `~` already the home folder; no patterns: a folder means everything below it."""
+    texts = [value] if isinstance(value, str) else value
+    if not isinstance(texts, list):
+        raise ValueError("expected a list of files and folders such as [~/.cache/tool, /opt/data]")
+    places = tuple(parse_folder(text) for text in texts)
+    if starred := next((place for place in places if "*" in place or "?" in place), None):
+        raise ValueError(f"'{shorten(starred)}' is a pattern; name the folder, which means everything below it")
+    return places
+
+
 def find_name_problem(name: str) -> str | None:
     """Why a session cannot be called this, or None."""
     if not name or len(name) > LONGEST_NAME:
@@ -313,4 +340,9 @@ Hours = Annotated[
     tuple[int, int], *_typed(parse_window, {"type": "string", "pattern": r"^\d{1,2}:\d{2}\s*-\s*\d{1,2}:\d{2}$"})
 ]
 ServiceAddress = Annotated[str, *_typed(parse_service, {"type": "string", "pattern": "^(tcp|https?)://"})]
+Network = Annotated[
+    bool | tuple[str, ...],
+    *_typed(parse_network, {"anyOf": [{"type": "boolean"}, {"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}),
+]
+PlacePaths = Annotated[tuple[str, ...], *_typed(parse_places, _WORDS_SCHEMA)]
 SessionName = Annotated[str, *_typed(parse_session_name, {"type": ["string", "number"]})]

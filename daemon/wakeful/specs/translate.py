@@ -23,12 +23,12 @@ MODELS: dict[FileKind, type[Keys]] = {"session": SessionKeys, "agent": AgentKeys
 NOT_YET = "not yet"
 # Keys of the format whose part of the program does not exist yet: known, and never accepted silently.
 NOT_YET_SESSION = (
-    "budget", "secrets", "network", "isolation", "allow", "approve", "tools", "notify", "hosts",
+    "budget", "secrets", "approve", "tools", "notify", "hosts",
 )  # fmt: skip
 NOT_YET_RUN = ("prompt", "workspace")
 NOT_YET_KINDS = ("webhook",)
 NOT_YET_OPTIONS = ("trust", "secret")
-NOT_YET_DAEMON = ("allow_unisolated", "store", "http", "notify", "prices")
+NOT_YET_DAEMON = ("store", "http", "notify", "prices")
 # By the file's kind and the key whose mapping they belong in.
 NOT_YET_WITHIN: dict[tuple[FileKind, Any], tuple[str, ...]] = {("daemon", "concurrency"): ("agents",)}
 

@@ -42,6 +42,8 @@ class Policy(Struct, frozen=True, kw_only=True):
     """All that a program may touch. Built by `reach`; everything that is not granted is denied."""
 
     system: tuple[OpenGrant, ...] = ()
+    # Narrows what `system` and `grants` open: the secrets among the system's own files.
+    guard: Ruleset | None = None
     grants: tuple[Grant, ...] = ()
     # True: as the machine has it. Otherwise the TCP ports that may be connected to.
     network: bool | tuple[int, ...] = False
@@ -61,7 +63,7 @@ def launch_bare(spawn: Callable[[], Spawned]) -> Spawned:
     return spawn()
 
 
-class Confinement:
+class ConfinedLaunch:
     """A `Launch` under a policy."""
 
     def __init__(self, policy: Policy) -> None:
@@ -100,6 +102,8 @@ def restrict_self(policy: Policy) -> None:
         if not isinstance(network, bool):
             ruleset.allow_connect(network)
         forbid_new_privileges()
+        if policy.guard is not None:
+            policy.guard.restrict_self()
         ruleset.restrict_self()
     drop_capabilities()
     if is_known_machine():

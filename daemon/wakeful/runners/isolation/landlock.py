@@ -14,8 +14,6 @@ import stat
 import struct
 from collections.abc import Iterable
 
-from wakeful.errors import OperatorError
-
 # The same numbers on every architecture.
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _ASK_VERSION = 1
@@ -68,18 +66,15 @@ class Ruleset:
     """What will be allowed; everything else that the kernel knows to deny is denied. Closed after use, by `with`.
 
     `has_tcp`: TCP is left alone. Otherwise only ports that are granted can be connected to, and none be listened on.
+    `is_reading_only`: nothing but reading files and folders is judged. Several rulesets narrow each other.
+    Only where `probe_abi` is not 0.
     """
 
-    def __init__(self, *, has_tcp: bool) -> None:
+    def __init__(self, *, has_tcp: bool = False, is_reading_only: bool = False) -> None:
         abi = probe_abi()
-        if abi == 0:
-            raise OperatorError(
-                "this kernel has no Landlock, so a run cannot be confined; boot with lsm=landlock,… (Linux 5.13 or newer),"
-                " or say isolation: none in its spec and allow_unisolated: true in wakeful.yaml"
-            )
-        self._handled = _ALL_OF_ABI[min(abi, 5)]
-        self._has_ports = abi >= _TCP_ABI and not has_tcp
-        scope = _SCOPE_ABSTRACT_SOCKETS | _SCOPE_SIGNALS if abi >= _SCOPE_ABI else 0
+        self._handled = READ_FILE | READ_DIR if is_reading_only else _ALL_OF_ABI[min(abi, 5)]
+        self._has_ports = abi >= _TCP_ABI and not has_tcp and not is_reading_only
+        scope = _SCOPE_ABSTRACT_SOCKETS | _SCOPE_SIGNALS if abi >= _SCOPE_ABI and not is_reading_only else 0
         size = 8 if abi < _TCP_ABI else 16 if abi < _SCOPE_ABI else 24
         attributes = struct.pack("=3Q", self._handled, (_BIND_TCP | _CONNECT_TCP) * self._has_ports, scope)
         self._fd = _check(_libc.syscall(_CREATE_RULESET, attributes, ctypes.c_size_t(size), 0))
@@ -88,6 +83,9 @@ class Ruleset:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
         os.close(self._fd)
 
     def allow(self, fd: int, rights: int) -> None:

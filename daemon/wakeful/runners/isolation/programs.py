@@ -1,0 +1,132 @@
+"""Which places outside the system a run's programs live in: what its words name on PATH, its interpreters, their installations.
+
+`reach` asks with the words of a command, a script, a check and the project's own program. A name that PATH finds in the system needs
+nothing. What it finds elsewhere (a venv, pyenv, ~/.local/bin) is granted with the libraries that belong to it, and nothing beside it.
+"""
+
+from __future__ import annotations
+
+import functools
+import glob
+import os
+import re
+from collections.abc import Iterable, Iterator
+
+from wakeful.runners.isolation.system import is_of_system
+
+_WORD = re.compile(r"[A-Za-z0-9_./+~-]+")
+# What a program of the project says is looked at for names of programs, as far as this.
+_LONGEST_TEXT_BYTES = 64 * 1024
+_DEEPEST_INTERPRETER = 4
+# Folders named so hold small scripts that choose a version and read all of the folder around them: pyenv, rbenv, nodenv, asdf.
+_SHIMS = "shims"
+# What the tools of one folder keep in another, by the name of the folder that holds `bin`.
+_COMPANIONS = {".cargo": (".rustup/toolchains", ".rustup/settings.toml")}
+
+
+def find_program_places(texts: Iterable[str], script: str | None, search_path: str, cwd: str) -> tuple[str, ...]:
+    """Paths to be readable. `texts` are words or lines, `script` a file whose text is looked through too."""
+    folders = tuple(folder for folder in search_path.split(":") if folder.startswith("/") and not is_of_system(os.path.realpath(folder)))
+    key = tuple(_stamp(path) for path in (*folders, *((script,) if script is not None else ())))
+    return _find_places("\n".join(texts), script, folders, cwd, key)
+
+
+@functools.lru_cache(maxsize=4096)
+def _find_places(text: str, script: str | None, folders: tuple[str, ...], cwd: str, _key: tuple[object, ...]) -> tuple[str, ...]:
+    words = set(_WORD.findall(text + _read_text(script)))
+    named = {os.path.normpath(os.path.join(cwd, os.path.expanduser(word))) for word in words if "/" in word}
+    places: dict[str, None] = {}
+    for path in (*_find_named(words, folders), *(path for path in named if os.access(path, os.X_OK) and os.path.isfile(path))):
+        places.update(dict.fromkeys(_places_of(path, folders, _DEEPEST_INTERPRETER)))
+    return tuple(place for place in places if not is_of_system(place))
+
+
+def _find_named(words: set[str], folders: tuple[str, ...]) -> Iterator[str]:
+    for folder in folders:
+        try:
+            yield from (f"{folder}/{name}" for name in os.listdir(folder) if name in words)
+        except OSError:
+            # A PATH names what is not there more often than not.
+            continue
+
+
+def _places_of(program: str, folders: tuple[str, ...], depth: int) -> Iterator[str]:
+    """The program, links resolved, its installation, and the same of the interpreter in its first line."""
+    real = os.path.realpath(program)
+    yield real
+    for path in dict.fromkeys((program, real)):
+        yield from _installation_of(path)
+    if depth:
+        for interpreter in _interpreters_of(real, folders):
+            yield from _places_of(interpreter, folders, depth - 1)
+
+
+def _interpreters_of(program: str, folders: tuple[str, ...]) -> Iterator[str]:
+    line, _, _ = _read_start(program, 256).partition(b"\n")
+    if not line.startswith(b"#!"):
+        return
+    words = os.fsdecode(line[2:].strip()).split()
+    if words and words[0].startswith("/"):
+        yield words[0]
+    # `env python3`: whatever PATH finds first.
+    if words and os.path.basename(words[0]) == "env":
+        yield from _find_named(set(words[1:]), folders)
+
+
+def _installation_of(program: str) -> Iterator[str]:
+    folder, prefix = os.path.dirname(program), os.path.dirname(os.path.dirname(program))
+    if os.path.basename(folder) == _SHIMS:
+        yield prefix
+    if os.path.basename(folder) not in ("bin", "sbin", "Scripts"):
+        return
+    if os.path.exists(f"{prefix}/pyvenv.cfg"):
+        yield from _venv_of(prefix)
+    elif os.path.exists(f"{prefix}/conda-meta"):
+        yield prefix
+    elif os.path.basename(program).startswith(("python", "pypy")):
+        yield f"{prefix}/lib"
+    yield from (place for pattern in ("python3*", "node_modules", "ruby", "perl5") for place in glob.glob(f"{glob.escape(prefix)}/lib/{pattern}"))
+    for companion in _COMPANIONS.get(os.path.basename(prefix), ()):
+        yield f"{os.path.dirname(prefix)}/{companion}"
+
+
+def _venv_of(prefix: str) -> Iterator[str]:
+    """The environment, the python it was made from, and the folders that editable installs point to."""
+    yield prefix
+    with open(f"{prefix}/pyvenv.cfg", encoding="utf-8", errors="replace") as file:
+        settings = dict(line.partition("=")[::2] for line in file)
+    home = next((value.strip() for name, value in settings.items() if name.strip() == "home"), "")
+    if home.startswith("/"):
+        yield from _installation_of(f"{home}/python3")
+        yield os.path.realpath(f"{home}/python3")
+    for path in glob.glob(f"{glob.escape(prefix)}/lib/python3*/site-packages/*.pth"):
+        with open(path, encoding="utf-8", errors="replace") as file:
+            yield from (line.strip() for line in file if line.startswith("/") and os.path.isdir(line.strip()))
+
+
+def _read_text(path: str | None) -> str:
+    content = b"" if path is None else _read_start(path, _LONGEST_TEXT_BYTES)
+    return "" if b"\0" in content else "\n" + content.decode("utf-8", "replace")
+
+
+def _read_start(path: str, size: int) -> bytes:
+    """The first bytes of a file; nothing of one that cannot be read: it will not start, and say so itself."""
+    try:
+        # A FIFO in its place must not hold up the daemon.
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        return os.read(fd, size)
+    except OSError:
+        return b""
+    finally:
+        os.close(fd)
+
+
+def _stamp(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_ino

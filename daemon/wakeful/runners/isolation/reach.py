@@ -1,0 +1,233 @@
+"""From a run's order to the policy it is confined by: what specs.md says a run may read and write, as places on this machine.
+
+`LiveRun` asks once per run. Looks at the file system (which folders are there, where links lead) and makes the folders of outputs; the
+kernel is told by `confine`. What cannot be enforced here is never left out silently: it stands in `unenforced`, in words.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from wakeful.core.match import Pattern, parse_under
+from wakeful.errors import OperatorError
+from wakeful.runners.contract import RunOrder
+from wakeful.runners.isolation.beneath import make_beneath
+from wakeful.runners.isolation.confine import Grant, Policy
+from wakeful.runners.isolation.filter import is_known_machine
+from wakeful.runners.isolation.landlock import READ, READ_DIR, WRITE, find_gaps, probe_abi
+from wakeful.runners.isolation.programs import find_program_places
+from wakeful.runners.isolation.repositories import find_repository_places
+from wakeful.runners.isolation.shield import can_shield
+from wakeful.runners.isolation.system import SETTINGS, SystemPlaces, is_of_system, list_settings
+
+# Wherever it runs: Landlock judges opening and naming, and nothing else.
+ALWAYS_UNENFORCED = ("sockets that are files (D-Bus, Docker)", "chmod, chown and stat outside its reach")
+_SHARED = ("/", "/tmp", "/var", "/var/tmp", "/home", "/root", "/mnt", "/media", "/srv", "/opt", "/run")
+
+
+class ReachRefused(OperatorError):
+    """The spec asks for what no run may have, or for what this machine cannot grant safely."""
+
+
+class Protected(Struct, frozen=True, kw_only=True):
+    """What no run may change: the specs, the state folder, and the rest (settings, socket, folders of runs, unit files)."""
+
+    specs: str | None = None
+    state: str | None = None
+    rest: tuple[str, ...] = ()
+
+
+class Reach(Struct, frozen=True, kw_only=True):
+    """What a run may touch. `opened` are folders that a literal output opened wider than it is itself, `guarded` what is ours in them."""
+
+    policy: Policy
+    unenforced: tuple[str, ...]
+    opened: tuple[str, ...] = ()
+    guarded: tuple[str, ...] = ()
+    # What programs must be told, so that they do not stumble over what they cannot reach.
+    environment: dict[str, str] = {}
+
+
+def find_unenforced() -> tuple[str, ...]:
+    """What this machine cannot enforce for any run."""
+    gaps = list(find_gaps(probe_abi()))
+    if not is_known_machine():
+        gaps.append("sockets other than TCP (no system call filter for this architecture)")
+    return (*ALWAYS_UNENFORCED, *gaps)
+
+
+def find_reach(order: RunOrder, environment: dict[str, str], system: SystemPlaces, protected: Protected) -> Reach:
+    """Raises ReachRefused, in words for the run's record."""
+    plan = _Plan(order, protected)
+    for text in order.reads:
+        pattern = parse_under(text, order.root)
+        plan.read(pattern.base)
+        if pattern.is_literal:
+            plan.list(os.path.dirname(pattern.base))
+    for text in order.writes:
+        plan.write(parse_under(text, order.root))
+    for repository in order.repositories:
+        for place in find_repository_places(order.root, *repository):
+            plan.read(place)
+    program = None if order.program is None else os.path.join(order.root, order.program)
+    if program is not None:
+        plan.read(program)
+        plan.list(os.path.dirname(program))
+    texts = (*order.argv, order.script or "", *(order.check or ()))
+    for place in find_program_places(texts, program, environment.get("PATH", ""), order.cwd):
+        plan.grant(place, READ)
+    for path in plan.allowed_reads:
+        plan.grant(path, READ)
+    for path in plan.allowed_writes:
+        plan.open(path, path, is_alone=False)
+    return plan.conclude(system)
+
+
+class _Plan:
+    """Collects grants."""
+
+    def __init__(self, order: RunOrder, protected: Protected) -> None:
+        self._order = order
+        self._root = os.path.realpath(order.root)
+        self._guarded = tuple(os.path.realpath(path) for path in (protected.specs, protected.state, *protected.rest) if path is not None)
+        self._specs = None if protected.specs is None else os.path.realpath(protected.specs)
+        self._own = tuple(os.path.realpath(path) for path in (order.scratch, order.temporary, order.folder))
+        allow = order.confinement
+        self.allowed_reads = [self._resolve(path) for path in allow.allow_read]
+        self.allowed_writes = [self._resolve(path) for path in allow.allow_write]
+        # By place: what it is relative to, if it lies in root, and its path.
+        self._rights: dict[tuple[str | None, str], int] = {}
+        for path, rights in ((order.folder, READ), (order.scratch, WRITE), (order.temporary, WRITE)):
+            self.grant(path, rights)
+        self.shielded: dict[str, None] = {}
+        self.opened: dict[str, None] = {}
+        self.unenforced: dict[str, None] = {}
+
+    def read(self, path: str) -> None:
+        real = self._follow(path, self.allowed_reads + self.allowed_writes)
+        if real is not None:
+            self._grant(real, READ)
+
+    def list(self, folder: str) -> None:
+        """The names in a folder that holds what is read, not the contents: python finds no module in a folder that it cannot list."""
+        real = os.path.realpath(folder)
+        if not _is_wide(real) and _contains(self._root, real):
+            self._grant(real, READ_DIR)
+
+    def write(self, pattern: Pattern) -> None:
+        """A folder is opened as it is; a file by the folder that holds it, or nobody could put a new one in its place."""
+        is_file = pattern.is_literal and not os.path.isdir(pattern.base)
+        folder = os.path.dirname(pattern.base) if is_file else pattern.base
+        self._make(folder)
+        real = self._follow(folder, self.allowed_writes)
+        if real is None:
+            return
+        self.open(real, os.path.join(real, os.path.basename(pattern.base)) if is_file else real, is_alone=is_file)
+
+    def open(self, folder: str, output: str, *, is_alone: bool) -> None:
+        """Grant writing in a folder. `is_alone`: only one file of it is meant, which is what is granted where the folder is too wide."""
+        guards = [place for place in self._guarded if _contains(place, folder) and not self._is_own(folder)]
+        if guards:
+            raise ReachRefused(f"{output} lies in {guards[0]}, which no run may change; write elsewhere")
+        inside = [place for place in self._guarded if _contains(folder, place) and os.path.lexists(place)]
+        is_safe = not inside or can_shield() or inside == [self._specs]
+        if is_alone and (not is_safe or _is_wide(folder)):
+            self._grant_alone(output)
+            return
+        if not is_safe:
+            words = f"{folder} is to be written, and holds {inside[0]}, which no run may change; name narrower folders, or install bubblewrap"
+            raise ReachRefused(words)
+        if can_shield():
+            self.shielded.update(dict.fromkeys(inside))
+        elif inside:
+            self.unenforced["the specs are within its reach: one that is changed during the run needs trust"] = None
+        if is_alone:
+            self.opened[folder] = None
+        self._grant(folder, WRITE)
+
+    def conclude(self, system: SystemPlaces) -> Reach:
+        network = self._order.confinement.network
+        if not isinstance(network, bool):
+            self.unenforced["hosts: of `network` the ports alone are enforced"] = None
+        # Who asks for a file of /etc by name gets it: the guard, which knows no exceptions, is spelled out instead.
+        asks_for_settings = any(_contains(SETTINGS, path) for _, path in self._rights)
+        settings = [Grant(path, READ) for path in list_settings()] if asks_for_settings else []
+        return Reach(
+            policy=Policy(
+                system=tuple(grant for grant in system.grants if not asks_for_settings or grant.fd != system.settings_fd),
+                guard=None if asks_for_settings else system.guard(),
+                grants=(*(Grant(path, rights, beneath) for (beneath, path), rights in self._rights.items()), *settings),
+                network=network if isinstance(network, bool) else tuple(int(address.rpartition(":")[2]) for address in network),
+                shielded=tuple(_without_nested(self.shielded)),
+                kept_writable=tuple(place for place in self._own if any(_contains(shield, place) for shield in self.shielded)),
+            ),
+            unenforced=(*find_unenforced(), *self.unenforced),
+            opened=tuple(self.opened),
+            guarded=self._guarded,
+            environment=self._find_environment(),
+        )
+
+    def _find_environment(self) -> dict[str, str]:
+        """git gives up where a person's settings are there and cannot be read (measured), so it is told that there are none."""
+        settings = os.path.realpath(os.path.expanduser("~/.gitconfig"))
+        is_known = any(_contains(place, settings) for place in (*self.allowed_reads, *self.allowed_writes))
+        return {} if is_known or "GIT_CONFIG_GLOBAL" in self._order.env else {"GIT_CONFIG_GLOBAL": os.devnull}
+
+    def _grant_alone(self, output: str) -> None:
+        """Writing this file only: it is made where it is missing, since its folder stays shut."""
+        if os.path.islink(output):
+            raise ReachRefused(f"{output} is a symbolic link; name where it leads in the binding")
+        os.close(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666))
+        self._grant(output, WRITE)
+
+    def _grant(self, real: str, rights: int) -> None:
+        if real != self._root and _contains(self._root, real):
+            self.grant(os.path.relpath(real, self._root), rights, self._root)
+        else:
+            self.grant(real, rights)
+
+    def grant(self, path: str, rights: int, beneath: str | None = None) -> None:
+        self._rights[beneath, path] = self._rights.get((beneath, path), 0) | rights
+
+    def _follow(self, path: str, allowed: list[str]) -> str | None:
+        """Where a path leads; None where `allow` opens that already. A link out of root is somebody's idea, and maybe a run's."""
+        real = os.path.realpath(path)
+        is_inside = _contains(self._order.root, path) or _contains(self._root, path)
+        if not is_inside or _contains(self._root, real):
+            return real
+        if any(_contains(place, real) for place in allowed) or is_of_system(real):
+            return None
+        raise ReachRefused(f"{path} leads to {real}, out of {self._root}, by a symbolic link; name that place in the binding, or under allow")
+
+    def _make(self, folder: str) -> None:
+        if os.path.isdir(folder):
+            return
+        if _contains(self._order.root, folder):
+            make_beneath(self._root, os.path.relpath(folder, self._order.root))
+        else:
+            os.makedirs(folder, exist_ok=True)
+
+    def _resolve(self, path: str) -> str:
+        return os.path.realpath(os.path.join(self._order.root, path))
+
+    def _is_own(self, folder: str) -> bool:
+        """Folders that we made for it inside the state folder: its scratch, a copy to run in, a fork's place."""
+        state_made = self._root if any(_contains(place, self._root) for place in self._guarded) else None
+        return any(_contains(place, folder) for place in (*self._own, *((state_made,) if state_made else ())))
+
+
+def _contains(folder: str, path: str) -> bool:
+    return path == folder or path.startswith("/" if folder == "/" else f"{folder}/")
+
+
+def _without_nested(places: Iterable[str]) -> Iterable[str]:
+    known = list(places)
+    return (place for place in known if not any(other != place and _contains(other, place) for other in known))
+
+
+def _is_wide(folder: str) -> bool:
+    """A folder that holds much besides an output: a home, what is shared by all, what belongs to the system."""
+    return folder in _SHARED or _contains(folder, os.path.realpath(os.path.expanduser("~"))) or is_of_system(folder)

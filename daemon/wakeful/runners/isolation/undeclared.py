@@ -1,0 +1,98 @@
+"""What changed in the folders that an output opened, although no binding declares it.
+
+Landlock opens a whole folder so that a file in it can be replaced; what else was written there is reported with the run, never
+hidden. `LiveRun` surveys the folders before the run and asks at its end, in a thread. Both looks are bounded. Somebody else's change at the
+same time is reported as well: the folder alone cannot tell who it was.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Iterator
+
+from msgspec import Struct
+
+from wakeful.core.match import Pattern, parse_under
+
+# CLOCK_REALTIME_COARSE, by which file systems stamp: up to a tick behind the precise clock.
+_COARSE_CLOCK = 5
+# Of one folder: so many names are remembered, so many entries below it looked at, so many told.
+_REMEMBERED = 500
+_LOOKED_AT = 1000
+_TOLD = 20
+_PASSED_OVER = "__pycache__"
+
+
+class Surveyed(Struct, frozen=True):
+    """A folder before the run: when that was, by the clock that file systems use, and the names in it (None: too many)."""
+
+    folder: str
+    at: int
+    names: frozenset[str] | None
+    # What is ours in it: watched over by other means.
+    guarded: tuple[str, ...]
+
+
+def survey(folders: Iterable[str], guarded: tuple[str, ...]) -> tuple[Surveyed, ...]:
+    now = time.clock_gettime_ns(_COARSE_CLOCK)
+    return tuple(Surveyed(folder, now, _list_names(folder), guarded) for folder in folders)
+
+
+def find_undeclared(surveyed: tuple[Surveyed, ...], root: str, writes: tuple[str, ...], allowed: tuple[str, ...]) -> tuple[str, ...]:
+    """Blocks. Paths relative to root where they lie in it; the last word says if there may be more."""
+    declared = [parse_under(text, root) for text in writes] + [Pattern.literal(os.path.join(root, place)) for place in allowed]
+    found: dict[str, None] = {}
+    is_bounded = False
+    for one in surveyed:
+        paths, was_cut = _look(one)
+        is_bounded = is_bounded or was_cut
+        found.update(dict.fromkeys(path for path in paths if not any(pattern.matches(path) for pattern in declared)))
+    told = [os.path.relpath(path, root) if path.startswith(f"{root}/") else path for path in sorted(found)]
+    if len(told) > _TOLD:
+        return (*told[:_TOLD], f"and {len(told) - _TOLD} more")
+    return (*told, "not all was looked at: too many files") if is_bounded else tuple(told)
+
+
+def _look(one: Surveyed) -> tuple[list[str], bool]:
+    changed, seen, left = [], set[str](), _LOOKED_AT
+    ahead = [one.folder]
+    while ahead:
+        folder = ahead.pop(0)
+        for entry in _scan(folder):
+            left -= 1
+            if left < 0:
+                return changed, True
+            if folder == one.folder:
+                seen.add(entry.name)
+            if entry.name == _PASSED_OVER or entry.path in one.guarded:
+                continue
+            try:
+                found = entry.stat(follow_symlinks=False)
+                is_folder = entry.is_dir(follow_symlinks=False)
+            except OSError:
+                continue
+            if is_folder:
+                ahead.append(entry.path)
+            elif found.st_ctime_ns >= one.at:
+                changed.append(entry.path)
+    gone = () if one.names is None else sorted(one.names - seen)
+    return changed + [f"{one.folder}/{name}" for name in gone], one.names is None
+
+
+def _list_names(folder: str) -> frozenset[str] | None:
+    names = []
+    for entry in _scan(folder):
+        names.append(entry.name)
+        if len(names) > _REMEMBERED:
+            return None
+    return frozenset(names)
+
+
+def _scan(folder: str) -> Iterator[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            yield from entries
+    except OSError:
+        # Not ours to look into, or gone.
+        return

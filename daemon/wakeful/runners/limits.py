@@ -1,0 +1,76 @@
+"""Limits of a run (`run: limits`): set before its first instruction, by a shell that becomes the program.
+
+Setting them from outside, after the spawn, is a race that a hostile program wins; setting them on the daemon for the moment of a spawn would
+limit its own writers. So only a run that declares limits is started through `sh`, which sets them and execs (0.7 ms). What counts per process
+in the kernel, and for a whole run in the spec, is also looked at while the run lives (`find_excess`), and said in `unenforced`.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+
+from wakeful.core.spec import RunLimits
+from wakeful.runners import proc
+
+NO_LIMITS = RunLimits()
+# How often a run with limits is looked at as a whole.
+LOOK_SECONDS = 0.1
+# `ulimit -f` counts blocks of this size in every shell that plays sh; memory is counted in KiB.
+_BLOCK_BYTES, _MEMORY_BYTES = 512, 1024
+
+
+def wrap(argv: Sequence[str], limits: RunLimits) -> tuple[str, ...]:
+    """The same program under its limits."""
+    if limits == NO_LIMITS:
+        return tuple(argv)
+    settings = "".join(f"{setting} || exit 126\n" for setting in _list_settings(limits))
+    return ("/bin/sh", "-c", f'{settings}exec "$@"', "sh", *argv)
+
+
+def _list_settings(limits: RunLimits) -> list[str]:
+    settings = []
+    if limits.memory_bytes is not None:
+        # Data, not address space: runtimes reserve hundreds of gigabytes that they never touch.
+        settings.append(f"ulimit -d {max(1, limits.memory_bytes // _MEMORY_BYTES)}")
+    if limits.cpu_seconds is not None:
+        settings.append(f"ulimit -t {math.ceil(limits.cpu_seconds)}")
+    if limits.open_files is not None:
+        settings.append(f"ulimit -n {limits.open_files}")
+    if limits.file_bytes is not None:
+        settings.append(f"ulimit -f {max(1, limits.file_bytes // _BLOCK_BYTES)}")
+    if limits.processes is not None:
+        # The kernel counts all of the user's, so those there are come on top. dash and busybox say -p, bash says -u.
+        most = _count_of_user(os.getuid()) + limits.processes
+        settings.append(f"ulimit -p {most} 2>/dev/null || ulimit -u {most}")
+    return settings
+
+
+def find_excess(limits: RunLimits, pids: Sequence[int]) -> str | None:
+    """What the processes of a run exceed together, in words; None while they do not."""
+    if limits.processes is not None and len(pids) > limits.processes:
+        return f"it had more than {limits.processes} processes (run.limits.processes)"
+    if limits.memory_bytes is not None and sum(map(proc.own_memory, pids)) > limits.memory_bytes:
+        return f"it used more than {limits.memory_bytes / 1e6:.0f} MB of memory (run.limits.memory)"
+    if limits.cpu_seconds is not None and sum(map(proc.cpu_time, pids)) > limits.cpu_seconds:
+        return f"it used more than {limits.cpu_seconds:g} s of CPU time (run.limits.cpu)"
+    return None
+
+
+def find_unenforced(limits: RunLimits) -> tuple[str, ...]:
+    """What is enforced only by looking, ten times a second."""
+    looked = [word for word, value in (("memory", limits.memory_bytes), ("processes", limits.processes), ("cpu", limits.cpu_seconds)) if value is not None]
+    return (f"limits of the run as a whole ({', '.join(looked)}): looked at every {LOOK_SECONDS:g} s",) if looked else ()
+
+
+def _count_of_user(uid: int) -> int:
+    """Threads count as processes here, as the kernel counts them."""
+    count = 0
+    for pid in proc.every_pid():
+        try:
+            if os.stat(f"/proc/{pid}").st_uid == uid:
+                count += len(os.listdir(f"/proc/{pid}/task"))
+        except OSError:
+            continue
+    return count
