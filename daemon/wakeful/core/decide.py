@@ -16,6 +16,7 @@ from wakeful.core.observation import (
     ProcessEnded,
     RoomSeen,
     RunRecovered,
+    SecretsSeen,
     SettingsRead,
     SpecsRead,
     TargetLooked,
@@ -31,6 +32,7 @@ Observation = (
     | TargetsHinted
     | TargetLooked
     | RoomSeen
+    | SecretsSeen
     | ClockTicked
     | ProcessEnded
     | FilesWritten

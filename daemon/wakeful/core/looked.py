@@ -312,6 +312,8 @@ class Looked:
         self.refused: dict[str, str] = {}
         # Why no run may start now, whoever asks: the disk is nearly full. The log goes on.
         self.shortage: str | None = None
+        # By name: why a secret cannot be used, in words, or None where it can. One that nobody has looked for is not here.
+        self.secrets: dict[str, str | None] = {}
         # Above every generation of a forgotten target: its last look must not answer for a new one of the same key.
         self._generations = 0
 

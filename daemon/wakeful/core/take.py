@@ -27,6 +27,7 @@ from wakeful.core.observation import (
     ProcessEnded,
     RoomSeen,
     RunRecovered,
+    SecretsSeen,
     SettingsRead,
     SpecsRead,
     TargetLooked,
@@ -63,17 +64,26 @@ def _(observation: DaemonStopping, core: Core, decision: Decision) -> None:
 
 @take.register
 def _(observation: SettingsRead, core: Core, decision: Decision) -> None:
-    core.settings = observation.settings
     is_isolation_news = core.settings.allow_unisolated != observation.settings.allow_unisolated
-
+    core.settings = observation.settings
     for session in core.state if is_isolation_news else ():
         if session.spec is not None and session.spec.confinement.level == "none":
             decision.touch(session.id)
+
 
 @take.register
 def _(observation: RoomSeen, core: Core, decision: Decision) -> None:
     """Nobody is touched: who waits for room waits in line for a slot, and slots are offered after every observation."""
     core.looked.shortage = observation.words
+
+
+@take.register
+def _(observation: SecretsSeen, core: Core, decision: Decision) -> None:
+    """Who needs one that came, or went, sleeps or wakes by it."""
+    before, core.looked.secrets = core.looked.secrets, observation.found
+    for session in core.state:
+        if session.spec is not None and any(before.get(name, "") != observation.found.get(name, "") for name in session.spec.secrets):
+            decision.touch(session.id)
 
 
 # -- specs ------------------------------------------------------------------------------------

@@ -50,6 +50,7 @@ class ProbeTarget(Struct, frozen=True, kw_only=True, tag=True):
     argv: tuple[str, ...]
     check_every_seconds: float
     timeout_seconds: float
+    secrets: tuple[str, ...] = ()
     settle_seconds: float = 0.0
     settle_max_seconds: float = 0.0
 
@@ -101,11 +102,12 @@ def target_of(spec: SessionSpec, binding: AnyBinding, written: tuple[str, ...] |
             )
         case ProbeBinding():
             return ProbeTarget(
-                key="\x1f".join(("probe", spec.root, spec.name, binding.identity)),
+                key="\x1f".join(("probe", spec.root, spec.name, binding.identity, *spec.secrets)),
                 root=spec.root,
                 argv=binding.argv,
                 check_every_seconds=binding.check_every_seconds,
                 timeout_seconds=binding.timeout_seconds,
+                secrets=spec.secrets,
             )
         case ServiceBinding():
             return ServiceTarget(

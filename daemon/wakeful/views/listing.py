@@ -80,6 +80,8 @@ class Rows:
     def _encode_row(self, core: Core, session: Session, moment: Moment, restless: set[str]) -> tuple[bytes, bytes]:
         kept = self._kept.get(session.id)
         is_quiet = session.wake is None and session.run is None and session.hold is None and session.id not in restless
+        # A secret comes and goes without a word in the log.
+        is_quiet = is_quiet and (session.spec is None or not session.spec.secrets)
         if is_quiet and kept is not None and kept[0] is session:
             return kept[1:]
         # Nothing is queued for one that is quiet: asking each of 10,000 would take a third of the time.
