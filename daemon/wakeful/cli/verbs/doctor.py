@@ -10,7 +10,6 @@ import os
 import shlex
 import shutil
 import stat
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -27,6 +26,7 @@ from wakeful.cli.options import Options
 from wakeful.cli.places import find_state
 from wakeful.cli.text import count, escape, format_bytes, paint, wrap
 from wakeful.cli.verbs.store import Check, check_store, mend
+from wakeful.cli.verbs.surroundings import check_surroundings
 from wakeful.core.limits import UNWARNED, LimitName, say_amount
 from wakeful.core.room import judge_room
 from wakeful.keeping import find_file_system, find_holder, is_affected
@@ -42,13 +42,14 @@ INOTIFY = Path("/proc/sys/fs/inotify")
 @click.option("--state", shell_complete=complete_folders, metavar="DIR", help="The state folder; unless told, that of the daemon that answers, else ./.wakeful, else your own.")
 @click.option("--mend", "is_mending", is_flag=True, help="With the daemon stopped: make anew what is told from the records, and say what was done.")
 def doctor_verb(options: Options, state: str | None, is_mending: bool) -> None:
-    """Check the daemon, SQLite, watches, git, the state folder, disk space, the log and what it leans on, specs and bindings."""
+    """Check the daemon and its service, SQLite, watches, git, bubblewrap, the clock, the state folder, disk space, the log and what it leans on, specs and bindings."""
     if is_mending:
         mend(options, Path(find_state(state)))
         return
     health, answer = _ask_daemon(options.client(), find_state(state))
     folder = Path(health["state"] if health is not None and state is None else find_state(state))
-    checks = [answer, _check_sqlite(), *_check_watches(health), _check_git(), *_check_folder(folder)]
+    around = check_surroundings(health["pid"] if health is not None else None, folder)
+    checks = [answer, _check_sqlite(), *_check_watches(health), *around, *_check_folder(folder)]
     # Of a daemon that is stopped, or would not start, the folder alone tells; of one that runs it is read beside it.
     checks += check_store(folder, is_living=find_holder(folder) is not None, is_shown=not options.is_json)
     checks += _check_health(health) if health is not None else []
@@ -133,13 +134,6 @@ def count_watches(pid: int) -> int:
         except OSError:
             continue
     return count
-
-
-def _check_git() -> Check:
-    if shutil.which("git") is None:
-        return Check("git", "warn", "is not installed; `commits` bindings cannot be seen", "sudo apt install git")
-    version = subprocess.run(["git", "--version"], capture_output=True, text=True, check=False, timeout=10).stdout.strip()
-    return Check("git", "good", version.removeprefix("git version "))
 
 
 def _check_folder(state: Path) -> Iterator[Check]:

@@ -75,7 +75,12 @@ whose_options = (
 )
 
 
-@verb("install", "wakeful install --user")
+@verb(
+    "install",
+    "wakeful install",
+    "wakeful install --specs ~/project/sessions.d",
+    "wakeful install --system --account builder --dry-run",
+)
 @click.option("--specs", metavar="DIR", help="Where the specs are. Default: ~/.config/wakeful/sessions.d; with --system /etc/wakeful/ACCOUNT/sessions.d.")
 @click.option("--state", metavar="DIR", help="Where the log is kept. Default: ~/.local/state/wakeful; with --system /var/lib/wakeful/ACCOUNT.")
 @whose_options[3]
@@ -87,7 +92,7 @@ def install_verb(
 ) -> None:
     """Write the units of systemd, enable and start them: now, and with every login or boot.
 
-    `wakeful install --specs ~/project/sessions.d` follows that folder as it is edited. To be repeated after an upgrade.
+    The folder that --specs names is followed as it is edited. To be repeated after an upgrade.
     """
     service = _choose(is_user, is_system, account)
     hand = Hand(options, service, is_dry=is_dry)
@@ -104,7 +109,7 @@ def install_verb(
     hand.close()
 
 
-@verb("uninstall", "wakeful uninstall --user")
+@verb("uninstall", "wakeful uninstall", "wakeful uninstall --system --account builder")
 @whose_options[3]
 @whose_options[2]
 @whose_options[1]

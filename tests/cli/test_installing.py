@@ -1,0 +1,86 @@
+"""`install` and `uninstall` where there is no systemd to obey: what they would do, what they refuse, and the text of the units."""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from cli.conftest import run_wakeful
+
+from wakeful import __version__
+from wakeful.cli.units import SYSTEM_SERVICE, USER_SERVICE, USER_SOCKET, find_version, is_open_to_all, render_drop_in, render_system, render_user
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root installs units of the machine")
+needs_systemd_analyze = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="SYSTEMD UNITS NOT CHECKED: no systemd-analyze here")
+
+
+def exec_start(text: str) -> str:
+    return re.findall(r"(?m)^ExecStart=(.+)$", text)[-1]
+
+
+def test_a_unit_is_told_where_everything_is() -> None:
+    """The command, the specs and the state of this person stand in the command line; what was not named keeps its usual place."""
+    plain, named = render_user("/opt/w/bin/wakeful", None, None), render_user("/opt/w/bin/wakeful", "/srv/a/sessions.d", "/srv/a/state")
+    assert exec_start(plain[USER_SERVICE]) == "/opt/w/bin/wakeful daemon --specs %E/wakeful/sessions.d"
+    assert exec_start(named[USER_SERVICE]) == "/opt/w/bin/wakeful daemon --specs /srv/a/sessions.d --state /srv/a/state"
+    assert exec_start(render_system("/opt/w/bin/wakeful")[SYSTEM_SERVICE]) == "/opt/w/bin/wakeful daemon --specs /etc/wakeful/%i/sessions.d"
+    assert exec_start(render_drop_in("/opt/wakeful", None, "/srv/state")) == "/opt/wakeful daemon --specs /etc/wakeful/%i/sessions.d --state /srv/state"
+    assert find_version(plain[USER_SOCKET]) == __version__ and find_version("# somebody else's\n") is None
+
+
+@needs_systemd_analyze
+@pytest.mark.parametrize("name", ["with space", "100%", "$HOME", 'a"quote', "back\\slash", "semi;colon", "new\nline", "größe"])
+def test_a_folder_may_have_any_name(name: str, tmp_path: Path) -> None:
+    """systemd accepts the unit, and a name is one word that stands for itself: nothing in it is expanded or adds a line."""
+    unit = tmp_path / USER_SERVICE
+    text = render_user("/bin/sh", f"/srv/{name}", None)[USER_SERVICE].replace("Requires=wakeful.socket\n", "").replace("After=wakeful.socket\n", "")
+    unit.write_text(text)
+    verdict = subprocess.run(["systemd-analyze", "verify", "--user", "--man=no", unit], capture_output=True, text=True, timeout=60)
+    assert (verdict.returncode, verdict.stderr) == (0, "")
+    assert len(re.findall(r"(?m)^ExecStart=", text)) == 1
+    if "%" in name or "$" in name:
+        assert name.replace("%", "%%").replace("$", "$$") in exec_start(text)
+
+
+@needs_root
+def test_root_has_no_daemon_of_its_own() -> None:
+    """Runs execute what a spec says: as root an account is asked for, and neither root nor nobody's name will do."""
+    assert "--system --account NAME" in run_wakeful("install", "--user").stderr
+    for words, said in ((("--system",), "whose daemon?"), (("--account", "root"), "never runs as root"), (("--account", "no-such-one"), "useradd --system")):
+        done = run_wakeful("install", *words, SUDO_USER="")
+        assert done.returncode == 1 and said in done.stderr, done
+
+
+def test_without_systemd_it_says_what_to_do_instead(tmp_path: Path) -> None:
+    """Nothing is written where nothing would come of it."""
+    program = shutil.which("true")
+    assert program is not None
+    words = ["install", "--system", "--account", "daemon"] if os.geteuid() == 0 else ["install"]
+    done = run_wakeful(*words, PATH=str(tmp_path), XDG_CONFIG_HOME=str(tmp_path / "config"))
+    assert done.returncode == 1 and ("no systemd here" in done.stderr or "may not reach" in done.stderr)
+    assert not (tmp_path / "config").exists()
+
+
+def test_contradictions_are_usage_errors() -> None:
+    """--user with --system is a slip of the finger, and costs nothing."""
+    assert run_wakeful("install", "--user", "--system").returncode == 2
+    assert run_wakeful("uninstall", "--user", "--account", "daemon").returncode == 2
+
+
+def test_a_folder_of_specs_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    """Before anything else: a daemon without its folder would end at once, again and again."""
+    account = ["--account", "daemon"] if os.geteuid() == 0 else []
+    done = run_wakeful("install", *account, "--specs", str(tmp_path / "absent"))
+    assert done.returncode == 1 and "absent is not a folder" in done.stderr
+
+
+def test_what_every_account_may_reach(tmp_path: Path) -> None:
+    """A program in a private folder cannot be run by another account, whatever its own mode is."""
+    assert is_open_to_all("/bin/sh")
+    program = tmp_path / "program"
+    program.write_text("")
+    program.chmod(0o755)
+    tmp_path.chmod(0o700)
+    assert not is_open_to_all(str(program)) and not is_open_to_all(str(tmp_path / "absent"))
