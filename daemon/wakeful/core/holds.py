@@ -25,9 +25,6 @@ def find_hold_of_start(core: Core, session: Session, moment: Moment) -> str | No
     # Not even a person's wish: the operator's setting is for them to change.
     if (refused := _find_unisolated(core, session)) is not None:
         return refused
-    # Not even a person's wish: the operator's setting is for them to change.
-    if (refused := _find_unisolated(core, session)) is not None:
-        return refused
     if session.hold is not None and session.hold.kind != "snoozed":
         return session.hold.words
     # Nobody's word puts a secret where there is none.
@@ -60,13 +57,6 @@ def _find_missing_secret(core: Core, session: Session) -> str | None:
         if words is not None:
             return words
     return None
-
-
-def _find_unisolated(core: Core, session: Session) -> str | None:
-    spec = session.spec
-    if spec is None or spec.run is None or spec.confinement.level != "none" or core.settings.allow_unisolated:
-        return None
-    return "isolation: none is not allowed here; remove it from the spec, or set allow_unisolated: true in wakeful.yaml"
 
 
 def _find_unisolated(core: Core, session: Session) -> str | None:
