@@ -25,6 +25,7 @@ LAYERS: dict[str, set[str]] = {
     "blobs": set(),
     "supervision": set(),
     "journal": set(),
+    "escaping": set(),
     # Text to values.
     "specs": {"core"},
     "settings": {"core", "specs"},
@@ -38,7 +39,7 @@ LAYERS: dict[str, set[str]] = {
     "bundles": {"core", "eventlog", "blobs", "contents"},
     # State, and events, to what people see.
     "views": {"core"},
-    "narration": {"core", "journal"},
+    "narration": {"core", "escaping", "journal"},
     # Positions of the log and the state there.
     "past": {"core", "eventlog", "specs", "views"},
     # What was said, read along a session's line.
@@ -49,16 +50,16 @@ LAYERS: dict[str, set[str]] = {
     "workspaces": {"core", "blobs", "contents", "sources"},
     # The loop speaks to the edges through their contracts, which it is handed.
     "reactor": {"core", "eventlog", "sources", "runners", "supervision"},
-    "api": {"core", "views", "reactor", "specs", "settings", "eventlog", "blobs", "contents", "narration", "past", "conversation", "bundles", "workspaces"},
+    "api": {"core", "views", "reactor", "specs", "settings", "eventlog", "blobs", "contents", "narration", "past", "conversation", "bundles", "workspaces", "secrets"},
     # The running daemon, over edges it knows by their contracts: how a run starts, and its whole life.
-    "starting": {"core", "views", "api", "sources", "runners", "contents"},
-    "daemon": {"core", "settings", "eventlog", "sources", "runners", "narration", "reactor", "api", "blobs", "contents", "starting", "supervision", "past", "workspaces", "journal"},
+    "starting": {"core", "views", "api", "sources", "runners", "contents", "secrets"},
+    "daemon": {"core", "settings", "eventlog", "sources", "runners", "narration", "reactor", "api", "blobs", "contents", "starting", "supervision", "past", "workspaces", "journal", "secrets"},
     # The only place that constructs edges.
-    "wiring": {"core", "settings", "eventlog", "sources", "runners", "narration", "reactor", "blobs", "contents", "starting", "daemon", "supervision", "past", "workspaces", "bundles", "journal"},
+    "wiring": {"core", "settings", "eventlog", "sources", "runners", "narration", "reactor", "blobs", "contents", "starting", "daemon", "supervision", "past", "workspaces", "bundles", "journal", "secrets"},
     # The store without a daemon, and what it leans on.
     "keeping": {"eventlog", "bundles", "blobs"},
     # Arguments in, text out; of the log it knows the port, to say what a report holds.
-    "cli": {"core", "specs", "settings", "views", "narration", "wiring", "keeping", "eventlog"},
+    "cli": {"core", "specs", "settings", "views", "narration", "wiring", "keeping", "eventlog", "escaping", "secrets"},
     "__main__": {"cli"},
 }  # fmt: skip
 EDGES = ("eventlog", "sources", "runners")

@@ -7,7 +7,7 @@ listens, or JSON was asked for, the same words go out as fields, with their prio
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from queue import SimpleQueue
 from threading import Thread
@@ -18,6 +18,7 @@ from rich.console import Console
 from wakeful.core import events as ev
 from wakeful.core.spec import FileBinding
 from wakeful.core.state import Session
+from wakeful.escaping import escape
 from wakeful.journal import INFO, NOTICE, WARNING, Journal, Priority
 
 PATHS_SHOWN = 3
@@ -135,7 +136,7 @@ def _finished(event: ev.RunFinished) -> str:
 
 def visible(text: str, most: int = 200) -> str:
     """Text from outside as one printable line."""
-    shown = "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text[: most + 1])
+    shown = escape(text[: most + 1])
     return shown[: most - 1] + "…" if len(shown) > most else shown
 
 
@@ -178,6 +179,8 @@ class Voice:
         self._console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True) if is_terminal else None
         self._journal = journal
         self._style = style
+        # Takes the values of secrets out of every line.
+        self.redact: Callable[[str], str] = lambda text: text
         self._lines: SimpleQueue[Line | None] = SimpleQueue()
         self._dropped = 0
         self._printing = Thread(target=self._print_lines, name="voice", daemon=True)
@@ -193,7 +196,9 @@ class Voice:
         self._put(Line(f"{moment:%H:%M:%S} {message}", message, priority, about))
 
     def print(self, line: str) -> None:
-        self._put(Line(line, line, NOTICE))
+        # A folder may be called anything, too.
+        shown = escape(line)
+        self._put(Line(shown, shown, NOTICE))
 
     def _put(self, line: Line) -> None:
         if self._lines.qsize() >= self.MOST_WAITING:
@@ -203,7 +208,7 @@ class Voice:
             words = f"({self._dropped} lines were not printed: nobody read them; wakeful log has all)"
             self._lines.put(Line(words, words, WARNING))
             self._dropped = 0
-        self._lines.put(line)
+        self._lines.put(Line(self.redact(line.text), self.redact(line.message), line.priority, line.fields))
 
     def close(self, seconds: float = 1.0) -> None:
         """Say what is left to be said, if somebody listens."""

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from wakeful.cli.failure import FAILED, Failure
 from wakeful.errors import WakefulError
+from wakeful.escaping import escape_lines
 
 INTERRUPTED = 130
 
@@ -33,5 +34,6 @@ def conclude(run: Callable[[], object]) -> int:
 def _say(words: str, code: int) -> int:
     sys.stdout.flush()
     if words:
-        print(f"wakeful: {words}", file=sys.stderr)
+        # Errors quote what they found: a path, a key, a line of somebody's file.
+        print(f"wakeful: {escape_lines(words)}", file=sys.stderr)
     return code

@@ -1,48 +1,27 @@
 """Text for a terminal: tables, colour, times, and nothing from outside that a terminal would obey.
 
 Colour only where a person looks (a terminal, no NO_COLOR). Everything that came from a name, a path, a message or a run's
-output goes through `escape` before it is printed. Plain code: a table library costs more start-up than the whole command.
+output goes through `escape` (escaping.py) before it is printed. Plain code: a table library costs more start-up than the whole command.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import sys
 import unicodedata
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+
+from wakeful.escaping import escape as escape
+from wakeful.escaping import escape_lines as escape_lines
+from wakeful.escaping import escape_output as escape_output
 
 NARROWEST = 40
 COLOURS = {
     "running": "36", "succeeded": "32", "suspended": "", "sleeping": "33", "failed": "31", "lost": "31",
     "cancelled": "33", "interrupted": "33", "terminated": "2", "dim": "2", "bold": "1", "good": "32", "bad": "31", "warn": "33",
 }  # fmt: skip
-# Controls, separators that break a line, marks that reorder text, and halves of characters. Joiners stay: scripts need them.
-_MARKS = "\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufff9-\ufffb\ud800-\udfff"
-_UNSAFE = re.compile(f"[\x00-\x1f{_MARKS}]")
-_UNSAFE_BUT_LINES = re.compile(f"[\x00-\x08\x0b-\x1f{_MARKS}]")
 _SECONDS = ((86400, "d"), (3600, "h"), (60, "min"))
-
-
-def escape(text: str) -> str:
-    """One line in which no character moves a terminal: ESC is shown as \\x1b, a newline as \\n."""
-    # Nearly everything is plain, and a list of 10,000 names should not take long.
-    return text if text.isascii() and text.isprintable() else _UNSAFE.sub(_show, text)
-
-
-def escape_lines(text: str) -> str:
-    """The same for text of several lines: newlines and tabs stay."""
-    return _UNSAFE_BUT_LINES.sub(_show, text)
-
-
-def escape_output(output: bytes) -> str:
-    """A run's output: what is no UTF-8 is shown byte by byte."""
-    return escape_lines(output.decode(errors="backslashreplace"))
-
-
-def _show(found: re.Match[str]) -> str:
-    return found[0].encode("unicode_escape").decode()
 
 
 def is_coloured() -> bool:
@@ -157,15 +136,24 @@ def format_both(text: str | None) -> str:
 
 def wrap(text: str, indent: str = "") -> list[str]:
     """Words into lines that fit; a word longer than a line stays whole, so that it can be copied."""
+    return [indent + line for line in wrap_to(text, columns() - len(indent))]
+
+
+def wrap_to(text: str, width: int) -> list[str]:
     lines, line = [], ""
-    width = columns() - len(indent)
     for word in text.split(" "):
         if line and measure(line) + 1 + measure(word) > width:
-            lines.append(indent + line)
+            lines.append(line)
             line = word
         else:
             line = f"{line} {word}" if line else word
-    return [*lines, indent + line]
+    return [*lines, line]
+
+
+def quote_prose(text: str, indent: str = "  ") -> list[str]:
+    """Words of somebody, their own lines kept behind a bar: whatever they say, it cannot pass for a line of ours."""
+    bar = paint("│", "dim")
+    return [f"{indent}{bar} {part}".rstrip() for line in escape_lines(text).strip("\n").split("\n") for part in wrap_to(line, columns() - len(indent) - 2)]
 
 
 def fold(text: str, width: int) -> list[str]:

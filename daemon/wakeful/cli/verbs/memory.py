@@ -121,4 +121,4 @@ def _print_facts(options: Options, name: str, facts: list[dict[str, Any]]) -> No
     for fact in facts:
         because = f": {fact['rationale']}" if fact["rationale"] else ""
         said = f"  ({fact['author']}, seq {fact['seq']}{because})"
-        print(f"{paint(escape(fact['key']), 'bold')} = {escape_lines(fact['value'])}{paint(escape(said), 'dim')}")
+        print(f"{paint(escape(fact['key']), 'bold')} = {escape(fact['value'])}{paint(escape(said), 'dim')}")

@@ -22,7 +22,10 @@ from wakeful.cli.text import escape_lines, escape_output, paint
 @click.option("--follow", "is_following", is_flag=True, help="Go on until the present run ends.")
 @click.option("--raw", "is_raw", is_flag=True, help="The bytes as they are, terminal escapes included.")
 def output_verb(options: Options, name: str, run: int | None, is_following: bool, is_raw: bool) -> None:
-    """What a run wrote to its standard output and error."""
+    """What a run wrote to its standard output and error.
+
+    Terminal escapes in it are shown, not obeyed, also into a pipe or a file; --raw gives the bytes as they are.
+    """
     client = options.client()
     route = f"/sessions/{quote_name(name)}/output"
     if is_following and run is None:

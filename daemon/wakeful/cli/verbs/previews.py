@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from wakeful.cli.text import escape, escape_lines, paint, wrap
+from wakeful.cli.text import escape, paint, quote_prose, wrap
 from wakeful.cli.verbs.comparing import format_differences
 
 
@@ -37,7 +37,7 @@ def show_merge(preview: dict[str, Any]) -> Iterator[str]:
     yield from _block("FACTS it would take", (_say_fact(fact) for fact in preview["taken"]))
     yield from _block("FACTS it would retract", preview["retracted"])
     yield from _block("CONFLICTS it would open, to be settled with wakeful resolve", map(say_conflict, preview["conflicts"]))
-    yield from _block("HAND-OFF it would leave", preview["summary"].splitlines())
+    yield from _quote("HAND-OFF it would leave", preview["summary"])
     yield from _block("FILES it would bring", (_say_file(path, words) for path, words in preview["files"].items()))
 
 
@@ -60,7 +60,7 @@ def _say_file(path: str, words: str) -> str:
 
 
 def show_compress(preview: dict[str, Any]) -> Iterator[str]:
-    yield from _block("SUMMARY that would stand for them", preview["summary"].splitlines())
+    yield from _quote("SUMMARY that would stand for them", preview["summary"])
 
 
 def show_erase(preview: dict[str, Any]) -> Iterator[str]:
@@ -74,11 +74,15 @@ def _say_value(value: Any) -> str:
 
 def _block(title: str, texts: Iterable[str]) -> Iterator[str]:
     """A heading and what belongs under it; nothing where there is nothing."""
-    parts = [part for text in texts for part in escape_lines(text).split("\n")]
-    if not parts:
+    entries = [wrap(escape(text), "    ") for text in texts]
+    if not entries:
         return
     yield from ("", paint(title, "dim"))
-    for part in parts:
-        first, *rest = wrap(part, "    ")
+    for first, *rest in entries:
         # What goes on below stands further in, so that one text is told from the next.
         yield from (first[2:].rstrip(), *rest)
+
+
+def _quote(title: str, prose: str) -> Iterator[str]:
+    if prose:
+        yield from ("", paint(title, "dim"), *quote_prose(prose))

@@ -53,7 +53,7 @@ def log_verb(options: Options, name: str, first: int | None, is_following: bool,
         return
     if any(bounds.values()):
         raise click.UsageError("--follow goes with --from alone; pipe it through a filter instead")
-    print_records(options, _read_on(client, name, first or 1, words))
+    print_records(options, _read_on(client, name, first or 1, words), is_live=True)
 
 
 def _read_on(client: Client, name: str, first: int, words: str | None) -> Iterator[bytes]:
@@ -100,12 +100,13 @@ def follow_verb(options: Options, names: tuple[str, ...]) -> None:
     raise Failure("the daemon stopped")
 
 
-def print_records(options: Options, lines: Iterator[bytes]) -> None:
+def print_records(options: Options, lines: Iterator[bytes], *, is_live: bool = False) -> None:
     for line in lines:
         if options.is_json:
             _write_line(line)
         else:
-            print(format_record(json.loads(line)))
+            # Who follows through a pipe sees each as it comes.
+            print(format_record(json.loads(line)), flush=is_live)
 
 
 def _write_line(line: bytes) -> None:

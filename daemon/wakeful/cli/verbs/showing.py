@@ -20,6 +20,7 @@ from wakeful.cli.text import (
     format_span,
     format_table,
     paint,
+    quote_prose,
     wrap,
 )
 from wakeful.cli.verbs.previews import say_conflict
@@ -192,9 +193,8 @@ def _keeps(found: dict[str, Any]) -> list[str]:
     blocks = {
         "FACTS": [f"{fact['key']} = {fact['value']}" for fact in found["facts"]],
         "CONFLICTS, to be settled with wakeful resolve": [say_conflict(conflict) for conflict in found["conflicts"]],
-        "HAND-OFF": [found["handoff"]] if found["handoff"] else [],
         "MEMORY of this conversation": [f"{key} = {value}" for key, value in sorted(found["memory"].items())],
-        "CONVERSATION": [*([said] if said else []), *([f"summary: {talk['summary']}"] if talk["summary"] else [])],
+        "CONVERSATION": [said] if said else [],
         "CHECKPOINTS": [
             f"{mark['name']}  seq {mark['seq']}, {mark['author']}" + (f": {mark['note']}" if mark["note"] else "")
             for mark in found["checkpoints"]
@@ -203,8 +203,17 @@ def _keeps(found: dict[str, Any]) -> list[str]:
     lines = []
     for title, texts in blocks.items():
         if texts:
-            lines += ["", paint(f"  {title}", "dim"), *(line for text in texts for line in _paragraphs(text))]
+            lines += ["", paint(f"  {title}", "dim"), *(line for text in texts for line in _hang(text))]
+    for title, prose in (("HAND-OFF", found["handoff"]), ("SUMMARY of the conversation before", talk["summary"])):
+        if prose:
+            lines += ["", paint(f"  {title}", "dim"), *quote_prose(prose)]
     return lines + _forks(found)
+
+
+def _hang(text: str) -> list[str]:
+    """One entry; what does not fit goes on below, further in."""
+    first, *rest = wrap(escape(text), "    ")
+    return [first[2:], *rest]
 
 
 def _forks(found: dict[str, Any]) -> list[str]:

@@ -1,0 +1,222 @@
+"""Output is data: whatever a stranger puts into a name, a path, a ref, a message or a run's output, a terminal is never told to obey it.
+
+Every field that others fill is planted with what a terminal acts upon, on a real daemon; then every verb is asked as a person would,
+into a pipe and at a terminal, and nothing but newlines and our own colours may leave.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import pty
+import re
+import subprocess
+import sys
+import time
+
+import pytest
+
+from e2e.box import WAKEFUL, Box
+from waiting import eventually
+from wakeful.cli import main
+from wakeful.cli.command import VERBS
+from wakeful.escaping import escape, escape_lines
+
+# Moves and colours (not one of ours), a title, a link, a bell, a line of its own, the right-to-left override, a joker for a C1 control.
+EVIL = "e\x1b[2J\x1b[45;97mv\x1b]0;owned\x07\x1b]8;;http://x\x1b\\i\x07l\r\nwakeful: all good\u202e\u2066\x9b5A\u2028"
+# What a file name may hold: everything but a slash and a zero.
+EVIL_NAME = EVIL.replace("/", "")
+SGR = re.compile(r"\x1b\[(?:0|1|2|3[1236]|1;2|2;3[1236]|1;3[1236])?m")
+UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+SPEC = """
+    objective: {evil}
+    bindings:
+      input: {{file: "in/*", settle: 10ms}}
+      output: {{file: "out/**", access: write}}
+    run: {{script: {script}, retries: 0}}
+"""
+
+
+def quote(text: str) -> str:
+    """A YAML text in double quotes: all of it in escapes."""
+    return '"' + "".join(f"\\U{ord(one):08x}" for one in text) + '"'
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> object:
+    box = Box(tmp_path_factory.mktemp("hostile"))
+    try:
+        plant(box)
+        yield box
+    finally:
+        box.close()
+
+
+def plant(box: Box) -> None:
+    script = f"printf '%s' {escape_for_shell(EVIL)}; mkdir -p out; printf '%s' {escape_for_shell(EVIL)} > out/text; cp in/* out/"
+    box.write(f"in/{EVIL_NAME}", EVIL)
+    box.write("in/plain.txt", "1\n")
+    box.spec("words", SPEC.format(evil=quote(EVIL), script=quote(script)))
+    box.spec("fails", f"bindings: {{one: {{file: in/plain.txt}}}}\nrun: {{script: {quote(script + '; exit 3')}, retries: 0}}\n")
+    box.spec("template@", "for_each: in/*\nobjective: x\n")
+    (box.specs / f"{EVIL_NAME}.yaml").write_text("objective: x\n")
+    box.spec("broken", f"{quote(EVIL)}: 1\nbindings: {{{quote(EVIL)}: {{file: {quote(EVIL)}}}}}\n")
+    box.start()
+    box.wait_at_rest("words", runs=1)
+    box.wait_for("fails", state="sleeping")
+    say(box, "remember", "words", EVIL, EVIL, "--because", EVIL)
+    say(box, "remember", "words", "now", EVIL, "--for-now")
+    say(box, "note", "words", EVIL)
+    say(box, "send", "words", EVIL, "--no-wake")
+    say(box, "save", "words", "--as", "mark", "--note", EVIL)
+    say(box, "fork", "words", "--as", "trial")
+    say(box, "remember", "trial", EVIL, EVIL + "2", "--because", EVIL)
+    say(box, "remember", "words", EVIL, EVIL + "3", "--because", EVIL)
+    say(box, "merge", "words", "trial")
+    say(box, "sleep", "trial", "--reason", EVIL)
+    box.write(f"in/{EVIL_NAME}2", EVIL + "\n")
+    box.wait_at_rest("words", runs=2)
+    say(box, "activate", "words", "--note", EVIL, "--wait")
+    box.spec("closed", "objective: x\n")
+    eventually(lambda: any(row["name"] == "closed" for row in box.rows()))
+    say(box, "terminate", "closed", "--reason", EVIL)
+
+
+def escape_for_shell(text: str) -> str:
+    return "'" + text.replace("'", "'\\''") + "'"
+
+
+def say(box: Box, *words: str) -> None:
+    done = box.run(*words)
+    assert done.returncode in (0, 1), done.stderr
+
+
+def ask(box: Box, *words: str) -> str:
+    """What a pipe gets of it, errors included. In this process: a hundred interpreters take a minute to start."""
+    out, problems = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(problems):
+        patch.setattr(sys, "argv", ["wakeful", *words])
+        patch.chdir(box.folder)
+        for name, value in (box.environment() | {"WAKEFUL_SPECS": str(box.specs), "WAKEFUL_STATE": str(box.state)}).items():
+            patch.setenv(name, value)
+        assert main() in (0, 1, 2)
+    shown = [stream.buffer.getvalue().decode() for stream in (out, problems) if stream.flush() is None]  # type: ignore[attr-defined]
+    return "".join(shown)
+
+
+def ask_at_terminal(box: Box, *words: str, seconds: float | None = None) -> str:
+    """What a terminal gets of it, without what the terminal itself adds at the end of a line. `seconds`: then it is ended."""
+    ours, theirs = pty.openpty()
+    done = subprocess.Popen([WAKEFUL, *words], stdin=theirs, stdout=theirs, stderr=theirs, cwd=box.folder, env=box.environment() | {"TERM": "xterm", "COLUMNS": "80"})
+    os.close(theirs)
+    seen = b""
+    end = time.monotonic() + (seconds or 60)
+    os.set_blocking(ours, False)
+    while time.monotonic() < end:
+        try:
+            piece = os.read(ours, 65536)
+        except BlockingIOError:
+            time.sleep(0.01)
+            continue
+        except OSError:
+            break
+        seen += piece
+    if done.poll() is None:
+        done.terminate()
+    done.wait(10)
+    os.close(ours)
+    return seen.decode(errors="backslashreplace").replace("\r\n", "\n")
+
+
+def find_unsafe(text: str) -> list[str]:
+    """Every character a terminal would act upon, with what stands around it."""
+    bare = SGR.sub("", text)
+    return [repr(bare[max(found.start() - 30, 0) : found.end() + 20]) for found in UNSAFE.finditer(bare)]
+
+
+LOOKS = [
+    ("list",), ("list", "words", "fails"), ("list", "--all"), ("show", "words"), ("show", "words", "--at", "mark"), ("show", "trial"), ("show", "fails"),
+    ("show", "closed"), ("show", "broken"), ("show", EVIL), ("log", "words"), ("log", "trial"), ("log", "closed"), ("log", "words", "--author", EVIL),
+    ("history", "words"), ("output", "words"), ("output", "fails"), ("output", EVIL), ("facts", "words"), ("recall", "words", EVIL + "x"),
+    ("why", "words"), ("why", "fails"), ("why", "words#2"), ("why", f"in/{EVIL_NAME}"), ("why", f"out/{EVIL_NAME}"), ("why", "trial"), ("why", EVIL),
+    ("plan",), ("plan", f"in/{EVIL_NAME}", f"elsewhere/{EVIL_NAME}"), ("diff", "words@mark", "words", "--contents"), ("diff", "words", "trial", "--contents"),
+    ("search", "owned"), ("search", EVIL), ("costs", "--by", "session,agent,cause,day"), ("top", "--once"), ("doctor",), ("verify",), ("check",),
+    ("rewind", "words", "mark", "--files", "--dry-run"), ("merge", "words", "trial", "--dry-run"), ("compress", "words", "--keep", "0", "--dry-run"),
+    ("erase", "words", "7", "--dry-run"), ("erase", "words", "8", "--dry-run"), ("archive", "--due", "--dry-run"), ("replay", "words", "1"), ("replay", "words", "2"),
+    ("resolve", "words", EVIL, "--ours", "--because", EVIL), ("resume", EVIL), ("suspend", EVIL), ("interrupt", EVIL), ("cancel", EVIL), ("open", EVIL), ("rename", "trial", EVIL),
+    ("forget", "words", EVIL + "x"), ("load", EVIL), ("load", f"./{EVIL_NAME}"), ("migrate", "words", "--agent", EVIL), ("new", EVIL_NAME), ("check", f"{EVIL_NAME}"),
+    ("save", "words", "-o", f"{EVIL_NAME}.bundle"), ("export", "words", "-o", f"{EVIL_NAME}.jsonl"), ("backup", f"{EVIL_NAME}.backup"), ("restore", f"{EVIL_NAME}.backup"),
+    ("show", "words", EVIL), (EVIL,), ("sleep", "words", "--for", EVIL), ("log", "words", "--since", EVIL), ("completion", EVIL), ("schema", EVIL), ("costs", "--by", EVIL),
+]  # fmt: skip
+
+
+def test_the_words_are_really_there(planted: Box) -> None:
+    """The walk is worth something only if what a terminal would obey was planted and comes back raw where bytes are asked for."""
+    raw = subprocess.run([WAKEFUL, "output", "words", "--raw"], capture_output=True, cwd=planted.folder, env=planted.environment()).stdout
+    assert EVIL.encode() in raw
+    fact = next(fact for fact in planted.json("facts", "words") if fact["key"] != "now")
+    assert (fact["key"], fact["rationale"]) == (EVIL, EVIL)
+    assert EVIL in planted.json("show", "words")["handoff"]
+    assert find_unsafe(EVIL) and "\\x1b" in ask(planted, "show", "words") and "\\u202e" in ask(planted, "facts", "words")
+
+
+@pytest.mark.parametrize("words", LOOKS, ids=lambda words: escape(" ".join(words))[:60])
+def test_no_verb_hands_a_terminal_anything_to_obey(planted: Box, words: tuple[str, ...]) -> None:
+    """Into a pipe; and no line of a stranger stands alone as if it were ours."""
+    shown = ask(planted, *words)
+    assert not find_unsafe(shown), find_unsafe(shown)
+    assert not SGR.search(shown), "colour is for terminals"
+    # Of what a run printed, and of what a file holds, the lines are its own.
+    if words[0] not in ("output", "diff", "replay"):
+        assert not [line for line in shown.splitlines() if line.startswith("wakeful: all good")]
+
+
+@pytest.mark.parametrize(
+    "words", [("list",), ("show", "words"), ("log", "words"), ("why", "words#2"), ("diff", "words@mark", "words", "--contents"), ("facts", "words"), ("recall", "words", EVIL), ("output", "words"), ("top", "--once"), ("show", EVIL)],
+    ids=lambda words: escape(" ".join(words))[:60],
+)  # fmt: skip
+def test_nor_does_one_at_a_terminal(planted: Box, words: tuple[str, ...]) -> None:
+    """With colours, which are our own and no others."""
+    shown = ask_at_terminal(planted, *words)
+    assert not find_unsafe(shown), find_unsafe(shown)
+    assert "45;97" not in shown or "\\x1b[45;97m" in shown
+
+
+def test_nor_does_what_is_followed(planted: Box) -> None:
+    """`follow` and `log --follow`, live."""
+    for words in (("follow",), ("log", "words", "--follow")):
+        with (planted.folder / "followed").open("wb") as out:
+            following = subprocess.Popen([WAKEFUL, *words], stdout=out, cwd=planted.folder, env=planted.environment())
+        try:
+            # What is noted before it listens goes by unseen.
+            eventually(lambda: planted.run("note", "words", EVIL) and "note: e" in planted.read("followed"), 30)
+        finally:
+            following.terminate()
+            following.wait(10)
+        shown = (planted.folder / "followed").read_bytes().decode()
+        assert not find_unsafe(shown), find_unsafe(shown)
+
+
+def test_nor_does_the_daemon_in_the_foreground(planted: Box) -> None:
+    """What it narrates, and what it says of files that are not taken."""
+    said = planted.output.read_bytes().decode()
+    assert "\\x1b" in said and not find_unsafe(said), find_unsafe(said)
+
+
+def test_every_verb_that_shows_words_of_others_was_walked() -> None:
+    """A new verb is walked too, or named here with its reason."""
+    quiet = {
+        "follow": "has a test of its own", "daemon": "has a test of its own", "completion": "prints a script", "schema": "prints a schema",
+        "install": "speaks to systemd", "uninstall": "speaks to systemd",
+        "activate": "planted with", "note": "planted with", "send": "planted with", "remember": "planted with", "fork": "planted with", "terminate": "planted with",
+    }  # fmt: skip
+    assert set(VERBS) - {words[0] for words in LOOKS} <= set(quiet)
+
+
+@pytest.mark.parametrize("text", [EVIL, "a\tb", "über", "plain", "\ud800", "a\u200bb", "\U000e0041"])
+def test_escaping_twice_is_escaping_once(text: str) -> None:
+    """So that nobody has to know whether it was done before; and both keep what is harmless."""
+    assert escape(escape(text)) == escape(text) and escape_lines(escape_lines(text)) == escape_lines(text)
+    assert not UNSAFE.search(escape(text)) and escape("über") == "über"
