@@ -399,6 +399,9 @@ class Daemon:
         source.rename(target)
         self.read_specs()
 
+    def owner_of_process(self, pid: int) -> str | None:
+        return self._edges.runner.owner(pid)
+
 
 def _label(record: Record) -> dict[str, str]:
     """Where in the log it stands: what the journal can be asked for."""

@@ -82,6 +82,9 @@ class SmallDaemon:
         self.kept: dict[tuple[str, int], tuple[bytes, bytes, int]] = {}
         self.live_output: list[bytes] = []
         self.tokens: dict[str, RunIdentity] = {}
+        # The run that the calling process belongs to, and whether that process left already.
+        self.owner: str | None = None
+        self.is_caller_gone = False
         self.wrong: dict[str, str] = {}
         self.renamed: list[tuple[str, str]] = []
         self._last_look: dict[str, str] = {}
@@ -213,6 +216,11 @@ class SmallDaemon:
     @property
     def listeners(self) -> int:
         return len(self._listeners)
+
+    def owner_of_process(self, pid: int) -> str | None:
+        if self.is_caller_gone:
+            raise ProcessLookupError
+        return self.owner
 
     def run_identity(self, token: str) -> RunIdentity | None:
         return self.tokens.get(token)

@@ -51,6 +51,23 @@ def test_a_run_makes_no_system_calls(daemon: RunningDaemon, speaker: Speaker, to
     assert daemon.small.log.position() == before
 
 
+def test_a_process_of_a_run_speaks_as_that_run_or_not_at_all(daemon: RunningDaemon, speaker: Speaker, token: str) -> None:
+    """Without its token it is no person, and another run's token is worth nothing in its hands."""
+    daemon.small.owner = daemon.small.tokens[token].run_id
+    assert speaker.call("note", token, text="mine").status == 200
+    assert speaker.get("/sessions").status == 403
+    assert speaker.call("terminate", None, name="payroll").status == 403
+    daemon.small.owner = "another.7"
+    refused = speaker.call("note", token, text="theirs")
+    assert (refused.status, "another run" in refused.json["error"]) == (403, True)
+
+
+def test_who_left_before_it_was_asked_for_its_name_is_refused(daemon: RunningDaemon, speaker: Speaker) -> None:
+    """A connection handed on by a process that ended may come from a run."""
+    daemon.small.is_caller_gone = True
+    assert speaker.get("/sessions").status == 403
+
+
 def test_a_run_does_not_speak_for_another_session(daemon: RunningDaemon, speaker: Speaker, token: str) -> None:
     """It may send to another, not write into it."""
     before = daemon.small.log.position()

@@ -1,7 +1,7 @@
 """The routes, one verb each, and the gate every request goes through. No GET changes anything.
 
-The gate reads who calls (the user by the kernel's word, a run by its token), refuses other users, and tells both sides'
-versions. Names may hold slashes, so the path is matched as it was sent: `hr%2Fpayroll` is one segment.
+The gate reads who calls (the user and the process by the kernel's word, a run by its token), refuses other users and
+processes of runs that do not speak as their run, and tells both sides' versions. Names may hold slashes, so the path is matched as it was sent: `hr%2Fpayroll` is one segment.
 """
 
 from __future__ import annotations
@@ -92,16 +92,29 @@ class Gate:
         uid = scope["state"].pop("peer_uid")
         if uid != self._uid:
             return answer_error(f"this daemon belongs to user {self._uid}; user {uid} may not use it", 403)
+        try:
+            owner = self._find_owner(scope["state"].pop("peer_pid"))
+        except ProcessLookupError:
+            # It handed its connection on and left: so does a process of a run that wants to pass for a person.
+            return answer_error("the process that connected is gone, so nobody knows who calls; call again", 403)
         authorization = Headers(scope=scope).get("authorization")
         if authorization is None:
+            if owner is not None:
+                return answer_error("a process of a run speaks with that run's token (WAKEFUL_TOKEN_FILE), or not at all", 403)
             scope["state"]["caller"] = Caller(name_person(uid), uid=uid)
             return None
         kind, _, token = authorization.partition(" ")
         run = self._service.run_identity(token.strip()) if kind.lower() == "bearer" else None
         if run is None:
             return answer_error("this token belongs to no run under way; a token ends with its run", 401)
+        if owner not in (None, run.run_id):
+            return answer_error("this token was given to another run", 403)
         scope["state"]["caller"] = Caller(name_run(run), run)
         return None if _is_open_to_runs(scope, run) else answer_error(_refuse_run(run), 403)
+
+    def _find_owner(self, pid: int | None) -> str | None:
+        # Systems that do not tell the process do not confine runs either.
+        return None if pid is None else self._service.owner_of_process(pid)
 
 
 def _is_open_to_runs(scope: Scope, run: RunIdentity) -> bool:

@@ -1,7 +1,8 @@
 """Who called: the kernel says which user, a token says which run.
 
 The peer's credentials are read from the socket when a connection is made and cannot be forged. A run speaks with its own
-token and for its own session alone; everybody else who gets through is the daemon's own user.
+token and for its own session alone, and who belongs to a run speaks as that run or not at all; everybody else who gets through is
+the daemon's own user.
 """
 
 from __future__ import annotations
@@ -29,19 +30,21 @@ class Caller:
 
 
 class PeerProtocol(H11Protocol):
-    """HTTP/1.1 that tells the app, as `peer_uid` of the request's state, which user is at the other end."""
+    """HTTP/1.1 that tells the app, as `peer_uid` and `peer_pid` of the request's state, who is at the other end."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.app_state = {**self.app_state, "peer_uid": read_peer_uid(transport.get_extra_info("socket"))}
+        uid, pid = read_peer(transport.get_extra_info("socket"))
+        self.app_state = {**self.app_state, "peer_uid": uid, "peer_pid": pid}
 
 
-def read_peer_uid(connection: socket.socket) -> int:
+def read_peer(connection: socket.socket) -> tuple[int, int | None]:
+    """The user and the process at the other end, as they were when it connected."""
     if hasattr(socket, "SO_PEERCRED"):
-        _, uid, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
-        return uid
+        pid, uid, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+        return uid, pid
     # macOS and the BSDs: xucred of LOCAL_PEERCRED (level 0, option 1) is a version, then the uid.
-    return struct.unpack("Ii", connection.getsockopt(0, 1, 8))[1]
+    return struct.unpack("Ii", connection.getsockopt(0, 1, 8))[1], None
 
 
 def name_person(uid: int) -> str:

@@ -59,6 +59,10 @@ class RunIdentity:
     name: str
     run: int
 
+    @property
+    def run_id(self) -> str:
+        return f"{self.session_id}.{self.run}"
+
 
 class Service(Protocol):
     """The daemon as the API knows it."""
@@ -117,6 +121,10 @@ class Service(Protocol):
 
     def follow(self, names: set[str] | None) -> AsyncIterator[FollowLine]:
         """Records of these sessions (None: of all) as they become durable."""
+        ...
+
+    def owner_of_process(self, pid: int) -> str | None:
+        """The id of the run under way that a process belongs to; None: to no run. Raises ProcessLookupError when it is gone."""
         ...
 
     def run_identity(self, token: str) -> RunIdentity | None:

@@ -16,6 +16,7 @@ from functools import partial
 
 from wakeful.blobs import Blobs
 from wakeful.core.observation import ProcessEnded, RunRecovered
+from wakeful.runners import proc
 from wakeful.runners.cgroup import Cgroups
 from wakeful.runners.children import Children
 from wakeful.runners.contract import LiveUsage, Report, RunOrder, StopWord
@@ -23,10 +24,11 @@ from wakeful.runners.environment import select_inherited
 from wakeful.runners.isolation.landlock import probe_abi
 from wakeful.runners.isolation.reach import Protected
 from wakeful.runners.isolation.system import SystemPlaces
-from wakeful.runners.mark import mark_of
+from wakeful.runners.mark import mark_of, read_run
 from wakeful.runners.orphans import end_orphans
 from wakeful.runners.process import Surroundings
 from wakeful.runners.run import LiveRun
+from wakeful.secrets.known import KnownSecrets
 
 # How often orphans that ended by themselves are reaped while runs are under way. Without a run, no timer is armed.
 _TIDY_SECONDS = 5.0
@@ -48,6 +50,7 @@ class CommandRunner:
         children: Children,
         cgroups: Cgroups | None = None,
         protected: Protected = Protected(),
+        secrets: KnownSecrets | None = None,
     ) -> None:
         self._report = report
         self._blobs = blobs
@@ -66,6 +69,7 @@ class CommandRunner:
             state=os.path.realpath(state),
             system=SystemPlaces(pool) if probe_abi() else None,
             protected=protected,
+            secrets=secrets,
         )
 
     def start(self, order: RunOrder) -> None:
@@ -98,6 +102,16 @@ class CommandRunner:
     def usage(self, run_id: str) -> LiveUsage | None:
         run = self._runs.get(run_id)
         return None if run is None else run.usage()
+
+    def owner(self, pid: int) -> str | None:
+        if not self._runs:
+            return None
+        live = {run.mark: run_id for run_id, run in self._runs.items()}
+        found = read_run(pid, live, self._around.state)
+        # A zombie still shows its mark: what has no folder in /proc cannot be told from a run's process that left in a hurry.
+        if found is None and proc.read_stat(pid) is None:
+            raise ProcessLookupError(f"process {pid} is gone")
+        return found
 
     async def follow(self, run_id: str) -> AsyncIterator[bytes]:
         run = self._runs.get(run_id)

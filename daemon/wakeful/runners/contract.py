@@ -16,6 +16,7 @@ from msgspec import Struct
 from wakeful.core.observation import ProcessEnded, RunRecovered, Usage
 from wakeful.core.spec import Confinement, RunLimits
 from wakeful.errors import InternalError
+from wakeful.secrets.store import Secret
 
 # From weak to strong; a stronger stop replaces a weaker one, never the other way round (rule 23).
 StopWord = Literal["interrupt", "terminate", "kill"]
@@ -51,6 +52,8 @@ class RunOrder(Struct, frozen=True, kw_only=True):
     # Binding name -> path, for WAKEFUL_BINDING_<NAME>.
     bindings: dict[str, str] = {}
     socket: str
+    # Handed over as files in its own folder; neither an argument nor a variable holds a value.
+    secrets: tuple[Secret, ...] = ()
     # Opens the control socket for this session alone; reaches the run as a file, never as a variable.
     token: str
     output_limit_bytes: int
@@ -90,6 +93,9 @@ class Runner(Protocol):
 
     def usage(self, run_id: str) -> LiveUsage | None:
         """What the run's process tree has used until now; None when it is not under way here."""
+
+    def owner(self, pid: int) -> str | None:
+        """The id of the run under way here that a process belongs to; None: to no run. Raises ProcessLookupError when it is gone."""
 
     def follow(self, run_id: str) -> AsyncIterator[bytes]:
         """The output kept so far, then what comes, until the run ends; nothing when it is not under way here."""
