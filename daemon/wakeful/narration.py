@@ -52,6 +52,12 @@ def narrate(event: ev.Event) -> str | None:
             return f"sleeps: {visible(hold.words)}"
         case ev.SessionResumed(reason=reason):
             return f"resumed: {visible(reason)}"
+        case ev.SessionBraked(words=words):
+            return f"sleeps: {visible(words)}"
+        case ev.SessionReleased():
+            return "may go on"
+        case ev.QuestionAnswered(text=text):
+            return f"answered: {visible(text, 60)}"
         case ev.SessionTerminated():
             return "terminated"
         case ev.SpecDeclared():

@@ -36,6 +36,9 @@ EVERY: list[tuple[ev.Event, str]] = [
     (ev.SessionSuspended(reason="rests"), "suspended"),
     (ev.SessionSlept(hold=ev.Hold(kind="snoozed", words="lunch")), "lunch"),
     (ev.SessionResumed(reason="by a person"), "by a person"),
+    (ev.SessionBraked(words="the printer burns"), "sleeps: the printer burns"),
+    (ev.SessionReleased(), "may go on"),
+    (ev.QuestionAnswered(wake=1, text="yes"), "answered: yes"),
     (ev.SessionTerminated(), "terminated"),
     (ev.SessionReopened(reason="again"), "opened again: again"),
     (

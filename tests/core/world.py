@@ -35,6 +35,7 @@ from wakeful.core.observation import (
     SpecsRead,
     TargetLooked,
     TargetsHinted,
+    Usage,
 )
 from wakeful.core.reducer import fold
 from wakeful.core.spec import CommitsBinding, FileBinding, SessionSpec, Settings
@@ -444,7 +445,9 @@ class World:
         text = digest([spec.name, sorted(inputs.items())])
         return {binding.pattern: text for binding in spec.files if binding.access == "write" and "*" not in binding.pattern}
 
-    def end(self, name: str, exit_code: int | None = 0, *, signal: int | None = None, problem: str | None = None) -> None:
+    def end(
+        self, name: str, exit_code: int | None = 0, *, signal: int | None = None, problem: str | None = None, usage: Usage = Usage()
+    ) -> None:
         """The session's process ends; with success its outputs are written first.
 
         Hints of what happened before an end are reported before the end: the kernel queued them first.
@@ -458,7 +461,10 @@ class World:
         if self.deliver_hints() and process.run.run_id not in self.processes:
             return
         del self.processes[process.run.run_id]
-        self.observe(ProcessEnded(session=process.session, run_id=process.run.run_id, exit_code=exit_code, signal=signal, problem=problem))
+        ended = ProcessEnded(
+            session=process.session, run_id=process.run.run_id, exit_code=exit_code, signal=signal, problem=problem, usage=usage
+        )
+        self.observe(ended)
 
     def _write_outputs(self, process: Process) -> None:
         for path, text in self.program(self, process).items():

@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 import msgspec
 from wakeful.core import events as ev
+from wakeful.core.budget import Amounts, Budget
 from wakeful.core.knowledge import Conflict, Conversation, Fact, Origin, Recollection, Stretch
 from wakeful.core.observation import Output, Usage
 from wakeful.core.spec import (
@@ -50,7 +51,11 @@ SPEC = SessionSpec(
     when="changed", pace_seconds=60.0, window=Window(360, 1200, "Europe/Berlin"), first="run",
     run=CommandRun(argv=("python", "pay.py"), cwd=".", env={"LANG": "C"}, timeout_seconds=60.0, grace_seconds=5.0, retries=1, check=("test", "-s", "out/report.md")),
     conversation="continue", pool="hr", program="pay.py", people={"ada": "maintainer", "1000": "observer"},
-    retention=Retention(keep_seconds=7776000.0, runs=500, size_bytes=1_000_000_000),
+    retention=Retention(keep_seconds=7776000.0, runs=500, size_bytes=1_000_000_000), is_approved_first=True,
+    budget=Budget(
+        run=Amounts(wall_seconds=600.0, usd=0.5), hour=Amounts(runs=6), day=Amounts(cpu_seconds=60.0, tokens=9, written_bytes=7), month=Amounts(usd=9.0),
+        timezone="Europe/Berlin",
+    ),
 )  # fmt: skip
 RATES, REPORT, CRON = SPEC.bindings[0].identity, SPEC.bindings[1].identity, SPEC.bindings[3].identity
 SECOND_SPEC = msgspec.structs.replace(SPEC, enabled=False, run=ScriptRun(text="pay\nfile\n", timeout_seconds=30.0))
@@ -111,6 +116,9 @@ PAYROLL_EVENTS: tuple[Example, ...] = (
     ev.ClockRebased(binding="monthly", key=CRON, old="2026-02-01T06:00", new="2026-01-01T06:00"),
     ev.SessionSlept(hold=ev.Hold(kind="snoozed", words="until Monday", until=1_700_100_000_000_000, length_seconds=86_400.0)),
     (ev.SessionResumed(reason="ada said so", is_forgiven=True), "ada"),
+    (ev.SessionBraked(words="everything was put to sleep by ada"), "ada"),
+    (ev.SessionReleased(), "ada"),
+    (ev.QuestionAnswered(wake=1, text="yes"), "ada"),
     ev.WakeRequested(wake=3, causes=(CAUSE,)),
     (ev.WakeWithdrawn(wake=3, reason="cancelled", versions={RATES: "v3"}, is_cancelled=True), "ada"),
     ev.CheckpointMarked(mark="before-march", position=24, note="sound"),

@@ -32,7 +32,7 @@ KEYS = [
     (
         "xyzzy: 1",
         "1:1: unknown key 'xyzzy' in this session; expected one of agent, objective, priority, tags, enabled, root, bindings,"
-        " when, pace, window, timezone, first, run, conversation, people, retention, network, isolation, allow, for_each, concurrency",
+        " when, pace, window, timezone, first, run, conversation, people, retention, budget, approve, network, isolation, allow, for_each, concurrency",
     ),
     ("run: {comand: [a]}", "1:7: unknown key 'comand' in run; did you mean 'command'?"),
     ("concurrency: {pol: gpu}", "1:15: unknown key 'pol' in concurrency; did you mean 'pool'?"),
@@ -49,6 +49,15 @@ VALUES = [
     ("first: {a: b}", "1:8: 'first' needs run or adopt, found keys and values"),
     ("when: sometimes", "1:7: when is 'sometimes'; expected any, all or changed"),
     ("pace: soon", "1:7: pace: 'soon' is not a duration; write one number and its unit, such as 500ms, 30s, 5m, 2h or 7d"),
+    ("budget: 5", "1:9: 'budget' needs keys and values, found '5'; write {key: value}"),
+    ("budget: {week: {runs: 5}}", "1:10: unknown key 'week' in budget; expected one of run, hour, day, month"),
+    ("budget: {run: {runs: 5}}", "1:16: unknown key 'runs' in run; expected one of wall, cpu, written, tokens, usd"),
+    ("budget: {hour: {runs: 0}}", "1:23: runs is 0; expected at least 1"),
+    ("budget: {day: {usd: free}}", "1:21: usd: 'free' is not an amount of money; write a number above 0 such as 0.50"),
+    ("budget: {day: {usd: 0}}", "1:21: usd: '0' is not an amount of money; write a number above 0 such as 0.50"),
+    ("budget: {run: {wall: 0s}}", "1:22: wall: 0 is too short here; write a duration such as 30s or 5m"),
+    ("budget: {run: {written: lots}}", "1:25: written: 'lots' is not a size; write one number and its unit, such as 64KB, 10MB or 1GB"),
+    ("approve: always", "1:10: approve is 'always'; expected before_run"),
     ("root: ''", "1:7: root: empty path; name a folder, or delete the line"),
     ("window: 8-20", "1:9: window: '8-20' is not a window; write hours such as \"08:00-20:00\""),
     ("window: 25:00-26:00", "1:9: window: '25:00-26:00' holds an hour that no day has; write hours such as \"08:00-20:00\""),
@@ -146,7 +155,7 @@ def test_a_mistake_in_a_binding_is_named_where_it_stands(binding: str, words: st
 
 
 LATER = [
-    "budget: {day: {usd: 2.00}}", "secrets: [a]", "isolation: strict", "isolation: observe", "approve: before_run",
+    "secrets: [a]", "isolation: strict", "isolation: observe",
     "tools: {a: ask}", "notify: [mail]", "hosts: [big]",
     "run: {prompt: Do it.}", "run: {command: [a], workspace: worktree}", "bindings: {a: {webhook: github, secret: x}}",
     "bindings: {a: {file: b, access: both}}", "bindings: {a: {service: 'mcp:github'}}", "bindings: {a: {file: b, trust: untrusted}}",

@@ -11,7 +11,7 @@ from threading import Lock
 from wakeful.api.peers import Caller, name_person
 from wakeful.core.calls import Call
 from wakeful.core.machine import Core
-from wakeful.core.people import refuse_by_role
+from wakeful.core.people import find_called, refuse_by_role
 from wakeful.core.state import Session
 from wakeful.eventlog.codec import KINDS
 from wakeful.eventlog.contract import EventLog
@@ -27,9 +27,8 @@ def refuse_by_uid(core: Core, call: Call, caller: Caller) -> None:
 
     The core judges by the author's name. Asked right before a call is handed over: nothing is awaited in between.
     """
-    session_id = core.state.ids.get(call.name)
-    if session_id is not None:
-        refuse_by_role(core.state.get(session_id), call, caller.author, caller.uid)
+    for session in find_called(core, call):
+        refuse_by_role(session, call, caller.author, caller.uid)
 
 
 def find_accounts(session: Session) -> dict[str, int]:

@@ -44,6 +44,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "resume": ("calls", "lift a hold; runs only if something is owed"),
     "suspend": ("calls", "start nothing more of this run; its causes are parked"),
     "sleep": ("calls", "hold until a time, or until resumed"),
+    "answer": ("calls", "answer what a session asks: yes or no"),
     "interrupt": ("calls", "stop the present step now; its causes are parked"),
     "cancel": ("calls", "abandon the run; its causes count as seen"),
     "terminate": ("calls", "close a session for good"),

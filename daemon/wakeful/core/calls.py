@@ -36,6 +36,24 @@ class Sleep(Struct, frozen=True, kw_only=True):
     words: str | None = None
 
 
+class SleepAll(Struct, frozen=True, kw_only=True):
+    """The big red switch: every session, those declared later included, until `ResumeAll`."""
+
+    words: str | None = None
+    name: str = ""
+
+
+class ResumeAll(Struct, frozen=True, kw_only=True):
+    name: str = ""
+
+
+class Answer(Struct, frozen=True, kw_only=True):
+    """A person's answer to what the session asks."""
+
+    name: str
+    text: str
+
+
 class Interrupt(Struct, frozen=True, kw_only=True):
     name: str
 
@@ -241,6 +259,9 @@ Call = (
     | Resume
     | Suspend
     | Sleep
+    | SleepAll
+    | ResumeAll
+    | Answer
     | Interrupt
     | Cancel
     | Terminate

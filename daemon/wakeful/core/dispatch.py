@@ -28,7 +28,7 @@ from wakeful.core.owed import (
 )
 from wakeful.core.spec import FileBinding
 from wakeful.core.state import Session
-from wakeful.core.verdict import Loops, Ready, Waits, find_hold_words, judge_start
+from wakeful.core.verdict import Ready, Sleeps, Waits, find_hold_words, judge_start
 
 # Waiting raises the priority by one every two seconds, so nothing starves (rule 35).
 SECONDS_PER_PRIORITY = 2.0
@@ -214,12 +214,17 @@ def _find_feeding_chain(core: Core, session: Session, causes: tuple[ev.Cause, ..
 
 def _line_up(core: Core, decision: Decision, session: Session) -> None:
     """Put a due session where its verdict says: among the ready, to sleep, or back until something changes."""
+    if core.state.braked and session.brake is None:
+        # Declared, forked or opened since everything was put to sleep: it sleeps, too.
+        words = core.state.get(min(core.state.braked)).brake
+        core.emit(decision, session.id, ev.SessionBraked(words=words or ""))
+        return
     verdict = judge_start(core, session, decision.moment)
     match verdict:
         case Ready() | Waits(for_slot=True):
             _queue(core, session)
-        case Loops(words=words):
-            core.emit(decision, session.id, ev.SessionSlept(hold=ev.Hold(kind="loop", words=words)))
+        case Sleeps(hold=hold):
+            core.emit(decision, session.id, ev.SessionSlept(hold=hold))
             _free_upstreams(core, decision, session)
         case Waits(for_upstream=True):
             _mark_held(core, session)

@@ -19,7 +19,8 @@ Outcome = Literal["succeeded", "failed", "cancelled", "interrupted", "lost"]
 # Ordered by strength: the stronger replaces the weaker (rule 23).
 StopWord = Literal["shutdown", "replace", "suspend", "interrupt", "cancel", "terminate"]
 # `apart`: a fork, or what a bundle brought, until somebody lets it go on (rule 43). `moved` stands in old archives alone.
-HoldWord = Literal["snoozed", "failed", "loop", "crashing", "apart", "moved"]
+# `budget`: spent until its period turns. `asking`: a person is asked before it runs.
+HoldWord = Literal["snoozed", "failed", "loop", "crashing", "budget", "asking", "apart", "moved"]
 
 
 class ChangedPath(Struct, frozen=True):
@@ -250,6 +251,23 @@ class SessionResumed(Struct, frozen=True, kw_only=True):
     is_forgiven: bool = False
 
 
+class SessionBraked(Struct, frozen=True, kw_only=True):
+    """Everything was put to sleep at once. Beside its own hold: whichever was there is there again afterwards."""
+
+    words: str
+
+
+class SessionReleased(Struct, frozen=True, kw_only=True):
+    """Everything may go on."""
+
+
+class QuestionAnswered(Struct, frozen=True, kw_only=True):
+    """A person said yes to the run this wake asks for; a no withdraws the wake instead."""
+
+    wake: int
+    text: str
+
+
 class SessionTerminated(Struct, frozen=True, kw_only=True):
     reason: str | None = None
 
@@ -421,6 +439,9 @@ Event = (
     | SessionSuspended
     | SessionSlept
     | SessionResumed
+    | SessionBraked
+    | SessionReleased
+    | QuestionAnswered
     | SessionTerminated
     | SessionReopened
     | CheckpointMarked

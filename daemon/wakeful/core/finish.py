@@ -11,13 +11,13 @@ import hashlib
 from msgspec.structs import replace
 
 from wakeful.core import events as ev
-from wakeful.core.decision import Decision
+from wakeful.core.decision import DAEMON, Decision
 from wakeful.core.looked import Ended
 from wakeful.core.machine import Core
 from wakeful.core.observation import ProcessEnded
 from wakeful.core.owed import is_owed
 from wakeful.core.spec import CronBinding, EveryBinding, SessionSpec
-from wakeful.core.state import OpenRun, Session
+from wakeful.core.state import OpenRun, Session, Stop
 
 # A source always answers; should one hang all the same, a run is closed without its word after this long.
 LONGEST_LAST_LOOK_SECONDS = 30.0
@@ -120,6 +120,10 @@ def finish_run(core: Core, decision: Decision, session: Session, ended: Ended | 
     _sleep_if_needed(core, decision, session, event, run)
 
 
+def _say_shutdown(stop: Stop) -> str:
+    return "the daemon stopped" if stop.by == DAEMON else f"everything was put to sleep by {stop.by}"
+
+
 def _judge_end(session: Session, run: OpenRun, report: ProcessEnded | None, wall: int) -> ev.RunFinished:
     """The outcome, strongest reason first: a stop that was logged, then the crash, then the process's own word."""
     exit_code = report.exit_code if report is not None else None
@@ -139,7 +143,7 @@ def _judge_end(session: Session, run: OpenRun, report: ProcessEnded | None, wall
         case "replace" if not has_succeeded:
             return ev.RunFinished(outcome="interrupted", is_final=False, by="clock", reason="replaced: its next slot came due", **facts)
         case "shutdown" if not has_succeeded:
-            return ev.RunFinished(outcome="interrupted", is_final=False, by="wakeful", reason="the daemon stopped", **facts)
+            return ev.RunFinished(outcome="interrupted", is_final=False, by=stop.by, reason=_say_shutdown(stop), **facts)
     if report is None:
         return ev.RunFinished(outcome="lost", is_final=False, reason="the daemon ended while it ran", **facts)
     if has_succeeded:

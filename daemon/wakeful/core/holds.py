@@ -20,7 +20,7 @@ def find_hold_of_start(core: Core, session: Session, moment: Moment) -> str | No
     """Why it may not start. An activation lifted failed, loop, crashing and back-off when it was asked for (the reducer);
     what its own runs brought on since then holds it too, or it would be tried without pause for ever (rules 20-22).
     """
-    if not is_activation_owed(session):
+    if not is_activation_owed(session) or session.brake is not None:
         return find_hold_words(core, session, moment)
     # Not even a person's wish: the operator's setting is for them to change.
     if (refused := _find_unisolated(core, session)) is not None:
@@ -35,6 +35,8 @@ def find_sleep_words(core: Core, session: Session, moment: Moment) -> str | None
     """All but backing off, which ends by itself."""
     if session.move_words is not None:
         return session.move_words
+    if session.brake is not None:
+        return session.brake
     if not session.is_declared:
         return "undeclared: its file is gone from sessions.d"
     if session.spec is not None and not session.spec.enabled:

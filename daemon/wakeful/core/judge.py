@@ -108,6 +108,48 @@ def _(call: calls.Sleep, core: Core, decision: Decision, called: calls.Called) -
 
 
 @judge_call.register
+def _(call: calls.SleepAll, core: Core, decision: Decision, called: calls.Called) -> str:
+    """Runs under way are stopped as a shutdown stops them: what woke them stays owed."""
+    words = call.words or f"everything was put to sleep by {called.author}"
+    fresh = [session for session in core.state if not session.is_shut and session.brake is None]
+    for session in fresh:
+        session = emit_call(core, decision, session, ev.SessionBraked(words=words), called)
+        if session.run is not None and session.run.stop is None:
+            emit_call(core, decision, session, ev.RunStopRequested(run=session.run.run, why="shutdown"), called)
+    if not fresh:
+        return "everything sleeps already"
+    return f"{_count(len(fresh))} put to sleep; `wakeful resume --all` lets them go on"
+
+
+@judge_call.register
+def _(call: calls.ResumeAll, core: Core, decision: Decision, called: calls.Called) -> str:
+    braked = [core.state.get(session_id) for session_id in sorted(core.state.braked)]
+    for session in braked:
+        if not session.is_shut:
+            emit_call(core, decision, session, ev.SessionReleased(), called)
+    return f"{_count(len(braked))} may go on" if braked else "nothing was put to sleep by --all"
+
+
+def _count(sessions: int) -> str:
+    return "1 session" if sessions == 1 else f"{sessions} sessions"
+
+
+@judge_call.register
+def _(call: calls.Answer, core: Core, decision: Decision, called: calls.Called) -> str:
+    session = find_living(core, call.name)
+    if session.hold is None or session.hold.kind != "asking" or session.wake is None:
+        raise CallerError(f"{call.name} asks nothing; `wakeful show {call.name}` says what it does")
+    match call.text.strip().lower():
+        case "yes" | "y":
+            emit_call(core, decision, session, ev.QuestionAnswered(wake=session.wake.wake, text=call.text), called)
+            return "runs"
+        case "no" | "n":
+            return _park(core, decision, session, called, "refused")
+        case _:
+            raise CallerError(f"{call.name} asks whether it may run: answer yes or no")
+
+
+@judge_call.register
 def _(call: calls.Suspend, core: Core, decision: Decision, called: calls.Called) -> str:
     session = find_living(core, call.name)
     if session.run is not None:

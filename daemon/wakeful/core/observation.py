@@ -131,6 +131,9 @@ class Usage(Struct, frozen=True, kw_only=True):
     read_bytes: int = 0
     written_bytes: int = 0
     wall_seconds: float = 0.0
+    # Counted by the runner of an agent.
+    tokens: int = 0
+    usd: float = 0.0
 
 
 class Output(Struct, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ they declared it. Runs speak for their own session and are judged by the API. As
 from __future__ import annotations
 
 from wakeful.core import calls
+from wakeful.core.machine import Core
 from wakeful.core.spec import Role
 from wakeful.core.state import Session
 from wakeful.errors import CallerError
@@ -28,6 +29,14 @@ MAINTAINERS_ONLY = (
     calls.Restore,
     calls.Erase,
 )
+
+
+def find_called(core: Core, call: calls.Call) -> list[Session]:
+    """The sessions a call is about, as far as there are any."""
+    if isinstance(call, calls.SleepAll | calls.ResumeAll):
+        return list(core.state)
+    session_id = core.state.ids.get(call.name)
+    return [core.state.get(session_id)] if session_id is not None else []
 
 
 def find_role(session: Session, author: str, uid: int | None = None) -> Role:

@@ -12,6 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from wakeful.core import events as ev
+from wakeful.core.budget import UNITS, Spent, charge
 from wakeful.core.knowledge import Checkpoint, Conversation, Fact, Recollection, Stretch, cut_line, drop_conflict
 from wakeful.core.state import ACTIVATION, LastRun, OpenRun, OpenWake, Session, Stop
 
@@ -88,7 +89,8 @@ def _(event: ev.SessionAdopted, session: Session, at: int, author: str, seq: int
 
 @_apply.register
 def _(event: ev.ActivationRequested, session: Session, at: int, author: str, seq: int) -> Session:
-    hold = session.hold if session.hold is not None and session.hold.kind == "snoozed" else None
+    # What was spent, and what a person was asked, is not lifted by asking for a run.
+    hold = session.hold if session.hold is not None and session.hold.kind in ("snoozed", "budget", "asking") else None
     return replace(
         session,
         activations=event.position,
@@ -161,9 +163,10 @@ def _(event: ev.WakeExtended, session: Session, at: int, author: str, seq: int) 
 
 @_apply.register
 def _(event: ev.WakeWithdrawn, session: Session, at: int, author: str, seq: int) -> Session:
+    # Nothing is left to be asked about.
+    hold = session.hold if session.hold is not None and session.hold.kind != "asking" else None
     if not event.versions:
-        return replace(session, wake=None)
-    hold = session.hold
+        return replace(session, wake=None, hold=hold)
     return replace(
         session,
         wake=None,
@@ -200,6 +203,7 @@ def _(event: ev.RunStarted, session: Session, at: int, author: str, seq: int) ->
         run=run,
         conversation=replace(session.conversation, late=0, late_bytes=0),
         runs=event.run,
+        spent=charge(session.spent, session.spec.budget, at, runs=1) if session.spec.budget is not None else {},
         starts=(*session.starts, at)[-STARTS_REMEMBERED:] if is_counted else session.starts,
         last_active_at=at,
         wake=replace(session.wake, attempt=event.attempt, tried=event.versions, retry_at=None),
@@ -241,11 +245,18 @@ def _(event: ev.RunFinished, session: Session, at: int, author: str, seq: int) -
         usage=event.usage,
         seq=seq,
     )
-    session = replace(session, run=None, last_run=last, last_active_at=at)
+    session = replace(session, run=None, last_run=last, last_active_at=at, spent=_charge_run(session, run, event.usage, at))
     if not event.is_final:
         return replace(session, is_suspect=True, wake=_keep_open(session, event))
     session = replace(session, conversation=session.conversation.keep_late(), dealt_from=run.seq, dealt_until=seq)
     return _move_marks(session, run, event)
+
+
+def _charge_run(session: Session, run: OpenRun, usage: ev.Usage, at: int) -> dict[str, Spent]:
+    if run.spec.budget is None:
+        return session.spent
+    used = {name: amount for name in UNITS if name != "runs" and (amount := getattr(usage, name))}
+    return charge(session.spent, run.spec.budget, at, **used)
 
 
 def _keep_open(session: Session, event: ev.RunFinished) -> OpenWake | None:
@@ -316,10 +327,25 @@ def _(event: ev.SessionResumed, session: Session, at: int, author: str, seq: int
 
 
 @_apply.register
+def _(event: ev.SessionBraked, session: Session, at: int, author: str, seq: int) -> Session:
+    return replace(session, brake=event.words)
+
+
+@_apply.register
+def _(event: ev.SessionReleased, session: Session, at: int, author: str, seq: int) -> Session:
+    return replace(session, brake=None)
+
+
+@_apply.register
+def _(event: ev.QuestionAnswered, session: Session, at: int, author: str, seq: int) -> Session:
+    return replace(session, hold=None, approved=event.wake, last_active_at=at)
+
+
+@_apply.register
 def _(event: ev.SessionTerminated, session: Session, at: int, author: str, seq: int) -> Session:
     # What was asked of it is closed with it: opened again, it does not run by itself for an old activation.
     seen = {**session.seen, ACTIVATION: str(session.activations)} if session.activations else session.seen
-    return replace(session, is_terminated=True, wake=None, hold=None, seen=seen)
+    return replace(session, is_terminated=True, wake=None, hold=None, brake=None, seen=seen)
 
 
 @_apply.register

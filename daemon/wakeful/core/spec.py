@@ -14,6 +14,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
+from wakeful.core.budget import Budget
 from wakeful.core.limits import Limits
 
 Access = Literal["read", "write", "both"]
@@ -257,6 +258,9 @@ class SessionSpec(Struct, frozen=True, kw_only=True):
     people: dict[str, Role] = {}
     retention: Retention | None = None
     confinement: Confinement = Confinement()
+    budget: Budget | None = None
+    # A person is asked before every run.
+    is_approved_first: bool = False
 
     def binding(self, name: str) -> AnyBinding | None:
         return next((binding for binding in self.bindings if binding.name == name), None)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from msgspec import Struct
 from msgspec.structs import replace
 
+from wakeful.core.budget import Spent
 from wakeful.core.events import Cause, Hold, Outcome, StopWord, Usage
 from wakeful.core.knowledge import Checkpoint, Conflict, Conversation, Fact, Origin, Recollection, Stretch, Workspace, close_line
 from wakeful.core.spec import SessionSpec
@@ -95,6 +96,12 @@ class Session(Struct, frozen=True, kw_only=True):
     # The last run left its outputs half done: readers are held (rules 28, 31).
     is_suspect: bool = False
     hold: Hold | None = None
+    # Everything was put to sleep at once, in these words.
+    brake: str | None = None
+    # Of its budget, by period.
+    spent: dict[str, Spent] = {}
+    # The wake a person said yes to.
+    approved: int = 0
     wake: OpenWake | None = None
     wakes: int = 0
     run: OpenRun | None = None
@@ -196,6 +203,7 @@ class State:
         self.sessions: dict[str, Session] = {}
         self.ids: dict[str, str] = {}
         self.running: set[str] = set()
+        self.braked: set[str] = set()
         self.used: dict[str, int] = {}
 
     def put(self, session: Session) -> None:
@@ -204,6 +212,7 @@ class State:
             del self.ids[before.name]
         self.sessions[session.id] = session
         self.ids[session.name] = session.id
+        (self.braked.discard if session.brake is None else self.braked.add)(session.id)
         if (before is not None and before.run is not None) != (session.run is not None):
             self._count_slot(session if session.run else before, 1 if session.run else -1)
 

@@ -34,7 +34,7 @@ from wakeful.core.observation import (
     TargetsHinted,
 )
 from wakeful.core.spec import is_refused
-from wakeful.core.people import refuse_by_role
+from wakeful.core.people import find_called, refuse_by_role
 from wakeful.core.state import Session
 
 
@@ -294,7 +294,6 @@ def _session_of(core: Core, session_id: str, run_id: str) -> Session | None:
 
 @take.register
 def _(observation: Called, core: Core, decision: Decision) -> None:
-    session_id = core.state.ids.get(observation.call.name)
-    if session_id is not None:
-        refuse_by_role(core.state.get(session_id), observation.call, observation.author)
+    for session in find_called(core, observation.call):
+        refuse_by_role(session, observation.call, observation.author)
     decision.reply = judge_call(observation.call, core, decision, observation)

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from wakeful.core.budget import find_exhausted
 from wakeful.core.busy import find_holding_upstreams, find_root_words
 from wakeful.core.cron import is_inside_window, window_opens_at
+from wakeful.core.events import Hold
 from wakeful.core.holds import find_hold_of_start, find_hold_words
 from wakeful.core.looked import Bound
 from wakeful.core.machine import Core
@@ -18,7 +20,7 @@ from wakeful.core.owed import is_activation_owed
 from wakeful.core.spec import FileBinding
 from wakeful.core.state import Session
 
-__all__ = ["Loops", "Ready", "Verdict", "Waits", "find_hold_words", "find_queue_words", "judge_start"]
+__all__ = ["Ready", "Sleeps", "Verdict", "Waits", "find_hold_words", "find_queue_words", "judge_start"]
 
 SAME_SESSION_IN_CHAIN = 3
 STARTS_A_MINUTE = 12
@@ -44,11 +46,13 @@ class Waits:
 
 
 @dataclass(slots=True, frozen=True)
-class Loops:
-    words: str
+class Sleeps:
+    """Due, and held from now on: by a loop, a spent budget, a question."""
+
+    hold: Hold
 
 
-Verdict = Ready | Waits | Loops
+Verdict = Ready | Waits | Sleeps
 
 
 def judge_start(core: Core, session: Session, moment: Moment) -> Verdict:
@@ -64,8 +68,12 @@ def judge_start(core: Core, session: Session, moment: Moment) -> Verdict:
         return waits
     loop = _find_loop(core, session, moment)
     if loop is not None and not is_activation_owed(session):
-        return Loops(loop)
-    return _judge_turn(core, session)
+        return Sleeps(Hold(kind="loop", words=loop))
+    spent = _find_spent(session, moment)
+    if spent is not None:
+        return Sleeps(spent)
+    verdict = _judge_turn(core, session)
+    return Sleeps(_ask(session)) if isinstance(verdict, Ready) and _must_ask(session) else verdict
 
 
 def _find_unseen(core: Core, session: Session) -> Waits | None:
@@ -134,6 +142,27 @@ def _find_loop(core: Core, session: Session, moment: Moment) -> str | None:
         return None
     recent = [at for at in session.starts if moment.wall - at < MINUTE_US]
     return f"loop: {len(recent)} starts within a minute" if len(recent) >= STARTS_A_MINUTE else None
+
+
+def _find_spent(session: Session, moment: Moment) -> Hold | None:
+    """Also for an activation, and for a try anew: each costs what the first did."""
+    budget = session.spec.budget if session.spec is not None else None
+    found = find_exhausted(budget, session.spent, moment.wall) if budget is not None else None
+    if found is None:
+        return None
+    return Hold(kind="budget", words=found.words, until=found.until, length_seconds=(found.until - moment.wall) / 1e6)
+
+
+def _must_ask(session: Session) -> bool:
+    """Once for each wake: a yes covers its tries, and what joins it before it starts."""
+    assert session.spec is not None and session.wake is not None
+    return session.spec.is_approved_first and session.approved != session.wake.wake
+
+
+def _ask(session: Session) -> Hold:
+    assert session.wake is not None
+    told = ", ".join(dict.fromkeys(cause.binding for cause in session.wake.causes))
+    return Hold(kind="asking", words=f"may it run? woken by {told}: wakeful answer {session.name} yes, or no")
 
 
 def _judge_turn(core: Core, session: Session) -> Verdict:
@@ -205,5 +234,7 @@ def find_queue_words(core: Core, session: Session, moment: Moment) -> str | None
             return "starting"
         case Waits(upstream=str(upstream)):
             return find_root_words(core, upstream)
-        case Waits(words=words) | Loops(words=words):
+        case Waits(words=words):
             return words
+        case Sleeps(hold=hold):
+            return hold.words

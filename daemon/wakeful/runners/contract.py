@@ -13,6 +13,7 @@ from typing import Literal, Protocol
 
 from msgspec import Struct
 
+from wakeful.core.budget import Amounts
 from wakeful.core.observation import ProcessEnded, RunRecovered, Usage
 from wakeful.core.spec import Confinement, RunLimits
 from wakeful.errors import InternalError
@@ -65,6 +66,8 @@ class RunOrder(Struct, frozen=True, kw_only=True):
     writes: tuple[str, ...] = ()
     repositories: tuple[tuple[str | None, str], ...] = ()
     program: str | None = None
+    # What is left of its session's budget.
+    allowance: Amounts = Amounts()
 
     def __post_init__(self) -> None:
         if bool(self.argv) == (self.script is not None):

@@ -9,6 +9,7 @@ import posixpath
 
 import msgspec
 
+from wakeful.core.budget import Amounts, find_allowance
 from wakeful.core.spec import CommandRun, CommitsBinding, FileBinding, ScriptRun, SessionSpec
 from wakeful.core.state import OpenRun, Session
 from wakeful.errors import InternalError
@@ -66,6 +67,7 @@ def make_order(
         writes=spec.written_patterns,
         repositories=tuple((binding.repo, binding.path) for binding in spec.bindings if isinstance(binding, CommitsBinding)),
         program=spec.program,
+        allowance=find_allowance(spec.budget, session.spent, run.started_at) if spec.budget is not None else Amounts(),
     )
 
 

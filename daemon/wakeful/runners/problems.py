@@ -8,6 +8,7 @@ import resource
 import shlex
 from collections.abc import Mapping, Sequence
 
+from wakeful.core.budget import UNITS
 from wakeful.runners.capture import Capture
 
 # As the C library and most runtimes say EACCES and EPERM, whatever the language of the rest.
@@ -59,6 +60,10 @@ def describe_start(
 
 def describe_timeout(timeout_seconds: float) -> str:
     return f"timed out after {spell_seconds(timeout_seconds)}"
+
+
+def describe_overspent(name: str, limit: float) -> str:
+    return f"stopped: more than the {limit:g} {UNITS[name]} its budget leaves it"
 
 
 def describe_check(argv: Sequence[str], exit_code: int | None, signal_number: int | None) -> str:

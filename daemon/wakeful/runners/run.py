@@ -28,7 +28,15 @@ from wakeful.runners.environment import build_environment, program_of, write_fol
 from wakeful.runners.isolation.confine import ConfinedLaunch, Launch, launch_bare
 from wakeful.runners.isolation.reach import find_reach
 from wakeful.runners.isolation.undeclared import Surveyed, find_undeclared, survey
-from wakeful.runners.problems import describe_check, describe_start, describe_survivors, describe_timeout, find_denial, refuse_unconfined
+from wakeful.runners.problems import (
+    describe_check,
+    describe_overspent,
+    describe_start,
+    describe_survivors,
+    describe_timeout,
+    find_denial,
+    refuse_unconfined,
+)
 from wakeful.runners.process import Ending, Process, Spent, Surroundings
 
 _STRENGTH: dict[StopWord | None, int] = {None: 0, "interrupt": 1, "terminate": 2, "kill": 3}
@@ -37,6 +45,10 @@ _SIGNALS: dict[StopWord, int] = {
     "terminate": signal.SIGTERM,
     "kill": signal.SIGKILL,
 }
+# What is counted while it runs, and how often: a run of a second is looked at twice, one of an hour every other second.
+_COUNTED = ("cpu_seconds", "written_bytes")
+_FIRST_COUNT_SECONDS = 0.25
+_LONGEST_COUNT_SECONDS = 2.0
 
 
 class LiveRun:
@@ -63,6 +75,7 @@ class LiveRun:
         self._is_checking = False
         self._stopping: StopWord | None = None
         self._timeout: asyncio.TimerHandle | None = None
+        self._counting: asyncio.TimerHandle | None = None
         self._kill: asyncio.TimerHandle | None = None
         self._limiting: asyncio.TimerHandle | None = None
         self._problem: str | None = None
@@ -85,7 +98,13 @@ class LiveRun:
         if self._problem is not None or not self._launch(program_of(order)):
             self._around.loop.call_soon(self._finish, Ending(None, None))
             return
-        self._timeout = self._around.loop.call_later(order.timeout_seconds, self._run_out_of_time)
+        left = order.allowance.wall_seconds
+        if left is not None and left < order.timeout_seconds:
+            self._timeout = self._around.loop.call_later(left, self._overspend, "wall_seconds", left)
+        else:
+            self._timeout = self._around.loop.call_later(order.timeout_seconds, self._run_out_of_time)
+        if any(getattr(order.allowance, name) is not None for name in _COUNTED):
+            self._counting = self._around.loop.call_later(_FIRST_COUNT_SECONDS, self._count, _FIRST_COUNT_SECONDS)
 
     def stop(self, how: StopWord, grace_seconds: float) -> None:
         if _STRENGTH[how] <= _STRENGTH[self._stopping]:
@@ -162,6 +181,23 @@ class LiveRun:
         self._problem = describe_timeout(self._order.timeout_seconds)
         self._wind_down("terminate", self._order.grace_seconds)
 
+    def _count(self, pause: float) -> None:
+        """Has the tree used more than its budget leaves it? A limit of the kernel would count each process by itself."""
+        used = self.usage()
+        for name in _COUNTED:
+            limit = getattr(self._order.allowance, name)
+            if limit is not None and getattr(used, name) > limit:
+                self._overspend(name, limit)
+                return
+        pause = min(2 * pause, _LONGEST_COUNT_SECONDS)
+        self._counting = self._around.loop.call_later(pause, self._count, pause)
+
+    def _overspend(self, name: str, limit: float) -> None:
+        if self._stopping is not None or self._process is None or self._process.is_over:
+            return
+        self._problem = describe_overspent(name, limit)
+        self._wind_down("terminate", self._order.grace_seconds)
+
     def _wind_down(self, how: StopWord, grace_seconds: float) -> None:
         if self._process is None or self._process.is_over:
             return
@@ -188,7 +224,7 @@ class LiveRun:
         return self._launch(self._order.check)
 
     def _finish(self, ending: Ending) -> None:
-        for timer in (self._timeout, self._limiting):
+        for timer in (self._timeout, self._counting, self._limiting):
             if timer is not None:
                 timer.cancel()
         if self._problem is None:

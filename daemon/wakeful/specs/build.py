@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from wakeful.core.cron import find_cron_problem
+from wakeful.core.budget import Amounts, Budget
 from wakeful.core.spec import (
     DEFAULT_SETTLE_SECONDS,
     RESERVED_BINDINGS,
@@ -34,13 +35,16 @@ from wakeful.core.spec import (
     Window,
 )
 from wakeful.specs.models import (
+    AmountKeys,
     BindingKeys,
+    BudgetKeys,
     ClockKeys,
     CommitsKeys,
     CronKeys,
     EveryKeys,
     FileKeys,
     MessageKeys,
+    PeriodKeys,
     ProbeKeys,
     RetentionKeys,
     RunKeys,
@@ -124,6 +128,8 @@ def build_spec(name: str, keys: SessionKeys, around: Surroundings) -> Built:
         people=keys.people,
         retention=build_retention(keys.retention),
         confinement=_build_confinement(keys),
+        budget=_build_budget(keys.budget, zone or "UTC"),
+        is_approved_first=keys.approve == "before_run",
     )
     _warn_about(built.spec, keys, around, built)
     return built
@@ -131,6 +137,20 @@ def build_spec(name: str, keys: SessionKeys, around: Surroundings) -> Built:
 
 def build_retention(keys: RetentionKeys | None) -> Retention | None:
     return None if keys is None else Retention(keep_seconds=keys.keep, runs=keys.runs, size_bytes=keys.size)
+
+
+def _build_budget(keys: BudgetKeys | None, zone: str) -> Budget | None:
+    if keys is None:
+        return None
+    run = _build_amounts(keys.run) or Amounts()
+    return Budget(run=run, hour=_build_amounts(keys.hour), day=_build_amounts(keys.day), month=_build_amounts(keys.month), timezone=zone)
+
+
+def _build_amounts(keys: AmountKeys | None) -> Amounts | None:
+    if keys is None:
+        return None
+    runs = keys.runs if isinstance(keys, PeriodKeys) else None
+    return Amounts(runs=runs, wall_seconds=keys.wall, cpu_seconds=keys.cpu, written_bytes=keys.written, tokens=keys.tokens, usd=keys.usd)
 
 
 # -- bindings -------------------------------------------------------------------------------------

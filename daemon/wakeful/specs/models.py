@@ -23,6 +23,7 @@ from wakeful.specs.scalars import (
     FilledText,
     FolderPath,
     Hours,
+    Money,
     Network,
     PathPattern,
     PathPatterns,
@@ -199,6 +200,25 @@ class RetentionKeys(Keys):
     size: Size | None = _describe(None, "What is beyond this size, such as 1GB, may be archived.", ge=1024)
 
 
+class AmountKeys(Keys):
+    wall: PositiveDuration | None = _describe(None, "Time from start to end, such as 10m.")
+    cpu: PositiveDuration | None = _describe(None, "Time of a processor, over all its processes.")
+    written: Size | None = _describe(None, "What it writes to disk, such as 1GB.", ge=1)
+    tokens: Annotated[Count, Field(ge=1)] | None = _describe(None, "Tokens of a model.")
+    usd: Money | None = _describe(None, "Money, such as 0.50.")
+
+
+class PeriodKeys(AmountKeys):
+    runs: Annotated[Count, Field(ge=1)] | None = _describe(None, "Runs, tries anew included.")
+
+
+class BudgetKeys(Keys):
+    run: AmountKeys | None = _describe(None, "What one run may use.")
+    hour: PeriodKeys | None = _describe(None, "What all runs of an hour may use.")
+    day: PeriodKeys | None = _describe(None, "What all runs of a day may use.")
+    month: PeriodKeys | None = _describe(None, "What all runs of a month may use.")
+
+
 class PoolKeys(Keys):
     pool: FilledText = _describe(..., "A pool of wakeful.yaml.")
 
@@ -228,6 +248,10 @@ class SessionKeys(Keys):
     conversation: Literal["fresh", "continue"] = _describe("fresh", "Each run starts fresh, or continues.")
     people: People = _describe({}, "Name or uid -> maintainer, contributor or observer. Default: who declared it maintains it.")
     retention: RetentionKeys | None = _describe(None, "What stays at hand, such as {keep: 90d, runs: 500, size: 1GB}; then archive.")
+    budget: BudgetKeys | None = _describe(
+        None, "What it may spend, such as {run: {wall: 10m}, hour: {runs: 6}}; spent, it sleeps until the period turns."
+    )
+    approve: Literal["before_run"] | None = _describe(None, "before_run: it sleeps with the question until a person says yes.")
     network: Network = _describe(False, "false, true, or a list of HOST:PORT it may connect to. Default: false.")
     isolation: Annotated[Isolation, AfterValidator(_refuse_unbuilt), WithJsonSchema({"enum": ["standard", "none"]})] = _describe(
         "standard", "standard: it reaches its bindings and the system alone; none: everything (needs allow_unisolated in wakeful.yaml)."

@@ -75,6 +75,13 @@ def parse_size(value: Any) -> int:
     return int(float(found[1]) * _BYTES[found[2].lower()])
 
 
+def parse_money(value: Any) -> float:
+    text = _text(value, "an amount such as 0.50")
+    if not re.fullmatch(r"\d+(\.\d+)?", text) or float(text) == 0:
+        raise ValueError(f"'{shorten(text)}' is not an amount of money; write a number above 0 such as 0.50")
+    return float(text)
+
+
 def parse_boolean(value: Any) -> bool:
     text = _text(value, "true or false")
     if text.lower() not in _BOOLEANS:
@@ -318,6 +325,7 @@ FilledText = Annotated[str, *_typed(parse_filled_text, _TEXT_SCHEMA)]
 Duration = Annotated[float, *_typed(parse_duration, _DURATION_SCHEMA)]
 PositiveDuration = Annotated[float, *_typed(parse_positive_duration, _DURATION_SCHEMA)]
 Period = Annotated[float, *_typed(parse_period, _DURATION_SCHEMA)]
+Money = Annotated[float, *_typed(parse_money, {"type": ["number", "string"], "pattern": r"^\d+(\.\d+)?$"})]
 Size = Annotated[int, *_typed(parse_size, _SIZE_SCHEMA)]
 Boolean = Annotated[bool, *_typed(parse_boolean, {"anyOf": [{"type": "boolean"}, {"enum": sorted(_BOOLEANS)}]})]
 WholeNumber = Annotated[int, BeforeValidator(parse_whole_number)]

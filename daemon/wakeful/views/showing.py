@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, assert_never
 
+from wakeful.core.budget import PERIODS, UNITS, Amounts, Budget, Spent
 from wakeful.core.events import Hold
 from wakeful.core.looked import Bound, TargetLook, bounds_of
 from wakeful.core.machine import Core
@@ -84,6 +85,8 @@ def show_past(session: Session) -> dict[str, Any]:
 def _recorded_hold_words(session: Session) -> str | None:
     if session.move_words is not None:
         return session.move_words
+    if session.brake is not None:
+        return session.brake
     if not session.is_declared:
         return "undeclared: its file is gone from sessions.d"
     if session.spec is not None and not session.spec.enabled:
@@ -106,6 +109,8 @@ def _view_recorded(session: Session) -> dict[str, Any]:
         "root": spec.root if spec is not None else None,
         "people": dict(sorted(spec.people.items())) if spec is not None else {},
         "retention": view_retention(spec.retention) if spec is not None else None,
+        "budget": view_budget(spec.budget, session.spent) if spec is not None else None,
+        "approve": "before_run" if spec is not None and spec.is_approved_first else None,
         "hold": view_hold(session.hold),
         "wake": None
         if wake is None
@@ -127,6 +132,24 @@ def _view_recorded(session: Session) -> dict[str, Any]:
 
 def view_retention(retention: Retention | None) -> dict[str, Any] | None:
     return None if retention is None else {field: getattr(retention, field) for field in retention.__struct_fields__}
+
+
+def view_budget(budget: Budget | None, spent: dict[str, Spent]) -> dict[str, Any] | None:
+    """By run and by period: what is bounded, and what of it was spent since the period began."""
+    if budget is None:
+        return None
+    shown: dict[str, Any] = {"run": _view_amounts(budget.run, None)} if budget.run != Amounts() else {}
+    for period in PERIODS:
+        bound = budget.bound(period)
+        if bound is not None:
+            now = spent.get(period)
+            shown[period] = {"since": show_time_or_none(now.since if now is not None else None), **_view_amounts(bound, now)}
+    return {**shown, "timezone": budget.timezone}
+
+
+def _view_amounts(bound: Amounts, spent: Spent | None) -> dict[str, Any]:
+    bounded = {name: limit for name in UNITS if (limit := getattr(bound, name)) is not None}
+    return {name: {"limit": limit, "spent": getattr(spent, name) if spent is not None else 0} for name, limit in bounded.items()}
 
 
 def view_hold(hold: Hold | None) -> dict[str, Any] | None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -27,6 +28,25 @@ _UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 def named(function: Callable[..., Any]) -> Callable[..., Any]:
     function = click.option("--key", metavar="TEXT", help="Makes it safe to repeat: the same key is carried out once.")(function)
     return click.argument("name", type=SESSION)(function)
+
+
+def named_or_all(function: Callable[..., Any]) -> Callable[..., Any]:
+    """One session, or all of them: exactly one of the two is said."""
+
+    @functools.wraps(function)
+    def chosen(options: Options, name: str | None, is_all: bool, **own: Any) -> None:
+        if (name is None) != is_all:
+            raise click.UsageError("give a NAME, or --all for every session")
+        function(options, name=name, is_all=is_all, **own)
+
+    chosen = click.option("--key", metavar="TEXT", help="Makes it safe to repeat: the same key is carried out once.")(chosen)
+    chosen = click.option("--all", "is_all", is_flag=True, help="Every session, those declared later included.")(chosen)
+    return click.argument("name", type=SESSION, required=False)(chosen)
+
+
+def carry_out_for_all(options: Options, verb_name: str, key: str | None, **body: Any) -> None:
+    answer = options.client().call(verb_name, key, **body)
+    print(json.dumps(answer) if options.is_json else escape(answer["words"]))
 
 
 # The reactor's answer to a key it has seen.
@@ -96,11 +116,14 @@ def _records_after(client: Client, name: str, head: int) -> Iterator[dict[str, A
             yield record
 
 
-@verb("resume", "wakeful resume payroll")
-@named
-def resume_verb(options: Options, name: str, key: str | None) -> None:
-    """Lift a hold; the session runs only if something is owed."""
-    carry_out(options, "resume", key, name=name)
+@verb("resume", "wakeful resume payroll", "wakeful resume --all          # after wakeful sleep --all")
+@named_or_all
+def resume_verb(options: Options, name: str | None, key: str | None, is_all: bool) -> None:
+    """Lift a hold; the session runs only if something is owed. --all lifts what `sleep --all` did."""
+    if is_all:
+        carry_out_for_all(options, "resume_all", key)
+    else:
+        carry_out(options, "resume", key, name=name)
 
 
 @verb("suspend", "wakeful suspend payroll")
@@ -110,15 +133,30 @@ def suspend_verb(options: Options, name: str, key: str | None) -> None:
     carry_out(options, "suspend", key, name=name)
 
 
-@verb("sleep", "wakeful sleep payroll --for 2h --reason 'server move'", "wakeful sleep payroll --until 2026-01-31T06:00:00Z")
-@named
+@verb(
+    "sleep",
+    "wakeful sleep payroll --for 2h --reason 'server move'",
+    "wakeful sleep payroll --until 2026-01-31T06:00:00Z",
+    "wakeful sleep --all --reason 'the bill is too high'",
+)
+@named_or_all
 @click.option("--for", "length", metavar="DURATION", help="Such as 30s, 5m, 2h, 7d.")
 @click.option("--until", metavar="TIME", help="RFC 3339, such as 2026-01-31T06:00:00Z.")
 @click.option("--reason", metavar="TEXT", help="The words `list` shows.")
-def sleep_verb(options: Options, name: str, key: str | None, length: str | None, until: str | None, reason: str | None) -> None:
-    """Hold a session until a time, or until it is resumed. Changes are remembered, none is lost."""
+def sleep_verb(
+    options: Options, name: str | None, key: str | None, is_all: bool, length: str | None, until: str | None, reason: str | None
+) -> None:
+    """Hold a session until a time, or until it is resumed. Changes are remembered, none is lost.
+
+    --all is the big red switch: every session sleeps, runs under way are stopped (and owed again), until `resume --all`.
+    """
     if length is not None and until is not None:
         raise click.UsageError("give --for or --until, not both")
+    if is_all:
+        if length is not None or until is not None:
+            raise click.UsageError("--all lasts until `wakeful resume --all`; leave --for and --until out")
+        carry_out_for_all(options, "sleep_all", key, words=reason)
+        return
     seconds = read_duration(length) if length is not None else None
     carry_out(options, "sleep", key, name=name, seconds=seconds, until=read_time(until) if until is not None else None, words=reason)
 
@@ -128,6 +166,14 @@ def read_duration(text: str) -> float:
     if parts is None:
         raise click.UsageError(f"{text!r} is not a duration; expected one such as 500ms, 30s, 5m, 2h or 7d")
     return float(parts[1]) * _UNIT_SECONDS[parts[2]]
+
+
+@verb("answer", "wakeful answer payroll yes")
+@named
+@click.argument("text")
+def answer_verb(options: Options, name: str, key: str | None, text: str) -> None:
+    """Answer what a session asks, such as whether it may run (`approve: before_run`): yes or no."""
+    carry_out(options, "answer", key, name=name, text=text)
 
 
 @verb("interrupt", "wakeful interrupt payroll       # wakeful activate goes on")

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from wakeful.core.budget import UNITS
 from wakeful.cli.client import quote_name
 from wakeful.cli.command import verb
 from wakeful.cli.completing import POSITION, SESSION
@@ -66,6 +67,8 @@ def _head(found: dict[str, Any]) -> list[str]:
         ("agent", " ".join(part for part in (found["agent"], found["model"]) if part)),
         ("priority", str(found["priority"])),
         ("tags", ", ".join(found["tags"])),
+        ("budget", _say_budget(found["budget"])),
+        ("approve", "a person is asked before every run" if found["approve"] else ""),
         ("root", found["root"]),
         ("upstream", ", ".join(found.get("upstream", ()))),
         ("readers", ", ".join(found.get("readers", ()))),
@@ -80,6 +83,22 @@ def _head(found: dict[str, Any]) -> list[str]:
     if found.get("problem"):
         lines += [paint(line, "bad") for line in wrap(f"spec: {escape(found['problem'])}", "  ")]
     return lines
+
+
+def _say_budget(budget: dict[str, Any] | None) -> str:
+    """`run: 600 s; hour: 2 of 6 runs`: what a run may use, and what of each period is gone."""
+    told = []
+    for period, amounts in (budget or {}).items():
+        if period == "timezone":
+            continue
+        parts = [_say_amount(period, name, one) for name, one in amounts.items() if name != "since"]
+        told.append(f"{period}: {', '.join(parts)}")
+    return "; ".join(told)
+
+
+def _say_amount(period: str, name: str, amount: dict[str, float]) -> str:
+    spent = "" if period == "run" else f"{amount['spent']:g} of "
+    return f"{spent}{amount['limit']:g} {UNITS[name]}"
 
 
 def _paragraphs(text: str) -> list[str]:

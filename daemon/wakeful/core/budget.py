@@ -1,0 +1,143 @@
+"""What a session may spend, and what it has spent: in one run, and by the hour, day and month of its time zone.
+
+Asked before a run is started (the verdict): a spent budget holds the wake, and never consumes it. What is left bounds the run itself
+(`find_allowance`), so that the last one does not overspend. The reducer charges what the log tells, so a restart forgets nothing. Pure.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from typing import Literal
+from zoneinfo import ZoneInfo
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+Period = Literal["hour", "day", "month"]
+PERIODS: tuple[Period, ...] = ("hour", "day", "month")
+# What is counted, with the unit people read it in.
+UNITS = {"runs": "runs", "wall_seconds": "s", "cpu_seconds": "s of CPU", "written_bytes": "bytes written", "tokens": "tokens", "usd": "USD"}
+
+
+class Amounts(Struct, frozen=True, kw_only=True):
+    """At most this much of each. None: as much as it takes."""
+
+    runs: int | None = None
+    wall_seconds: float | None = None
+    cpu_seconds: float | None = None
+    written_bytes: int | None = None
+    tokens: int | None = None
+    usd: float | None = None
+
+
+class Budget(Struct, frozen=True, kw_only=True):
+    run: Amounts = Amounts()
+    hour: Amounts | None = None
+    day: Amounts | None = None
+    month: Amounts | None = None
+    # Whose days and months they are.
+    timezone: str = "UTC"
+
+    def bound(self, period: Period) -> Amounts | None:
+        return getattr(self, period)
+
+
+class Spent(Struct, frozen=True, kw_only=True):
+    """Used up since the beginning of a period, in microseconds."""
+
+    since: int
+    runs: int = 0
+    wall_seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    written_bytes: int = 0
+    tokens: int = 0
+    usd: float = 0.0
+
+
+class Exhausted(Struct, frozen=True):
+    words: str
+    # When the period turns, in microseconds.
+    until: int
+
+
+def charge(spent: dict[str, Spent], budget: Budget, at: int, **used: float) -> dict[str, Spent]:
+    """What is spent once `used` came on top at that time. Only periods with a bound are counted."""
+    charged = {}
+    for period in PERIODS:
+        if budget.bound(period) is None:
+            continue
+        now = _present(spent, budget, period, at)
+        charged[period] = replace(now, **{name: getattr(now, name) + amount for name, amount in used.items()})
+    return charged
+
+
+def find_exhausted(budget: Budget, spent: dict[str, Spent], at: int) -> Exhausted | None:
+    """What leaves nothing for one more run; of several the one that lasts longest."""
+    found = []
+    for period in PERIODS:
+        bound = budget.bound(period)
+        if bound is None:
+            continue
+        now = _present(spent, budget, period, at)
+        for name, unit in UNITS.items():
+            limit = getattr(bound, name)
+            if limit is not None and getattr(now, name) >= limit:
+                words = f"budget of the {period}: {getattr(now, name):g} of {limit:g} {unit} spent"
+                found.append(Exhausted(words, find_turn(period, max(at, now.since), budget.timezone)))
+    return max(found, key=lambda one: one.until, default=None)
+
+
+def find_allowance(budget: Budget, spent: dict[str, Spent], at: int) -> Amounts:
+    """What the next run may use: its own bound, or what is left of a period where that is less."""
+    left = {name: [limit] for name in UNITS if (limit := getattr(budget.run, name)) is not None}
+    for period in PERIODS:
+        bound = budget.bound(period)
+        if bound is None:
+            continue
+        now = _present(spent, budget, period, at)
+        for name in UNITS:
+            if (limit := getattr(bound, name)) is not None:
+                left.setdefault(name, []).append(max(0, limit - getattr(now, name)))
+    return Amounts(**{name: min(amounts) for name, amounts in left.items()})
+
+
+def find_turn(period: Period, at: int, timezone: str) -> int:
+    """When the period that this time lies in ends, in microseconds."""
+    begin = _begin(period, at, timezone)
+    match period:
+        case "hour":
+            return begin + 3_600_000_000
+        case "day":
+            return _midnight(_wall(begin, timezone).date() + timedelta(days=1), timezone)
+        case "month":
+            first = _wall(begin, timezone).date()
+            return _midnight((first + timedelta(days=32)).replace(day=1), timezone)
+
+
+def _present(spent: dict[str, Spent], budget: Budget, period: Period, at: int) -> Spent:
+    """A clock that was set back gives nothing back: what was spent counts until its own period has turned."""
+    known = spent.get(period)
+    begin = _begin(period, at, budget.timezone)
+    return known if known is not None and known.since >= begin else Spent(since=begin)
+
+
+def _begin(period: Period, at: int, timezone: str) -> int:
+    match period:
+        case "hour":
+            # Of the clock in that zone: some are half an hour off.
+            offset = _wall(at, timezone).utcoffset() or timedelta()
+            shift = int(offset.total_seconds()) * 1_000_000
+            return (at + shift) // 3_600_000_000 * 3_600_000_000 - shift
+        case "day":
+            return _midnight(_wall(at, timezone).date(), timezone)
+        case "month":
+            return _midnight(_wall(at, timezone).date().replace(day=1), timezone)
+
+
+def _wall(at: int, timezone: str) -> datetime:
+    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=at)).astimezone(ZoneInfo(timezone))
+
+
+def _midnight(day: date, timezone: str) -> int:
+    begin = datetime(day.year, day.month, day.day, tzinfo=ZoneInfo(timezone))
+    return int(begin.timestamp()) * 1_000_000

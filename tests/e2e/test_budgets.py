@@ -1,0 +1,115 @@
+"""Budgets, questions and the big red switch on a living daemon, by the command line alone."""
+
+from __future__ import annotations
+
+import pytest
+from e2e.box import Box
+from waiting import eventually
+
+COUNTED = """
+    objective: Count.
+    bindings: {{input: {{file: in.txt, settle: 10ms}}}}
+    budget: {budget}
+    run: {{command: [sh, -c, 'echo x >> ledger'], retries: 0}}
+"""
+
+
+def reason(box: Box, name: str) -> str | None:
+    return box.row(name)["reason"]
+
+
+def test_a_spent_budget_puts_a_session_to_sleep_with_its_reason_across_a_restart(box: Box) -> None:
+    box.write("in.txt", "1\n")
+    box.spec("work", COUNTED.format(budget="{day: {runs: 1}}"))
+    box.start()
+    box.wait_at_rest("work", runs=1)
+    box.write("in.txt", "2\n")
+    eventually(lambda: reason(box, "work") == "budget of the day: 1 of 1 runs spent")
+    box.kill()
+    box.start()
+    eventually(lambda: reason(box, "work") == "budget of the day: 1 of 1 runs spent")
+    assert box.lines("ledger") == ["x"]
+    assert "1 of 1 runs" in box.run("show", "work").stdout
+    shown = box.json("show", "work")
+    assert shown["budget"]["day"]["runs"] == {"limit": 1, "spent": 1}
+    assert shown["hold"]["kind"] == "budget" and shown["hold"]["until"].endswith("Z")
+    # A larger budget is taken as it is written, and what was owed runs.
+    box.spec("work", COUNTED.format(budget="{day: {runs: 2}}"))
+    box.wait_at_rest("work", runs=2)
+
+
+@pytest.mark.parametrize(
+    ("budget", "script", "words"),
+    [
+        ("{run: {wall: 300ms}}", "sleep 60", "stopped: more than the 0.3 s its budget leaves it"),
+        ("{run: {cpu: 300ms}}", "(while :; do :; done) & wait", "stopped: more than the 0.3 s of CPU its budget leaves it"),
+        ("{day: {written: 4MB}}", "dd if=/dev/zero of=big bs=1M count=64 oflag=dsync 2>&1; sleep 60", "bytes written its budget leaves it"),
+    ],
+    ids=["time", "CPU, of a child", "writes"],
+)
+def test_a_run_that_spends_more_than_it_may_is_stopped_and_says_so(box: Box, budget: str, script: str, words: str) -> None:
+    box.spec("work", f"objective: Spend.\nbudget: {budget}\nfirst: run\nrun:\n  script: |\n    {script}\n  retries: 0\n  grace: 1s\n")
+    box.start()
+    eventually(lambda: [one for one in box.log("work") if one["kind"] == "run_finished"], 20)
+    (finished,) = [one for one in box.log("work") if one["kind"] == "run_finished"]
+    assert finished["payload"]["outcome"] == "failed"
+    assert words in finished["payload"]["reason"]
+
+
+def test_a_session_that_asks_first_waits_for_a_person_and_never_for_itself(box: Box) -> None:
+    box.write("in.txt", "1\n")
+    box.spec(
+        "work",
+        """
+        objective: Ask first.
+        approve: before_run
+        bindings: {input: {file: in.txt, settle: 10ms}}
+        run: {command: [sh, -c, 'echo x >> ledger; wakeful answer "$WAKEFUL_SESSION" yes >> said 2>&1 || true'], retries: 0}
+        """,
+    )
+    box.start()
+    eventually(lambda: "may it run?" in (reason(box, "work") or ""))
+    assert box.lines("ledger") == []
+    assert box.run("answer", "work", "perhaps").returncode == 1
+    assert box.run("answer", "work", "yes").returncode == 0
+    box.wait_at_rest("work", runs=1)
+    assert "and nothing else" in "".join(box.lines("said"))
+    answered = [one for one in box.log("work") if one["kind"] == "question_answered"]
+    assert len(answered) == 1 and answered[0]["author"].startswith("person:")
+    box.write("in.txt", "2\n")
+    eventually(lambda: "may it run?" in (reason(box, "work") or ""))
+    assert box.run("answer", "work", "no").returncode == 0
+    eventually(lambda: box.row("work")["state"] == "suspended")
+    assert box.lines("ledger") == ["x"]
+
+
+def test_the_big_red_switch_stops_everything_and_lets_it_go_on(box: Box) -> None:
+    box.write("in.txt", "1\n")
+    box.spec("quick", "objective: Quick.\nbindings: {i: {file: in.txt, settle: 10ms}}\nrun: {command: [sh, -c, 'echo x >> quick.ledger']}\n")
+    box.spec(
+        "slow",
+        """
+        objective: Slow.
+        bindings: {i: {file: in.txt, settle: 10ms}}
+        run: {command: [sh, -c, 'echo $$ >> slow.ledger; [ -e go ] || sleep 60'], retries: 0, grace: 1s}
+        """,
+    )
+    box.start()
+    box.wait_at_rest("quick", runs=1)
+    eventually(lambda: box.lines("slow.ledger"))
+    assert box.run("sleep").returncode == 2
+    assert box.run("sleep", "quick", "--all").returncode == 2
+    said = box.run("sleep", "--all", "--reason", "the printer burns")
+    assert said.returncode == 0 and "2 sessions put to sleep" in said.stdout
+    eventually(lambda: box.row("slow")["state"] == "sleeping")
+    assert {reason(box, name) for name in ("quick", "slow")} == {"the printer burns"}
+    box.write("in.txt", "2\n")
+    box.write("go", "")
+    box.kill()
+    box.start()
+    assert box.run("activate", "quick").returncode == 0
+    eventually(lambda: box.row("quick")["owed"])
+    assert box.lines("quick.ledger") == ["x"]
+    assert box.run("resume", "--all").returncode == 0
+    box.wait_at_rest("quick", runs=2)
+    eventually(lambda: len(box.lines("slow.ledger")) == 2)
