@@ -95,6 +95,22 @@ def test_the_other_shells_are_answered_in_their_own_way(known: RunningDaemon, wa
     assert "_WAKEFUL_COMPLETE" in run_wakeful("completion", shell).stdout
 
 
+def test_a_description_reaches_fish_whole(wakeful: Command) -> None:
+    """Its script parts an answer at commas."""
+    answers = wakeful(_WAKEFUL_COMPLETE="fish_complete", COMP_WORDS="wakeful rec", COMP_CWORD="rec").stdout.splitlines()
+    assert answers == ["plain,recall\tone fact; or all"]
+
+
+def test_fish_itself_offers_the_names(known: RunningDaemon) -> None:
+    """Where it is installed, it is asked as it asks itself."""
+    if shutil.which("fish") is None:
+        pytest.skip("fish is not installed")
+    environ = {**os.environ, "PATH": f"{FOLDER}:{os.environ['PATH']}", "WAKEFUL_SOCKET": str(known.socket)}
+    asked = 'wakeful completion fish | source; complete -C "wakeful show ticket@"'
+    done = subprocess.run(["fish", "--no-config", "-c", asked], capture_output=True, text=True, timeout=60, env=environ)
+    assert done.stdout.split() == ["ticket@7", "ticket@8"]
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_script_is_one_the_shell_can_read(shell: str) -> None:
     """Where that shell is installed."""

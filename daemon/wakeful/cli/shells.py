@@ -1,4 +1,4 @@
-"""How each shell asks for completions: bash in a way of our own, zsh and fish as click does it.
+"""How each shell asks for completions: bash in a way of our own, zsh and fish nearly as click does it.
 
 Bash parts words at `@`, `:` and `=`, and replaces only what stands behind the last of them; click's script does not know, and
 names such as `ticket@7` could not be completed. Ours hands the line over as it was typed. Imported when a shell asks.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from click.shell_completion import BashComplete, CompletionItem, ShellComplete, add_completion_class, get_completion_class, split_arg_string
+from click.shell_completion import BashComplete, CompletionItem, FishComplete, ShellComplete, add_completion_class, get_completion_class, split_arg_string
 
 from wakeful.cli.command import COMPLETE_VARIABLE, wakeful
 
@@ -57,7 +57,15 @@ class Bash(BashComplete):
         return max((word.rfind(mark) + (mark != "@") for mark in breaks if mark in word), default=0)
 
 
+class Fish(FishComplete):
+    """Click's script for fish parts an answer at its commas, and would lose what a description says behind its first one."""
+
+    def format_completion(self, item: CompletionItem[str]) -> str:
+        return f"{item.type},{item.value}" + (f"\t{item.help.replace(',', ';')}" if item.help else "")
+
+
 add_completion_class(Bash)
+add_completion_class(Fish)
 
 
 def make_script(shell: str) -> str:
