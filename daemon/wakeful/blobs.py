@@ -15,7 +15,7 @@ import itertools
 import os
 import re
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import BinaryIO, NamedTuple, Protocol
 
 from wakeful.errors import CallerError, OperatorError
@@ -43,6 +43,10 @@ class DamagedBlob(OperatorError):
     """The file's content is not what its name says."""
 
 
+class SecretContent(OperatorError):
+    """The content holds the value of a secret, and is kept by nobody."""
+
+
 class Sizes(NamedTuple):
     """What the store holds. `unfinished` are files that a crash left half written; they belong to nobody."""
 
@@ -67,6 +71,8 @@ class Blobs:
     def __init__(self, folder: str, elsewhere: Elsewhere | None = None) -> None:
         self._folder = folder
         self._elsewhere = elsewhere
+        # The name of a secret whose value a content holds, or None: asked of every content that is added.
+        self.find_secret: Callable[[bytes], str | None] = lambda content: None
         # Added and not yet flushed, by whoever: a run that leans on another's content must not be recorded before that is safe.
         self._unflushed: set[str] = set()
         # Address -> size of what was found at hand before: asked for each of a run's files, and nearly always the same.
@@ -121,9 +127,11 @@ class Blobs:
         return is_whole
 
     def add(self, content: bytes) -> str:
-        """Keep `content` by its short address; it outlasts a power cut only after `flush`, which takes many at once."""
+        """Keep `content` by its short address, or raise SecretContent; it outlasts a power cut only after `flush`, which takes many at once."""
         address = address_of(hashlib.blake2b(content, digest_size=SHORT_BYTES).digest())
         if not self.has(address, len(content)):
+            if (name := self.find_secret(content)) is not None:
+                raise SecretContent(f"the content of {len(content)} bytes holds the secret {name}, and was not kept")
             path = self._path(address)
             self._place(path, content, is_flushed=False)
             self._unflushed.add(path)

@@ -16,7 +16,7 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,6 +41,7 @@ from wakeful.narration import Voice, grade, narrate, suggest_edit
 from wakeful.past import fold_at
 from wakeful.reactor import Outside, Reactor, read_moment
 from wakeful.runners.contract import Runner
+from wakeful.secrets.known import Known, KnownSecrets
 from wakeful.settings import Places
 from wakeful.sources.contract import DiskWatch, Sources, SpecWatch, WallClock
 from wakeful.starting import RunStarter
@@ -65,6 +66,7 @@ class Edges:
     replays: Replays
     workspaces: Workspaces
     voice: Voice
+    secrets: KnownSecrets
     # What systemd listens on for us, if it does.
     handed_over: socket.socket | None = None
 
@@ -106,7 +108,7 @@ class Daemon:
             runner=edges.runner,
             finished=self._after_run,
             recorded=self._after_record,
-            fatal=end_at_once,
+            fatal=self._end_at_once,
         )
 
     # -- life ---------------------------------------------------------------------------------
@@ -117,6 +119,7 @@ class Daemon:
         self._edges.clock.start()
         self.reactor.observe(DaemonStarted(incarnation=secrets.token_hex(8), settings=self._settings))
         self._edges.room.look()
+        self._edges.secrets.look()
         self._specs.read()
         async with ControlSocket(self, self.places.socket, self._edges.handed_over) as control, asyncio.TaskGroup() as keepers:
             keeping = [
@@ -129,6 +132,7 @@ class Daemon:
             if not self._stopping.is_set():
                 self._tell_ready()
             keeping.append(keepers.create_task(self._specs.keep(), name="keep specs"))
+            keeping.append(keepers.create_task(self._edges.secrets.keep(), name="keep secrets"))
             keeping.append(keepers.create_task(self._keep_watchdog(), name="keep watchdog"))
             keeping.append(keepers.create_task(self._keep_archiving(), name="keep archiving"))
             code = await self._run_once() if self._is_once else await self._wait_for_stop()
@@ -273,6 +277,9 @@ class Daemon:
         for listener in self._listeners:
             listener.set()
 
+    def _end_at_once(self, error: BaseException) -> None:
+        end_at_once(error, self._edges.secrets.redact_text)
+
     # -- telling people -----------------------------------------------------------------------
 
     async def _keep_narrating(self) -> None:
@@ -337,6 +344,12 @@ class Daemon:
 
     def problems(self) -> dict[str, str]:
         return dict(self.core.looked.refused)
+
+    def secrets(self) -> list[Known]:
+        return self._edges.secrets.list()
+
+    def redact_text(self, text: str) -> str:
+        return self._edges.secrets.redact_text(text)
 
     def explain_path(self, path: str) -> list[PathVerdict]:
         verdicts = []
@@ -415,11 +428,11 @@ def _spare_collections() -> None:
     gc.enable()
 
 
-def end_at_once(error: BaseException) -> None:
+def end_at_once(error: BaseException, redact: Callable[[str], str]) -> None:
     """The log failed, or state and log may disagree: nothing may be acknowledged any more."""
     # Read as the entry's priority where standard error is the journal (sd-daemon(3)).
     prefix = "<2>" if "JOURNAL_STREAM" in os.environ else ""
-    print(f"{prefix}wakeful: stopping at once: {error}", file=sys.stderr, flush=True)
+    print(redact(f"{prefix}wakeful: stopping at once: {error}"), file=sys.stderr, flush=True)
     if not isinstance(error, OperatorError):
-        traceback.print_exception(error)
+        print(redact("".join(traceback.format_exception(error))), file=sys.stderr, flush=True)
     os._exit(1)

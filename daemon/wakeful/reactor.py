@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from wakeful.core.action import Look, RecoverRun, StartProcess, StopProcess
 from wakeful.core.calls import Call, Called, Rename
@@ -57,6 +58,8 @@ class Reactor:
         self.log = log
         self.now = now
         self.outside: Outside
+        # Takes the values of secrets out of whatever comes in, before anything is decided or kept of it.
+        self.redact: Callable[[Any], Any] = lambda value: value
         self._loop = asyncio.get_running_loop()
         self._inbox: deque[Observation] = deque()
         self._is_draining = False
@@ -79,7 +82,7 @@ class Reactor:
         """Take an observation. Sources may report from inside a look, so they queue up here."""
         if self._is_closed:
             return
-        self._inbox.append(observation)
+        self._inbox.append(self.redact(observation))
         if not self._is_draining:
             self._drain()
 
@@ -97,6 +100,7 @@ class Reactor:
 
     async def call(self, call: Call, *, author: str, key: str | None = None, run: int | None = None) -> str:
         """A system call: judged now, answered when durable. The same key again gets the first answer."""
+        call, key = self.redact(call), self.redact(key)
         session_id, *others = self._find_named(call)
         if key is not None:
             known = self._answers.get((session_id, key))

@@ -22,8 +22,10 @@ from wakeful.core.observation import ProcessEnded
 from wakeful.core.spec import CommitsBinding
 from wakeful.core.state import OpenRun, Session
 from wakeful.core.target import target_of
-from wakeful.errors import WakefulError
+from wakeful.errors import OperatorError, WakefulError
 from wakeful.runners.contract import RunOrder, Runner
+from wakeful.secrets.known import KnownSecrets, decide_secrets
+from wakeful.secrets.store import Secret
 from wakeful.sources.contract import Sources
 from wakeful.views.causes import view_causes_file
 
@@ -32,7 +34,7 @@ class MakeOrder(Protocol):
     """`runners.orders.make_order`, its premises known."""
 
     def __call__(
-        self, session: Session, run: OpenRun, *, token: str, causes: bytes, exports: dict[str, str], output_limit_bytes: int
+        self, session: Session, run: OpenRun, *, token: str, causes: bytes, exports: dict[str, str], output_limit_bytes: int, secrets: tuple[Secret, ...]
     ) -> RunOrder: ...
 
 
@@ -48,6 +50,7 @@ class RunStarter:
         folder: str,
         report: Callable[[ProcessEnded], None],
         keeper: Keeper,
+        known: KnownSecrets,
     ) -> None:
         self._core = core
         self._sources = sources
@@ -56,6 +59,7 @@ class RunStarter:
         self._folder = folder
         self._report = report
         self._keeper = keeper
+        self._known = known
         self._loop = asyncio.get_running_loop()
         self._identities: dict[str, RunIdentity] = {}
         self._exporting: set[asyncio.Task[None]] = set()
@@ -109,10 +113,18 @@ class RunStarter:
         self._start_process(session, run, token, exports)
 
     def _start_process(self, session: Session, run: OpenRun, token: str, exports: dict[str, str]) -> None:
+        try:
+            given = self._known.hand_out(decide_secrets(run.spec))
+        except OperatorError as error:
+            # It went between the decision and now. Later: who acts on a plan is not called back amid it.
+            problem = ProcessEnded(session=session.id, run_id=run.run_id, problem=str(error))
+            self._loop.call_soon(self._report, problem)
+            return
         causes = msgspec.json.encode(view_causes_file(session, run))
         limit = self._core.settings.output_limit_bytes
         self._keeper.save_outputs(session, run, self._sources.peek)
-        self._runner.start(self._make_order(session, run, token=token, causes=causes, exports=exports, output_limit_bytes=limit))
+        order = self._make_order(session, run, token=token, causes=causes, exports=exports, output_limit_bytes=limit, secrets=given)
+        self._runner.start(order)
         # After the spawn: what is kept of a run's files must not delay its first instruction.
         self._keeper.begin(session, run, self._sources.find)
 

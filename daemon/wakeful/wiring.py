@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import gc
+import logging
 import os
 import shutil
 import sys
@@ -44,6 +45,8 @@ from wakeful.runners.contract import Runner, RunOrder
 from wakeful.runners.isolation.reach import Protected
 from wakeful.runners.orders import Premises, make_order
 from wakeful.runners.place import open_run_folders
+from wakeful.secrets.known import KnownSecrets, RedactingFormatter
+from wakeful.secrets.store import SecretPlaces, take_places
 from wakeful.settings import SETTINGS_FILE, Places, ProjectReader, find_settings_file, read_settings, resolve_places, settings_home
 from wakeful.sources.checkouts import Checkouts
 from wakeful.sources.clock import Clock
@@ -116,29 +119,46 @@ def build_daemon(places: Places, log: EventLog, handed_over: Socket | None = Non
     reactor = Reactor(Core(sessions), log, snapshots=snapshots)
     settings, _, _ = read_settings(places.specs)
     hints = HintsSwitch(settings.hints)
+    known = _build_secrets(reactor, take_places(str(settings_home(os.environ) / "wakeful" / "secrets"), os.environ))
     voice = Voice(is_terminal=sys.stdout.isatty(), journal=find_journal() if style is None else None, style=style or "text")
     blobs = Blobs(f"{places.state}/blobs", BlobArchive(Path(places.state) / "archive" / "outputs"))
     blobs.remove_unfinished()
+    blobs.find_secret = lambda content: known.redactor.find(content)
+    voice.redact = known.redact_text
     keeper = Keeper(reactor.core, blobs, reactor.observe, voice.say, functools.partial(_bound_contents, reactor.core))
     sources = _build_sources(places, reactor, hints.make, keeper)
     replays = Replays(blobs, str(places.state), _make_replay_order(reactor.core))
     run_folders = open_run_folders(str(places.state), os.environ)
-    replays.runner = runner = _build_runner(places, run_folders, keeper, replays, sources, blobs)
+    replays.runner = runner = _build_runner(places, run_folders, keeper, replays, sources, blobs, known)
     edges = Edges(
         sources=sources,
-        specs=_build_specs(places, reactor, hints, voice),
+        specs=_build_specs(places, reactor, hints, voice, known),
         room=RoomWatch(str(places.state), _tell_room(reactor, voice)),
         clock=Clock(reactor.observe, asyncio.get_running_loop(), lambda: time.time_ns() // 1000, on_jump=voice.say),
         runner=runner,
-        starter=_build_starter(places, run_folders, reactor, sources, runner, keeper),
+        starter=_build_starter(places, run_folders, reactor, sources, runner, keeper, known),
         blobs=blobs,
         keeper=keeper,
         replays=replays,
         workspaces=Workspaces(blobs, str(places.state), Checkouts()),
         voice=voice,
+        secrets=known,
         handed_over=handed_over,
     )
     return Daemon(places, reactor, edges, settings, is_once=is_once)
+
+
+def _build_secrets(reactor: Reactor, places: SecretPlaces) -> KnownSecrets:
+    """Whatever comes in passes it, before anything is made of it; also what libraries write to standard error of their own accord."""
+
+    def list_needed() -> set[str]:
+        return {name for session in reactor.core.state if session.is_declared and session.spec is not None for name in session.spec.secrets}
+
+    known = KnownSecrets(places, reactor.observe, list_needed)
+    reactor.redact = known.redact
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(RedactingFormatter(known))
+    return known
 
 
 def load_sessions(log: EventLog) -> tuple[list[Session], dict[str, int]]:
@@ -157,10 +177,12 @@ def load_sessions(log: EventLog) -> tuple[list[Session], dict[str, int]]:
     return sessions, snapshots
 
 
-def _build_specs(places: Places, reactor: Reactor, hints: HintsSwitch, voice: Voice) -> DeclarationsWatch:
+def _build_specs(places: Places, reactor: Reactor, hints: HintsSwitch, voice: Voice, known: KnownSecrets) -> DeclarationsWatch:
     reader = ProjectReader(places.specs, kept=places.state / KEPT_SPECS)
 
     def report(observation: SpecsRead | SettingsRead) -> None:
+        if isinstance(observation, SpecsRead):
+            observation = known.screen(observation)
         reactor.observe(observation)
         if isinstance(observation, SettingsRead):
             try:
@@ -207,7 +229,7 @@ def _build_sources(places: Places, reactor: Reactor, make_hints: MakeHints, keep
 
 
 def _build_runner(
-    places: Places, run_folders: str, keeper: Keeper, replays: Replays, sources: Sources, blobs: Blobs
+    places: Places, run_folders: str, keeper: Keeper, replays: Replays, sources: Sources, blobs: Blobs, known: KnownSecrets
 ) -> CommandRunner:
     def report(end: ProcessEnded | RunRecovered) -> None:
         if replays.take(end):
@@ -223,6 +245,7 @@ def _build_runner(
         children=Children(),
         cgroups=find_delegated(),
         protected=_find_protected(places, run_folders),
+        secrets=known,
     )
 
 
@@ -239,7 +262,7 @@ def _find_protected(places: Places, run_folders: str) -> Protected:
 
 def _make_replay_order(core: Core) -> MakeReplayOrder:
     def make(session: Session, run: OpenRun, folder: str, *, causes: bytes) -> RunOrder:
-        # No socket and no token: a replay changes nothing, also not by asking.
+        # No socket, no token and no secrets: a replay changes nothing, also not by asking, and reaches nobody in our name.
         premises = Premises(
             scratch=f"{folder}/scratch", temporary=f"{folder}/temporary", run_folders=folder, socket=f"{folder}/no-daemon"
         )
@@ -249,11 +272,11 @@ def _make_replay_order(core: Core) -> MakeReplayOrder:
 
 
 def _build_starter(
-    places: Places, run_folders: str, reactor: Reactor, sources: Sources, runner: Runner, keeper: Keeper
+    places: Places, run_folders: str, reactor: Reactor, sources: Sources, runner: Runner, keeper: Keeper, known: KnownSecrets
 ) -> RunStarter:
     state = str(places.state)
     # What runs of a daemon that died left there.
     shutil.rmtree(f"{state}/temporary", ignore_errors=True)
     premises = Premises(scratch=f"{state}/scratch", temporary=f"{state}/temporary", run_folders=run_folders, socket=str(places.socket))
     order = functools.partial(make_order, premises=premises)
-    return RunStarter(reactor.core, sources, runner, order, premises.run_folders, reactor.observe, keeper)
+    return RunStarter(reactor.core, sources, runner, order, premises.run_folders, reactor.observe, keeper, known)

@@ -20,7 +20,7 @@ from typing import NamedTuple, Protocol
 
 from msgspec import Struct
 
-from wakeful.blobs import SHORT_BYTES, Blobs, address_of
+from wakeful.blobs import SHORT_BYTES, Blobs, SecretContent, address_of
 from wakeful.contents.record import Entry
 
 TOO_LARGE = "too large"
@@ -28,8 +28,9 @@ TOO_MUCH = "the run has more than is kept"
 CHANGED = "changed"
 NO_FILE = "not a file"
 LATE = "not read in time"
+SECRET = "holds a secret"
 # What will not be kept next time either, as long as the file stays as it is (None: it was kept).
-LASTING = (None, TOO_LARGE, NO_FILE)
+LASTING = (None, TOO_LARGE, NO_FILE, SECRET)
 # Not there, or another kind of thing than what was looked at.
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EINVAL, errno.ENXIO, errno.EISDIR)
 # So much of one run is read however late it is, in a few milliseconds: on a busy machine, too, small outputs are always kept.
@@ -200,8 +201,11 @@ class Capture:
     def _keep_new(self, content: bytes, digest: bytes, is_input: bool) -> None:
         address = address_of(digest)
         if not self.blobs.has(address, len(content)):
+            try:
+                self.blobs.add(content)
+            except SecretContent:
+                raise NotKept(SECRET) from None
             self._count(len(content))
-            self.blobs.add(content)
         if not is_input:
             self._sure_files -= 1
             self._sure_bytes -= len(content)
@@ -213,7 +217,7 @@ class Capture:
 
 
 def keep_wanted(blobs: Blobs, wanted: Wanted) -> str | None:
-    """Blocks. The address where it is kept; None where what stands there is no longer what was looked at. Raises OSError as `take`."""
+    """Blocks. The address where it is kept; None where it holds a secret, or is no longer what was looked at. Raises OSError as `take`."""
     address = address_of(wanted.digest)
     if blobs.has(address, wanted.size):
         return address
@@ -221,7 +225,10 @@ def keep_wanted(blobs: Blobs, wanted: Wanted) -> str | None:
         content, digest = _read_file(wanted.path, wanted.size, os.O_NOFOLLOW)
     except NotKept:
         return None
-    return blobs.add(content) if digest == wanted.digest else None
+    try:
+        return blobs.add(content) if digest == wanted.digest else None
+    except SecretContent:
+        return None
 
 
 def _read_file(path: str, size: int, flags: int) -> tuple[bytes, bytes]:

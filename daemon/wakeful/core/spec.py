@@ -31,6 +31,8 @@ DEFAULT_SETTLE_SECONDS = 0.1
 DEFAULT_EXCLUDES = (".git", "__pycache__", "node_modules", ".venv", "*.swp", "*~", ".~lock.*#", "~$*", "*.tmp")
 # Names the core gives to causes and bindings of its own; a spec may not use them.
 RESERVED_BINDINGS = ("spec", "program", "first", "activation", "mailbox")
+# A file's name as well as a variable's; systemd's credentials are usually called like this, too.
+SECRET_NAME = r"[A-Za-z][A-Za-z0-9_.-]{0,63}"
 # What ends the name of a template, and stands between it and the stem in the names of its sessions.
 TEMPLATE_MARK = "@"
 

@@ -76,18 +76,6 @@ class Capture:
         # A name may be longer than its value.
         return Kept(head[: self._head_limit], tail[-self._tail_limit :], total_bytes)
 
-    @property
-    def head(self) -> bytes:
-        return self.kept().head
-
-    @property
-    def tail(self) -> bytes:
-        return self.kept().tail
-
-    @property
-    def kept_bytes(self) -> int:
-        return len(self.head) + len(self.tail)
-
     async def follow(self) -> AsyncIterator[bytes]:
         """Everything kept so far, then what comes, until `close`."""
         redactor = self._redactor()

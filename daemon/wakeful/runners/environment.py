@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 
 from wakeful.runners.contract import RunOrder
+from wakeful.secrets.store import name_variable
 
 # Who and where one is, how to speak, where programs and temporary files are. Left out on purpose: XDG_RUNTIME_DIR and
 # DBUS_SESSION_BUS_ADDRESS (through the user's bus a run can start processes outside its own tree), SSH_AUTH_SOCK and every other
@@ -20,6 +21,8 @@ _INHERITED_PREFIX = "LC_"
 # How systemd talks to the daemon: not even a spec hands this on, or a run could answer in the daemon's name.
 _SUPERVISOR = ("NOTIFY_SOCKET", "CREDENTIALS_DIRECTORY", "INVOCATION_ID", "JOURNAL_STREAM")
 _SUPERVISOR_PREFIXES = ("LISTEN_", "WATCHDOG_", "MEMORY_PRESSURE_")
+# In the run's own folder, beside its token.
+SECRETS_FOLDER = "secrets"
 _DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
@@ -37,6 +40,7 @@ def build_environment(order: RunOrder, inherited: Mapping[str, str]) -> dict[str
     environment = {**inherited, "TMPDIR": order.temporary}
     environment.update((name, value) for name, value in order.env.items() if not _is_reserved(name))
     environment.update((f"WAKEFUL_BINDING_{_shell_name(name)}", path) for name, path in order.bindings.items())
+    environment.update((name_variable(secret.name), f"{order.folder}/{SECRETS_FOLDER}/{secret.name}") for secret in order.secrets)
     environment.update(
         WAKEFUL_SESSION=order.name,
         WAKEFUL_RUN=order.run_id,
@@ -58,6 +62,10 @@ def write_folder(order: RunOrder) -> None:
     # Terminated, not separated: `read -d ''` and `xargs -0` both get the last one, whatever the names hold.
     _write(f"{order.folder}/changed", b"".join(os.fsencode(path) + b"\0" for path in order.changed))
     _write(f"{order.folder}/token", order.token.encode())
+    if order.secrets:
+        _make_folder(f"{order.folder}/{SECRETS_FOLDER}")
+    for secret in order.secrets:
+        _write(f"{order.folder}/{SECRETS_FOLDER}/{secret.name}", secret.value)
     if order.script is not None:
         _write(f"{order.folder}/script", os.fsencode(order.script))
 

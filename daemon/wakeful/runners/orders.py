@@ -14,6 +14,7 @@ from wakeful.core.spec import CommandRun, CommitsBinding, FileBinding, ScriptRun
 from wakeful.core.state import OpenRun, Session
 from wakeful.errors import InternalError
 from wakeful.runners.contract import RunOrder
+from wakeful.secrets.store import Secret
 
 
 class Premises(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,7 +28,8 @@ class Premises(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_order(
-    session: Session, run: OpenRun, premises: Premises, *, token: str, causes: bytes, exports: dict[str, str], output_limit_bytes: int
+    session: Session, run: OpenRun, premises: Premises, *, token: str, causes: bytes, exports: dict[str, str], output_limit_bytes: int,
+    secrets: tuple[Secret, ...] = (),
 ) -> RunOrder:
     """`causes` is the document WAKEFUL_CAUSES names, `exports` the folders that stand for bindings with `export`."""
     spec = run.spec
@@ -58,6 +60,7 @@ def make_order(
         causes=causes,
         changed=tuple(dict.fromkeys(path.path for cause in run.causes for path in cause.paths)),
         bindings=binding_paths(spec) | exports,
+        secrets=secrets,
         socket=premises.socket,
         token=token,
         output_limit_bytes=output_limit_bytes,

@@ -78,7 +78,7 @@ def describe_survivors(pids: Sequence[int]) -> str:
 
 def find_denial(capture: Capture, session: str) -> str | None:
     """What to try, where the output of a failed run says that something was denied it."""
-    if not any(word in text for text in (capture.head, capture.tail) for word in _DENIALS):
+    if not capture.mentions(_DENIALS):
         return None
     return (
         f"it may have been denied what it does not declare: bind the file, or add it under allow, or network; see docs/isolation.md ({session})"

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from wakeful.core.observation import Usage
 from wakeful.runners import proc
-from wakeful.runners.capture import Capture
+from wakeful.runners.capture import NOTHING_SECRET, Capture
 from wakeful.runners.cgroup import Cgroups
 from wakeful.runners.children import Children
 from wakeful.runners.isolation.confine import Launch
@@ -26,6 +26,8 @@ from wakeful.runners.isolation.reach import Protected
 from wakeful.runners.isolation.system import SystemPlaces
 from wakeful.runners.mark import marking
 from wakeful.runners.proc import Reaped
+from wakeful.secrets.known import KnownSecrets
+from wakeful.secrets.redact import Redactor
 
 _CHUNK_BYTES = 64 * 1024
 # A flood gets this much of a turn of the loop (about 0.1 ms), then everybody else has theirs.
@@ -52,6 +54,12 @@ class Surroundings(Struct, frozen=True):
     # None: this kernel cannot confine anything.
     system: SystemPlaces | None
     protected: Protected
+    # None: this daemon knows of none.
+    secrets: KnownSecrets | None = None
+
+    def find_redactor(self) -> Redactor:
+        """Of every value known by now."""
+        return self.secrets.redactor if self.secrets is not None else NOTHING_SECRET
 
 
 class Ending(Struct, frozen=True):

@@ -64,7 +64,7 @@ class LiveRun:
     ) -> None:
         self.mark = mark
         self.started_boottime = time.clock_gettime(time.CLOCK_BOOTTIME)
-        self.capture = Capture(order.output_limit_bytes)
+        self.capture = Capture(order.output_limit_bytes, around.find_redactor)
         self._order = order
         self._around = around
         self._blobs = blobs
@@ -230,6 +230,9 @@ class LiveRun:
         if self._problem is None:
             self._problem = _describe_loss(ending)
         wall_seconds = time.monotonic() - self._started
+        if self._around.secrets is not None and self._order.secrets:
+            # One may have been replaced meanwhile, and both values be in the output.
+            self._around.secrets.look()
         self.capture.close()
         if not self.capture.total_bytes and not self._surveyed:
             self._report(ending, wall_seconds, Output(), ())
@@ -273,13 +276,13 @@ def _describe_loss(ending: Ending) -> str | None:
 
 def _save_output(blobs: Blobs, capture: Capture) -> Output:
     """Blocks: two flushes. Head and tail are apart, so that a long output can be read from either end."""
-    head, tail = capture.head, capture.tail
+    kept = capture.kept()
     try:
         return Output(
-            head=blobs.put(head) if head else None,
-            tail=blobs.put(tail) if tail else None,
-            total_bytes=capture.total_bytes,
-            kept_bytes=capture.kept_bytes,
+            head=blobs.put(kept.head) if kept.head else None,
+            tail=blobs.put(kept.tail) if kept.tail else None,
+            total_bytes=kept.total_bytes,
+            kept_bytes=len(kept.head) + len(kept.tail),
         )
     except OSError:
         # The disk is full. The run ended as it ended; that nothing of its output was kept stands in the count.

@@ -7,13 +7,14 @@ it. What is missing is looked for again every second while a session needs it, a
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from wakeful.core.observation import SecretsSeen
+from wakeful.core.observation import SecretsSeen, SpecsRead
 from wakeful.core.spec import SessionSpec
 from wakeful.errors import OperatorError
 from wakeful.secrets.redact import Redactor
@@ -90,6 +91,18 @@ class KnownSecrets:
             return value
         return _rewrite(redactor, value)
 
+    def screen(self, read: SpecsRead) -> SpecsRead:
+        """Specs as they may be declared: one that holds a value instead of a name is refused, since the log would keep it."""
+        self.look(name for declared in read.declared for name in declared.spec.secrets)
+        refused = {one.spec.name: name for one in read.declared if self.redactor and (name := self.redactor.find(_pack(one.spec))) is not None}
+        if not refused:
+            return read
+        words = {
+            spec: f"its spec holds the value of the secret {name}: list the name under secrets, read it from the file in ${name_variable(name)}, and change the secret"
+            for spec, name in refused.items()
+        }
+        return msgspec.structs.replace(read, declared=tuple(one for one in read.declared if one.spec.name not in refused), refused={**read.refused, **words})
+
     def _is_wanting(self) -> bool:
         return any((known := self._known.get(name)) is None or known.problem is not None for name in self._needed())
 
@@ -109,6 +122,17 @@ class KnownSecrets:
         if seen != self._seen:
             self._seen = seen
             self._report(seen)
+
+
+class RedactingFormatter(logging.Formatter):
+    """For what libraries log: their messages and tracebacks may quote what they were given."""
+
+    def __init__(self, known: KnownSecrets) -> None:
+        super().__init__()
+        self._known = known
+
+    def format(self, record: logging.LogRecord) -> str:
+        return self._known.redact_text(super().format(record))
 
 
 def _pack(value: Any) -> bytes:

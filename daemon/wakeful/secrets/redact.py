@@ -64,6 +64,8 @@ class Redactor:
 
     def find(self, data: bytes) -> str | None:
         """The name of a secret whose value stands here, or None. Fast where there is none, which is nearly always."""
+        if not self._folded:
+            return None
         folded = fold(data)
         # One pass of C for all of them: this stands before every record.
         if not any(map(folded.__contains__, self._folded)):

@@ -15,13 +15,13 @@ from typing import Literal
 
 from msgspec import Struct
 
+from wakeful.core.spec import SECRET_NAME
 from wakeful.errors import CallerError, OperatorError
 from wakeful.secrets.shapes import LONGEST_BYTES, find_unfitness
 
 Source = Literal["credential", "file", "environment"]
 VARIABLE_PREFIX = "WAKEFUL_SECRET_"
-# A file's name as well as a variable's; systemd's credentials are usually called like this, too.
-NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
+NAME = re.compile(SECRET_NAME)
 _OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 
 

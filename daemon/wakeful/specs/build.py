@@ -125,6 +125,7 @@ def build_spec(name: str, keys: SessionKeys, around: Surroundings) -> Built:
         conversation=keys.conversation,
         pool=keys.concurrency.pool if keys.concurrency else None,
         program=find_program(run.argv, root, run.cwd) if isinstance(run, CommandRun) else None,
+        secrets=keys.secrets,
         people=keys.people,
         retention=build_retention(keys.retention),
         confinement=_build_confinement(keys),

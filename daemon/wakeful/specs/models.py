@@ -32,6 +32,7 @@ from wakeful.specs.scalars import (
     PlacePaths,
     PositiveDuration,
     RepositoryPath,
+    SecretNames,
     ServiceAddress,
     SessionName,
     Size,
@@ -253,6 +254,7 @@ class SessionKeys(Keys):
     )
     approve: Literal["before_run"] | None = _describe(None, "before_run: it sleeps with the question until a person says yes.")
     network: Network = _describe(False, "false, true, or a list of HOST:PORT it may connect to. Default: false.")
+    secrets: SecretNames = _describe((), "Names of secrets it receives as files, such as [gh-token]; see wakeful secret.")
     isolation: Annotated[Isolation, AfterValidator(_refuse_unbuilt), WithJsonSchema({"enum": ["standard", "none"]})] = _describe(
         "standard", "standard: it reaches its bindings and the system alone; none: everything (needs allow_unisolated in wakeful.yaml)."
     )

@@ -14,7 +14,7 @@ from typing import Annotated, Any, get_args
 from pydantic import BeforeValidator, WithJsonSchema
 
 from wakeful.core.match import Pattern, PatternError
-from wakeful.core.spec import Role
+from wakeful.core.spec import SECRET_NAME, Role
 from wakeful.specs.yaml_text import shorten
 
 _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(ms|s|m|h|d)")
@@ -33,6 +33,7 @@ _PERSON = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,99}")
 _ROLES = get_args(Role)
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _WORD = re.compile(r"[\w][\w.@:+/-]{0,99}")
+_SECRET_NAME = re.compile(SECRET_NAME)
 # A part of a session's name: what a file may be called so that it can be typed, shown and put in a URL.
 _NAME_PART = re.compile(r"[\w@][\w.@-]*")
 LONGEST_NAME = 200
@@ -180,6 +181,18 @@ def parse_words(value: Any) -> tuple[str, ...]:
     if not isinstance(words, list) or not all(isinstance(word, str) and _WORD.fullmatch(word) for word in words):
         raise ValueError("expected a list of words such as [hr, monthly]: letters, digits and . _ - / : + @")
     return tuple(dict.fromkeys(words))
+
+
+def parse_secret_names(value: Any) -> tuple[str, ...]:
+    names = [value] if isinstance(value, str) else value
+    if not isinstance(names, list) or not all(isinstance(name, str) and _SECRET_NAME.fullmatch(name) for name in names):
+        raise ValueError("expected a list of names such as [gh-token, DB_PASSWORD]: each begins with a letter and goes on with letters, digits and _ . -")
+    variables: dict[str, str] = {}
+    for name in names:
+        other = variables.setdefault(re.sub("[.-]", "_", name.upper()), name)
+        if other != name:
+            raise ValueError(f"'{other}' and '{name}' would be one variable; rename one of the two")
+    return tuple(dict.fromkeys(names))
 
 
 def parse_patterns(value: Any) -> tuple[str, ...]:
@@ -338,6 +351,9 @@ RepositoryPath = Annotated[str, *_typed(parse_repository_path, {"type": ["string
 Argv = Annotated[tuple[str, ...], *_typed(parse_argv, _ARGV_SCHEMA)]
 Command = Annotated[tuple[str, ...], *_typed(parse_command, _ARGV_SCHEMA)]
 Words = Annotated[tuple[str, ...], *_typed(parse_words, _WORDS_SCHEMA)]
+SecretNames = Annotated[
+    tuple[str, ...], *_typed(parse_secret_names, {"type": ["array", "string"], "items": {"type": "string", "pattern": f"^{SECRET_NAME}$"}})
+]
 Environment = Annotated[
     dict[str, str], *_typed(parse_environment, {"type": "object", "additionalProperties": _TEXT_SCHEMA})
 ]

@@ -23,7 +23,7 @@ MODELS: dict[FileKind, type[Keys]] = {"session": SessionKeys, "agent": AgentKeys
 NOT_YET = "not yet"
 # Keys of the format whose part of the program does not exist yet: known, and never accepted silently.
 NOT_YET_SESSION = (
-    "secrets", "tools", "notify", "hosts",
+    "tools", "notify", "hosts",
 )  # fmt: skip
 NOT_YET_RUN = ("prompt", "workspace")
 NOT_YET_KINDS = ("webhook",)
