@@ -80,7 +80,7 @@ MUTANTS = (
     Mutant(19, "a cancelled first sight comes again", "reducer.py", "        touched=tuple(key for key in session.touched if key not in event.versions),\n        is_first_taken=True,\n", "        touched=tuple(key for key in session.touched if key not in event.versions),\n"),
     Mutant(19, "what a wake told before a crash is forgotten", "judge.py", "        versions = told | start_versions", "        versions = start_versions"),
     # -- wakes and runs -----------------------------------------------------------------------------
-    Mutant(20, "an activated run is tried again at once", "holds.py", "    return _find_backoff(core, session, moment)\n\n\ndef find_sleep_words", "    return None\n\n\ndef find_sleep_words"),
+    Mutant(20, "an activated run is tried again at once", "holds.py", " or _find_backoff(core, session, moment)\n\n\ndef find_sleep_words", "\n\n\ndef find_sleep_words"),
     Mutant(22, "an activation goes on crashing", "holds.py", '    if session.hold is not None and session.hold.kind != "snoozed":\n        return session.hold.words\n', ""),
     Mutant(20, "a second wake is opened", "dispatch.py", "_extend_wake(core, decision, session) if wake is not None else _request_wake", "_request_wake(core, decision, session) if wake is not None else _request_wake"),
     Mutant(20, "an activation waits for pace and window", "verdict.py", "    assert spec is not None and wake is not None\n    if is_activation_owed(session):\n        return None\n", "    assert spec is not None and wake is not None\n"),
