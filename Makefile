@@ -9,7 +9,7 @@ READY  := $(VENV)/.ready
 PYTEST ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-long test-mutants golden bench wheel clean
+.PHONY: help setup run test test-long test-systemd test-mutants golden bench wheel clean
 
 help: ## say what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,6 +25,9 @@ test: $(READY) ## the whole suite, within five minutes
 
 test-long: $(READY) ## the tests that take longer
 	$(BIN)/python -m pytest -m long $(PYTEST)
+
+test-systemd: $(READY) ## boot a real systemd in namespaces, with our units in it (as root)
+	$(BIN)/python -m pytest -m 'long or not long' tests/test_systemd.py tests/systemd $(PYTEST)
 
 test-mutants: $(READY) ## break each rule on purpose; the suite must notice
 	$(BIN)/python tests/mutants/run.py

@@ -27,6 +27,7 @@ def test_a_unit_is_told_where_everything_is() -> None:
     assert exec_start(named[USER_SERVICE]) == "/opt/w/bin/wakeful daemon --specs /srv/a/sessions.d --state /srv/a/state"
     assert exec_start(render_system("/opt/w/bin/wakeful")[SYSTEM_SERVICE]) == "/opt/w/bin/wakeful daemon --specs /etc/wakeful/%i/sessions.d"
     assert exec_start(render_drop_in("/opt/wakeful", None, "/srv/state")) == "/opt/wakeful daemon --specs /etc/wakeful/%i/sessions.d --state /srv/state"
+    assert 'ReadWritePaths="-/data/a b" -/data/100%%\n' in render_drop_in("/opt/wakeful", "/data/a b/sessions.d", "/data/100%")
     assert find_version(plain[USER_SOCKET]) == __version__ and find_version("# somebody else's\n") is None
 
 

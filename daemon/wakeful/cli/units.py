@@ -47,7 +47,12 @@ def render_system(program: str) -> dict[str, str]:
 def render_drop_in(program: str, specs: str | None, state: str | None) -> str:
     """What one account's daemon has of its own, over the template that all share."""
     words = _words(specs, state) if specs else ["--specs", "/etc/wakeful/%i/sessions.d", *_words(None, state)]
-    return _signed(f"[Service]\nExecStart=\nExecStart={_quote(program)} daemon {' '.join(words)}\n")
+    # The template leaves only the usual places writable: work lies around the folder of specs.
+    places = [place for place in (os.path.dirname(specs) if specs else None, state) if place]
+    return _signed(
+        f"[Service]\nExecStart=\nExecStart={_quote(program)} daemon {' '.join(words)}\n"
+        f"ReadWritePaths={' '.join(_quote_path(place) for place in places)}\n"
+    )
 
 
 def find_version(text: str) -> str | None:
@@ -89,11 +94,19 @@ def _words(specs: str | None, state: str | None) -> list[str]:
 
 def _quote(word: str) -> str:
     """One word of a command line of systemd's, whatever it holds: % and $ stand for themselves, as do quotes and backslashes."""
-    plain = word.replace("%", "%%").replace("$", "$$")
-    if re.fullmatch(r"[\w@%+=:,./$~-]+", plain, re.ASCII):
-        return plain
-    escaped = "".join(f"\\{one}" if one in '\\"' else one if one.isprintable() else _show(one) for one in plain)
+    return _escape(word.replace("%", "%%").replace("$", "$$"))
+
+
+def _escape(word: str) -> str:
+    if re.fullmatch(r"[\w@%+=:,./$~-]+", word, re.ASCII):
+        return word
+    escaped = "".join(f"\\{one}" if one in '\\"' else one if one.isprintable() else _show(one) for one in word)
     return f'"{escaped}"'
+
+
+def _quote_path(path: str) -> str:
+    """One of a list of paths; one that is not there yet is passed over."""
+    return _escape(f"-{path}".replace("%", "%%"))
 
 
 def _show(one: str) -> str:
