@@ -225,6 +225,7 @@ def _build_sources(places: Places, reactor: Reactor, make_hints: MakeHints, keep
         keeper.attend_soon()
 
     files = FileSource(report, loop, str(places.state), make_hints, StatCache(places.state))
+    keeper.is_looking = lambda: files.is_looking
     return Door(files, CommitSource(observe, loop, make_hints), ProbeSource(observe, loop), ServiceSource(observe, loop))
 
 

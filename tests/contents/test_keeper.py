@@ -144,15 +144,20 @@ def flushes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return seen
 
 
+def _count_awaited(flushes: list[str]) -> int:
+    """Without those that come seconds after the end, in the thread that nobody waits for."""
+    return sum(not name.startswith("contents-later") for name in flushes)
+
+
 async def test_a_run_with_1000_fresh_inputs_is_closed_before_any_of_them_is_read(tmp_path: Path, flushes: list[str]) -> None:
     """What its end awaits is its output, the lists and the record; the flushes are those of a run without inputs."""
     (tmp_path / "none").mkdir()
     (tmp_path / "many").mkdir()
     none, many = Desk(tmp_path / "none"), Desk(tmp_path / "many")
     await none.run(0)
-    awaited_without = len(flushes)
+    awaited_without = _count_awaited(flushes)
     files = await many.run(1000)
-    assert len(flushes) == 2 * awaited_without
+    assert _count_awaited(flushes) == 2 * awaited_without
     assert not any(content.startswith(b"input") for content in many.blobs.added) and OUTPUT in many.blobs.added
     assert len(many.entries("in", "before", files)) == 1000 and many.count_kept(files) == 0
     many.blobs.gate.set()
@@ -232,3 +237,37 @@ async def test_more_than_may_wait_is_given_up_in_words(tmp_path: Path, monkeypat
     backlog.close()
     backlog.add([Wanted(str(path), seen.digest, seen.size)])
     assert blobs.sizes().blobs == 1 and len(lost) == 1
+
+
+async def test_contents_give_way_to_looks_and_are_kept_afterwards(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("x")
+    blobs = Blobs(str(tmp_path / "blobs"))
+    asked, eased = threading.Event(), threading.Event()
+
+    def is_pressed() -> bool:
+        asked.set()
+        return not eased.is_set()
+
+    (seen,) = Files(tmp_path).look("../file").values()
+    backlog = Backlog(blobs, pytest.fail, is_pressed)
+    backlog.add([Wanted(str(path), seen.digest, seen.size)])
+    assert asked.wait(5) and blobs.sizes().blobs == 0
+    eased.set()
+    await eventually_async(lambda: blobs.sizes().blobs == 1)
+    backlog.close()
+
+
+async def test_contents_give_way_for_a_bounded_time_and_not_to_a_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "file"
+    path.write_text("x")
+    (seen,) = Files(tmp_path).look("../file").values()
+    stopped = Backlog(blobs := Blobs(str(tmp_path / "blobs")), pytest.fail, lambda: True)
+    stopped.add([Wanted(str(path), seen.digest, seen.size)])
+    stopped.close()
+    assert blobs.sizes().blobs == 1
+    monkeypatch.setattr(backlog_module, "LONGEST_WAY_SECONDS", 0.05)
+    patient = Backlog(others := Blobs(str(tmp_path / "others")), pytest.fail, lambda: True)
+    patient.add([Wanted(str(path), seen.digest, seen.size)])
+    await eventually_async(lambda: others.sizes().blobs == 1)
+    patient.close()

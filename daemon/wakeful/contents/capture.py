@@ -95,6 +95,7 @@ class Capture:
         self._sure_files = _SURE_FILES
         self._sure_bytes = _SURE_BYTES
         self._wanted: list[Wanted] = []
+        self._wanted_digests: set[bytes] = set()
 
     @property
     def is_spent(self) -> bool:
@@ -188,13 +189,16 @@ class Capture:
 
     def _want(self, path: str, digest: bytes, size: int) -> str | None:
         """Have it kept later, if it is not yet; why it will not be, None where it will."""
-        if self.blobs.has(address_of(digest), size):
-            return None
-        try:
-            self._refuse_more(size)
-        except NotKept as reason:
-            return str(reason)
-        self._count(size)
+        if digest not in self._wanted_digests:
+            if self.blobs.has(address_of(digest), size):
+                return None
+            try:
+                self._refuse_more(size)
+            except NotKept as reason:
+                return str(reason)
+            self._count(size)
+            self._wanted_digests.add(digest)
+        # Also where it is found a second time: one of both may be gone when its turn comes.
         self._wanted.append(Wanted(path, digest, size))
         return None
 

@@ -102,7 +102,11 @@ class Keeper:
         self._limits = limits
         self._loop = asyncio.get_running_loop()
         self._pool = ThreadPoolExecutor(_POOL_SIZE, thread_name_prefix="contents")
-        self._backlog = Backlog(blobs, self._lose)
+        # Apart: the end of a run holds its slot, and must not queue behind the lists of others.
+        self._end_pool = ThreadPoolExecutor(_POOL_SIZE, thread_name_prefix="contents-end")
+        self._backlog = Backlog(blobs, self._lose, self._is_pressed)
+        # Are threads looking at files? Set by who knows.
+        self.is_looking: Callable[[], bool] = lambda: False
         self._flush_due: asyncio.TimerHandle | None = None
         self._saved: dict[str, dict[str, Found]] = {}
         self._open: dict[str, _OpenRecord] = {}
@@ -191,7 +195,8 @@ class Keeper:
         """Runs are over: their records are written, and what they found is kept for as long as a stop may take."""
         if self._flush_due is not None:
             self._flush_due.cancel()
-        await asyncio.to_thread(partial(self._pool.shutdown, wait=True))
+        for pool in (self._pool, self._end_pool):
+            await asyncio.to_thread(partial(pool.shutdown, wait=True))
         await asyncio.to_thread(self._backlog.close)
 
     def _take_snapshots(self, targets: tuple[tuple[str, str, str], ...], find: FindLook) -> list[_Snapshot]:
@@ -221,7 +226,7 @@ class Keeper:
         snapshots = self._take_snapshots(written, record.find)
         record.capture.outputs_until = time.monotonic() + LONGEST_WAIT_SECONDS
         work = partial(self._keep_rest, record, snapshots)
-        self._loop.run_in_executor(self._pool, work).add_done_callback(partial(self._report, record))
+        self._loop.run_in_executor(self._end_pool, work).add_done_callback(partial(self._report, record))
         self._loop.call_later(LONGEST_WAIT_SECONDS, self._report_unflushed, record)
 
     def _report_unflushed(self, record: _OpenRecord) -> None:
@@ -259,6 +264,11 @@ class Keeper:
         self._say(words)
 
     # -- in a thread --------------------------------------------------------------------------
+
+    def _is_pressed(self) -> bool:
+        """Does somebody wait for looks, or for the lists of runs?"""
+        # Copied in one step: the loop goes on opening and closing.
+        return self.is_looking() or any(not record.before.done() for record in list(self._open.values()))
 
     def _lose(self, words: str) -> None:
         self._loop.call_soon_threadsafe(self._give_up, words)

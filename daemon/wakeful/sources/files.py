@@ -46,7 +46,8 @@ _PEEKED_AT = 16
 # A path hashed within 2 s of its change is read once more after that (racy-clean rule); so many a second.
 _RACY_PAUSE_SECONDS = 2.5
 _RACY_PER_TICK = 200
-# The cache is written when no look is under way, which would wait for the interpreter; after so many ticks in any case.
+# The cache is written when no look was under way for a tick, since looks and the runs that follow them would wait for the
+# interpreter; after so many ticks in any case.
 _LONGEST_UNWRITTEN_TICKS = 30
 # About a third of a second of hashing.
 _LONG_BYTES = 256 << 20
@@ -97,6 +98,8 @@ class FileSource:
         self._long_threads = ThreadPoolExecutor(2, thread_name_prefix="long look")
         self._far_threads = ThreadPoolExecutor(2, thread_name_prefix="far look")
         self._looking = 0
+        # Of these, those in the one thread that all near looks share.
+        self._near_looks = 0
         # Folders nobody needs, disarmed when no look is under way that may just have armed one of them again.
         self._unneeded: set[str] = set()
         # Folders armed as soon as they were reported -> until when a look must have found and counted them.
@@ -109,6 +112,8 @@ class FileSource:
         self._sweep = Sweep(cache.seen, lambda: self._mtimes, self._is_left_out)
         self._writing: asyncio.Future[None] | None = None
         self._unwritten_ticks = 0
+        # Since the last tick, in that thread.
+        self._has_looked = False
         self._tick_timer: asyncio.TimerHandle | None = loop.call_later(_TICK_SECONDS, self._tick)
         self._held_timer: asyncio.TimerHandle | None = None
 
@@ -157,6 +162,11 @@ class FileSource:
         self._hints.close()
         await asyncio.to_thread(self._cache.write, self._cache.take_batch())
         self._cache.close()
+
+    @property
+    def is_looking(self) -> bool:
+        """Are there looks that others wait for, in the one thread for them? Any thread may ask, and should then give way."""
+        return self._near_looks > 0
 
     def hear(self) -> None:
         """Take in what the watcher has not told yet: what a run's inputs went through must be known before its end is."""
@@ -317,10 +327,14 @@ class FileSource:
 
     def _submit(self, threads: ThreadPoolExecutor, work: Callable[[], object], then: Callable[..., None]) -> None:
         """Run `work` in one of these threads and `then` with its result on the loop. An error of ours ends in the loop's handler."""
+        is_near = threads is self._threads
         self._looking += 1
+        self._near_looks += is_near
+        self._has_looked = self._has_looked or is_near
 
         def finish(done: asyncio.Future[object]) -> None:
             self._looking -= 1
+            self._near_looks -= is_near
             if self._tick_timer is None:
                 # Closing: the result is for nobody, an error of ours is not to be lost.
                 if not isinstance(done.exception(), NoLongerWanted):
@@ -468,7 +482,8 @@ class FileSource:
         if not self._cache.has_changes or self._writing is not None:
             return
         self._unwritten_ticks += 1
-        if self._looking and self._unwritten_ticks < _LONGEST_UNWRITTEN_TICKS:
+        is_pressed, self._has_looked = self._looking > 0 or self._has_looked, False
+        if is_pressed and self._unwritten_ticks < _LONGEST_UNWRITTEN_TICKS:
             return
         self._unwritten_ticks = 0
         self._writing = self._loop.run_in_executor(self._long_threads, self._cache.write, self._cache.take_batch())
