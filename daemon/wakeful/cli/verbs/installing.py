@@ -206,6 +206,9 @@ class Hand:
                 raise Failure(f"{self._service.systemctl} {' '.join(words)} failed: {escape(done.stderr.strip())} (see: {logs})")
         self._tell(said)
 
+    def is_running(self) -> bool:
+        return "active" in ask_systemd(self._service, "is-active", *self._service.units).stdout.split()
+
     def check_systemd(self) -> None:
         """Before anything is written: without a service manager that answers, nothing would come of it."""
         if shutil.which("systemctl") is None:
@@ -297,7 +300,8 @@ def _start(hand: Hand, service: Service, *, is_changed: bool) -> None:
     if is_changed:
         hand.order("daemon-reload", said="told systemd to read its units anew")
         # A socket is bound anew only while its service is down.
-        hand.order("stop", *reversed(service.units), said=f"stopped what ran of {names}")
+        if hand.is_running():
+            hand.order("stop", *reversed(service.units), said=f"stopped {names}, to start them anew")
     when = "with the machine" if service.account else "with your login"
     hand.order("enable", "--now", *service.units, said=f"enabled and started {names}: they start {when} from now on")
 
