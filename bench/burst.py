@@ -28,6 +28,7 @@ objective: Take part in a burst.
 first: adopt
 bindings: {{input: {{file: "data/{number}/*.txt", settle: 500ms, settle_max: 60s}}}}
 run: {{command: [{stamp}, {stamps}]}}
+allow: {{read: ["{stamp}"], write: ["{stamps}"]}}
 """
 
 

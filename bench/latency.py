@@ -37,6 +37,7 @@ objective: Be started as fast as possible.
 first: adopt
 bindings: {{input: {{file: "{pattern}", settle: 0ms}}}}
 run: {{command: [{stamp}, {stamps}]}}
+allow: {{read: ["{stamp}"], write: ["{stamps}"]}}
 """
 
 Start = Callable[[Path, Path], "Iterator[Contestant]"]
@@ -134,6 +135,7 @@ def start_floor(folder: Path, stamp: Path) -> Iterator[Contestant]:
 @contextmanager
 def start_wakeful(folder: Path, stamp: Path) -> Iterator[Contestant]:
     with daemon(folder) as place:
+        (folder / "stamps").touch()
         for number in range(SESSIONS):
             spec = SPEC.format(pattern=f"watched/**/f{number}.txt", stamp=stamp, stamps=folder / "stamps")
             (place.specs / f"bench-{number}.yaml").write_text(spec)

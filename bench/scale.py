@@ -30,6 +30,7 @@ objective: Stand for one of many.
 first: adopt
 bindings: {{input: {{file: "data/{part}/{number}/*.txt", settle: 0ms}}}}
 run: {{command: [{stamp}, {stamps}]}}
+allow: {{read: ["{stamp}"], write: ["{stamps}"]}}
 """
 
 
@@ -54,6 +55,7 @@ def declare(place: Place, sessions: int, stamp: Path) -> Session:
             (own / f"{file}.txt").write_text(f"{number} {file}\n")
         spec = SPEC.format(part=number // 100, number=number, stamp=stamp, stamps=place.folder / "stamps")
         (place.specs / f"s{number}.yaml").write_text(spec)
+    (place.folder / "stamps").touch()
     session = Session(f"a change among {sessions:,} sessions", place.folder)
     session.sessions = sessions
     return session
