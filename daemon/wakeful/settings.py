@@ -131,7 +131,10 @@ def find_settings_file(specs_dir: Path, environ: Mapping[str, str] = os.environ)
 
 def read_settings(specs_dir: Path, environ: Mapping[str, str] = os.environ) -> tuple[Settings, Defaults, tuple[Problem, ...]]:
     """The settings with every default resolved; with problems, the settings are those of no file at all."""
-    path = find_settings_file(specs_dir, environ)
+    return read_settings_file(find_settings_file(specs_dir, environ))
+
+
+def read_settings_file(path: Path) -> tuple[Settings, Defaults, tuple[Problem, ...]]:
     try:
         data = _read_bytes(path)
         return (*_parse_settings(data, path.name), ())
@@ -222,43 +225,49 @@ class ProjectReading:
     folders: tuple[str, ...]
     warnings: tuple[Problem, ...] = ()
     globs: tuple[Glob, ...] = ()
+    # Files elsewhere that the specs lean on, each with its folder: a change of one is news, too.
+    outposts: frozenset[tuple[str, str]] = frozenset()
 
     def is_news(self, folder: str, name: str) -> bool:
-        """Whether a file or folder of this name came or went where a template looks."""
-        return any(glob.is_news(folder, name) for glob in self.globs)
+        """Whether a file or folder of this name came or went where a template looks, or is one that specs lean on."""
+        return (folder, name) in self.outposts or any(glob.is_news(folder, name) for glob in self.globs)
 
 
 class ProjectReader:
     """Reads wakeful.yaml, agents and specs, skipping what did not change; keeps the last good settings.
 
-    `kept` is where readings lie from one daemon to the next."""
+    `kept` is where readings lie from one daemon to the next. `pools` are those of the daemon, for a project beside its own folder:
+    of such a project's wakeful.yaml the defaults alone count."""
 
-    def __init__(self, specs_dir: Path, environ: Mapping[str, str] = os.environ, kept: Path | None = None) -> None:
+    def __init__(
+        self, specs_dir: Path, environ: Mapping[str, str] = os.environ, kept: Path | None = None, pools: frozenset[str] | None = None
+    ) -> None:
         self._specs_dir = Path(os.path.abspath(specs_dir))
         self._environ = environ
         self._settings = default_settings()
-        self._defaults = NO_DEFAULTS
+        self.pools = pools
+        self.defaults = NO_DEFAULTS
         self._folder: FolderReading | None = None
         self._kept = kept
         # What lies there already.
         self._left: Mapping[str, FileReading] = {}
 
     def read(self) -> ProjectReading:
-        settings, defaults, problems = read_settings(self._specs_dir, self._environ)
+        settings, defaults, problems = read_settings_file(self.settings_file)
         if not problems:
             self._settings = settings
             # The same text read again is the same basis, and keeps every file's reading valid.
-            self._defaults = self._defaults if defaults == self._defaults else defaults
+            self.defaults = self.defaults if defaults == self.defaults else defaults
         around = Surroundings(
             str(self._specs_dir.parent),
             find_local_zone(self._environ),
-            frozenset(self._settings.pools),
+            frozenset(self._settings.pools) if self.pools is None else self.pools,
             str(self._kept.parent) if self._kept is not None else None,
             str(self._specs_dir),
         )
         if self._folder is None and self._kept is not None:
-            self._left = load_readings(self._kept, self._defaults, around)
-        folder = self._folder = read_folder(self._specs_dir, around, self._defaults, self._folder, self._left)
+            self._left = load_readings(self._kept, self.defaults, around)
+        folder = self._folder = read_folder(self._specs_dir, around, self.defaults, self._folder, self._left)
         refused = dict(folder.refused)
         if problems:
             refused[SETTINGS_FILE] = "\n".join(map(str, problems))
@@ -271,6 +280,16 @@ class ProjectReader:
             globs=tuple(expansion.glob for expansion in folder.expansions.values()),
         )
 
+    @property
+    def folder(self) -> FolderReading | None:
+        """What was found at the last reading."""
+        return self._folder
+
+    @property
+    def settings_file(self) -> Path:
+        is_own = self.pools is None
+        return find_settings_file(self._specs_dir, self._environ) if is_own else self._specs_dir.parent / SETTINGS_FILE
+
     def keep(self) -> None:
         """Leave what was read to the next daemon, if it is news. Blocks; any thread."""
         folder = self._folder
@@ -282,5 +301,5 @@ class ProjectReader:
 
     def _watched_folders(self, folder: FolderReading) -> tuple[str, ...]:
         """Where a change shows: every folder of specs, the one beside them, and the one wakeful.yaml may lie in."""
-        around = (str(self._specs_dir.parent), str(find_settings_file(self._specs_dir, self._environ).parent))
+        around = (str(self._specs_dir.parent), str(self.settings_file.parent))
         return tuple(dict.fromkeys((*folder.folders, *around)))

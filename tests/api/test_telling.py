@@ -17,6 +17,7 @@ EVERY: list[tuple[ev.Event, str]] = [
     (ev.SessionRenamed(old="words", new="counts"), "renamed from words to counts"),
     (ev.SpecDeclared(spec=SessionSpec(name="words", root="/p"), version="1", text_digest="2"), "declared"),
     (ev.SpecRemoved(), "gone"),
+    (ev.SpecTrusted(digest="1", files=("sessions.d/words.yaml", "words.py")), "trusted as it stands: sessions.d/words.yaml, words.py"),
     (ev.SessionAdopted(versions={"a": "1"}), "takes what is there as seen, without a run: 1 version"),
     (ev.ActivationRequested(position=1), "activation requested"),
     (ev.ActivationRequested(position=1, note="month end", fresh=True), "activation requested, fresh: month end"),

@@ -136,6 +136,7 @@ PAYROLL_EVENTS: tuple[Example, ...] = (
     ev.SessionRewound(to=12, recollection=RECOLLECTION, versions={RATES: "v4"}),
     (ev.OutputsAdopted(by="the rewind to seq 12", position=38, versions={REPORT: "r1"}), "ada"),
     ev.SpecDeclared(spec=SECOND_SPEC, version="spec2", text_digest="text2"),
+    (ev.SpecTrusted(digest="cd" * 16, files=("sessions.d/payroll.yaml",)), "ada"),
     ev.SpecRemoved(),
     # Record 8 was erased: a replay folds what stands here in its place.
     (ev.PayloadErased(erased=8, kind="note_added", stand_in={"text": "[erased]"}, reason="a password"), "ada"),

@@ -86,6 +86,14 @@ class Send(Struct, frozen=True, kw_only=True):
     sender: str | None = None
 
 
+class Trust(Struct, frozen=True, kw_only=True):
+    """A person trusts what the session's file says, as it was shown to them."""
+
+    name: str
+    digest: str
+    files: tuple[str, ...] = ()
+
+
 class Note(Struct, frozen=True, kw_only=True):
     name: str
     text: str
@@ -268,6 +276,7 @@ Call = (
     | Open
     | Rename
     | Send
+    | Trust
     | Note
     | Remember
     | Forget

@@ -88,6 +88,13 @@ class SpecRemoved(Struct, frozen=True):
     pass
 
 
+class SpecTrusted(Struct, frozen=True, kw_only=True):
+    """A person looked at a pinned spec and trusts it as it stands: `digest` covers `files`, the spec and the code it names."""
+
+    digest: str
+    files: tuple[str, ...] = ()
+
+
 class SessionAdopted(Struct, frozen=True, kw_only=True):
     """First sight with `first: adopt`: what is there counts as seen."""
 
@@ -420,6 +427,7 @@ Event = (
     | SessionRenamed
     | SpecDeclared
     | SpecRemoved
+    | SpecTrusted
     | SessionAdopted
     | ActivationRequested
     | MessageAdded

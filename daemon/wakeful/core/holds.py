@@ -22,7 +22,10 @@ def find_hold_of_start(core: Core, session: Session, moment: Moment) -> str | No
     """
     if not is_activation_owed(session) or session.brake is not None:
         return find_hold_words(core, session, moment)
-    # Not even a person's wish: the operator's setting is for them to change.
+    # Not even a person's wish: it is for them to look at, and to say so.
+    if (doubt := core.looked.untrusted.get(session.name)) is not None:
+        return doubt
+    # The operator's setting is for them to change.
     if (refused := _find_unisolated(core, session)) is not None:
         return refused
     if session.hold is not None and session.hold.kind != "snoozed":
@@ -37,6 +40,8 @@ def find_sleep_words(core: Core, session: Session, moment: Moment) -> str | None
         return session.move_words
     if session.brake is not None:
         return session.brake
+    if (doubt := core.looked.untrusted.get(session.name)) is not None:
+        return doubt
     if not session.is_declared:
         return "undeclared: its file is gone from sessions.d"
     if session.spec is not None and not session.spec.enabled:

@@ -65,6 +65,8 @@ def find_resting(core: Core, name: str, what: str) -> Session:
 @judge_call.register
 def _(call: calls.Activate, core: Core, decision: Decision, called: calls.Called) -> str:
     session = find_living(core, call.name)
+    if (doubt := core.looked.untrusted.get(call.name)) is not None:
+        raise CallerError(f"{call.name} {doubt}")
     if not session.is_declared or session.spec is None:
         raise CallerError(f"{call.name} is undeclared: its file is gone from sessions.d; put it back to run it")
     if session.spec.run is None:
@@ -203,6 +205,13 @@ def _(call: calls.Open, core: Core, decision: Decision, called: calls.Called) ->
         raise CallerError(f"{call.name} is terminated; `wakeful open {call.name} --again` reopens it with its history")
     declare_again(core, decision, emit_call(core, decision, session, ev.SessionReopened(), called))
     return "opened again; its spec is read anew"
+
+
+@judge_call.register
+def _(call: calls.Trust, core: Core, decision: Decision, called: calls.Called) -> str:
+    """Recorded before it counts: who keeps what is trusted takes it from here."""
+    emit_call(core, decision, find_living(core, call.name), ev.SpecTrusted(digest=call.digest, files=call.files), called)
+    return "trusted"
 
 
 @judge_call.register

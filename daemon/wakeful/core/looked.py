@@ -310,6 +310,8 @@ class Looked:
         self.owed_since: dict[str, float] = {}
         self.fairness = Fairness()
         self.refused: dict[str, str] = {}
+        # By name: why what its file says now is not in force, in words. Read again at every start.
+        self.untrusted: dict[str, str] = {}
         # Why no run may start now, whoever asks: the disk is nearly full. The log goes on.
         self.shortage: str | None = None
         # By name: why a secret cannot be used, in words, or None where it can. One that nobody has looked for is not here.

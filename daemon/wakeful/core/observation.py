@@ -97,6 +97,8 @@ class Declaration(Struct, frozen=True):
     text_digest: str
     # False: no file says so, the log alone does.
     is_filed: bool = True
+    # Nobody has trusted it as it stands, in words: it is neither admitted nor recorded, and its session sleeps.
+    needs_trust: str | None = None
 
 
 class SpecsRead(Struct, frozen=True, kw_only=True):

@@ -18,6 +18,7 @@ MAINTAINERS_ONLY = (
     calls.Terminate,
     calls.Open,
     calls.Rename,
+    calls.Trust,
     calls.Rewind,
     calls.Merge,
     calls.Finish,

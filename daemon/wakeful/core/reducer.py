@@ -78,6 +78,12 @@ def _(event: ev.SpecRemoved, session: Session, at: int, author: str, seq: int) -
 
 
 @_apply.register
+def _(event: ev.SpecTrusted, session: Session, at: int, author: str, seq: int) -> Session:
+    # For the record alone: what is trusted is kept outside of the log, which a bundle could bring from anywhere.
+    return session
+
+
+@_apply.register
 def _(event: ev.SessionAdopted, session: Session, at: int, author: str, seq: int) -> Session:
     return replace(
         session,

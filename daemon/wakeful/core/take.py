@@ -13,7 +13,7 @@ from wakeful.core.adoption import end_writing
 from wakeful.core.calls import Called
 from wakeful.core.clocks import ring_clocks
 from wakeful.core.decision import Decision
-from wakeful.core.declare import declare
+from wakeful.core.declare import declare, new_id
 from wakeful.core.finish import begin_end, finish_run
 from wakeful.core.judge_history import judge_call
 from wakeful.core.looked import TargetLook
@@ -94,17 +94,20 @@ def _(observation: SpecsRead, core: Core, decision: Decision) -> None:
     """One batch (rule 26). The first of an incarnation is complete: what it does not name is gone."""
     for name in (*observation.removed, *(d.spec.name for d in observation.declared)):
         core.looked.refused.pop(name, None)
+        core.looked.untrusted.pop(name, None)
     core.looked.refused.update(observation.refused)
-    declared = [d for d in observation.declared if not _is_shut(core, d.spec.name)]
+    withheld = _withhold(core, decision, observation.declared)
+    unread = {**observation.refused, **withheld}
+    declared = [d for d in observation.declared if d.needs_trust is None and not _is_shut(core, d.spec.name)]
     # What no file declares (a fork) is not removed by one that is not there, and keeps its edges.
     removed = {name for name in observation.removed if not _is_unfiled(core, name)}
     if core.is_first_reading:
         core.is_first_reading = False
-        declared += _last_good(core, declared, observation.refused)
+        declared += _last_good(core, declared, unread)
         named = {d.spec.name for d in declared}
         removed |= {session.name for session in core.state if session.is_declared and session.name not in named}
-    elif observation.refused:
-        declared += _reopened(core, observation.refused)
+    elif unread:
+        declared += _reopened(core, unread)
     # A run under way ends under its spec, edges and all (rule 26).
     leaving = {name for name in removed if _is_running(core, name)}
     for name in sorted(removed):
@@ -123,6 +126,18 @@ def _(observation: SpecsRead, core: Core, decision: Decision) -> None:
         elif (kept := _standing(core, name)) is not None:
             declare(core, decision, kept)
         _touch_named(core, decision, (*before[name], *sorted(core.graph.readers.get(name, ())), *core.graph.upstreams.get(name, ())))
+
+
+def _withhold(core: Core, decision: Decision, declared: Iterable[Declaration]) -> dict[str, str]:
+    """What nobody has trusted yet: a new one gets a session that shows it and does nothing, and a known one keeps its last good spec."""
+    withheld = {one.spec.name: one.needs_trust for one in declared if one.needs_trust is not None}
+    core.looked.untrusted.update(withheld)
+    for name in sorted(withheld):
+        if name not in core.state.ids:
+            session_id = new_id(core, name, decision.moment.wall)
+            core.emit(decision, session_id, ev.SessionOpened(id=session_id, name=name))
+        decision.touch(core.state.ids[name])
+    return withheld
 
 
 def _last_good(core: Core, declared: list[Declaration], refused: dict[str, str]) -> list[Declaration]:

@@ -121,4 +121,6 @@ class Declarations:
 
 def _is_same(before: Declaration | None, now: Declaration) -> bool:
     # Identity first: a file that did not change gives the very same spec, and comparing 10,000 of them takes 30 ms.
-    return before is not None and (before.spec is now.spec or before.spec == now.spec) and before.text_digest == now.text_digest
+    if before is None or before.text_digest != now.text_digest or before.needs_trust != now.needs_trust:
+        return False
+    return before.spec is now.spec or before.spec == now.spec

@@ -23,6 +23,7 @@ from pydantic import ValidationError
 from wakeful.core.spec import TEMPLATE_MARK, SessionBinding, SessionSpec, find_template
 from wakeful.specs.build import Built, Surroundings, build_spec
 from wakeful.specs.models import AgentKeys, SessionKeys
+from wakeful.specs.others import find_others, judge_writers
 from wakeful.specs.problem import Problem, RefusedSpec, refuse, show_name
 from wakeful.specs.scalars import find_name_problem, parse_pattern
 from wakeful.specs.templates import (
@@ -70,6 +71,8 @@ class FileReading(Struct, frozen=True, kw_only=True):
     key: StatKey
     is_racy: bool
     digest: str = ""
+    # Why others can change it, in words, as of its last change.
+    others: str | None = None
     spec: SessionSpec | None = None
     template: Template | None = None
     problems: tuple[Problem, ...] = ()
@@ -232,7 +235,8 @@ def _read_file(path: str, known: FileReading, defaults: Defaults, around: Surrou
         if known.key == key and not known.is_racy:
             return known
         is_racy = now - max(found.st_mtime_ns, found.st_ctime_ns) < RACY_NANOSECONDS
-        blank = FileReading(name=known.name, file=known.file, key=key, is_racy=is_racy)
+        others = find_others(path) if os.path.islink(path) else judge_writers(path, found)
+        blank = FileReading(name=known.name, file=known.file, key=key, is_racy=is_racy, others=others)
         data = _read_bytes(path, found, known.file)
     except FileNotFoundError:
         # Gone since the folder was listed, or a link to nothing.
@@ -244,7 +248,7 @@ def _read_file(path: str, known: FileReading, defaults: Defaults, around: Surrou
         return replace(blank, problems=refusal.problems)
     digest = hashlib.blake2b(data, digest_size=16).hexdigest()
     if known.digest == digest:
-        return replace(known, key=key, is_racy=is_racy)
+        return replace(known, key=key, is_racy=is_racy, others=others)
     return _parse_file(data, replace(blank, digest=digest), defaults, around)
 
 

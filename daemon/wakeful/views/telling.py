@@ -23,6 +23,8 @@ def tell(event: ev.Event) -> str:
             return "opened again" + (f": {reason}" if reason else "")
         case ev.SessionAdopted(versions=versions):
             return f"takes what is there as seen, without a run: {len(versions)} version{'' if len(versions) == 1 else 's'}"
+        case ev.SpecTrusted(files=files):
+            return "trusted as it stands" + (f": {', '.join(files)}" if files else "")
         case ev.ActivationRequested(note=note, fresh=is_fresh):
             return "activation requested" + (", fresh" if is_fresh else "") + (f": {note}" if note else "")
         case ev.MessageSent(receiver=receiver, position=position, text=text):
