@@ -15,7 +15,7 @@ import itertools
 import os
 import re
 import secrets
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import BinaryIO, NamedTuple, Protocol
 
 from wakeful.errors import CallerError, OperatorError
@@ -65,14 +65,23 @@ class Elsewhere(Protocol):
     def remove(self, addresses: Iterable[str]) -> None: ...
 
 
+class Screen(Protocol):
+    """Knows what must not be kept. False while it knows of nothing."""
+
+    def find(self, content: bytes) -> str | None:
+        """The name of a secret whose value stands there, or None."""
+
+    def __bool__(self) -> bool: ...
+
+
 class Blobs:
     """The blobs below one folder, which only this class writes to; what was moved `elsewhere` is read from there."""
 
     def __init__(self, folder: str, elsewhere: Elsewhere | None = None) -> None:
         self._folder = folder
         self._elsewhere = elsewhere
-        # The name of a secret whose value a content holds, or None: asked of every content that is added.
-        self.find_secret: Callable[[bytes], str | None] = lambda content: None
+        # Asked of every content that is added; None: nothing is secret here.
+        self.screen: Screen | None = None
         # Added and not yet flushed, by whoever: a run that leans on another's content must not be recorded before that is safe.
         self._unflushed: set[str] = set()
         # Address -> size of what was found at hand before: asked for each of a run's files, and nearly always the same.
@@ -130,7 +139,7 @@ class Blobs:
         """Keep `content` by its short address, or raise SecretContent; it outlasts a power cut only after `flush`, which takes many at once."""
         address = address_of(hashlib.blake2b(content, digest_size=SHORT_BYTES).digest())
         if not self.has(address, len(content)):
-            if (name := self.find_secret(content)) is not None:
+            if self.screen and (name := self.screen.find(content)) is not None:
                 raise SecretContent(f"the content of {len(content)} bytes holds the secret {name}, and was not kept")
             path = self._path(address)
             self._place(path, content, is_flushed=False)

@@ -345,11 +345,8 @@ class Daemon:
     def problems(self) -> dict[str, str]:
         return dict(self.core.looked.refused)
 
-    def secrets(self) -> list[Known]:
-        return self._edges.secrets.list()
-
-    def redact_text(self, text: str) -> str:
-        return self._edges.secrets.redact_text(text)
+    def secrets(self) -> tuple[list[Known], str]:
+        return self._edges.secrets.list(), self._edges.secrets.places.folder
 
     def explain_path(self, path: str) -> list[PathVerdict]:
         verdicts = []

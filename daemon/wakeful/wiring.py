@@ -46,6 +46,7 @@ from wakeful.runners.isolation.reach import Protected
 from wakeful.runners.orders import Premises, make_order
 from wakeful.runners.place import open_run_folders
 from wakeful.secrets.known import KnownSecrets, RedactingFormatter
+from wakeful.secrets.lending import Lender
 from wakeful.secrets.store import SecretPlaces, take_places
 from wakeful.settings import SETTINGS_FILE, Places, ProjectReader, find_settings_file, read_settings, resolve_places, settings_home
 from wakeful.sources.checkouts import Checkouts
@@ -123,12 +124,12 @@ def build_daemon(places: Places, log: EventLog, handed_over: Socket | None = Non
     voice = Voice(is_terminal=sys.stdout.isatty(), journal=find_journal() if style is None else None, style=style or "text")
     blobs = Blobs(f"{places.state}/blobs", BlobArchive(Path(places.state) / "archive" / "outputs"))
     blobs.remove_unfinished()
-    blobs.find_secret = lambda content: known.redactor.find(content)
+    blobs.screen = known
     voice.redact = known.redact_text
     keeper = Keeper(reactor.core, blobs, reactor.observe, voice.say, functools.partial(_bound_contents, reactor.core))
-    sources = _build_sources(places, reactor, hints.make, keeper)
-    replays = Replays(blobs, str(places.state), _make_replay_order(reactor.core))
     run_folders = open_run_folders(str(places.state), os.environ)
+    sources = _build_sources(places, reactor, hints.make, keeper, Lender(known, run_folders))
+    replays = Replays(blobs, str(places.state), _make_replay_order(reactor.core))
     replays.runner = runner = _build_runner(places, run_folders, keeper, replays, sources, blobs, known)
     edges = Edges(
         sources=sources,
@@ -217,7 +218,7 @@ def _bound_contents(core: Core) -> ContentLimits | None:
     return ContentLimits(file_bytes=file, run_bytes=run, run_files=files) if file and run and files else None
 
 
-def _build_sources(places: Places, reactor: Reactor, make_hints: MakeHints, keeper: Keeper) -> Door:
+def _build_sources(places: Places, reactor: Reactor, make_hints: MakeHints, keeper: Keeper, lender: Lender) -> Door:
     observe, loop = reactor.observe, asyncio.get_running_loop()
 
     def report(observation: TargetsHinted | TargetLooked) -> None:
@@ -226,7 +227,7 @@ def _build_sources(places: Places, reactor: Reactor, make_hints: MakeHints, keep
 
     files = FileSource(report, loop, str(places.state), make_hints, StatCache(places.state))
     keeper.is_looking = lambda: files.is_looking
-    return Door(files, CommitSource(observe, loop, make_hints), ProbeSource(observe, loop), ServiceSource(observe, loop))
+    return Door(files, CommitSource(observe, loop, make_hints), ProbeSource(observe, loop, lend=lender.lend, redact=lender.redact_tail), ServiceSource(observe, loop))
 
 
 def _build_runner(

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from wakeful.api import calling, comparing, costing, explaining, exporting, participants, reading, replaying, retaining, searching, slices, watching
+from wakeful.api import calling, comparing, costing, explaining, exporting, participants, reading, replaying, retaining, searching, secret_names, slices, watching
 from wakeful.api.answers import answer_error, handle_error
 from wakeful.api.peers import Caller, name_person, name_run
 from wakeful.api.queries import decode_name
@@ -44,6 +44,7 @@ def build_app(service: Service) -> ASGIApp:
             Route("/diff", comparing.read_diff),
             Route("/export", exporting.export),
             Route("/costs", costing.read_costs),
+            Route("/secrets", secret_names.read_secrets),
             Route("/search", searching.search),
             Route("/plan", explaining.explain_plan),
             Route("/doctor", explaining.explain_health),

@@ -18,6 +18,7 @@ from wakeful.core.machine import Core
 from wakeful.core.meaning import PathMeaning
 from wakeful.core.observation import Moment, Usage
 from wakeful.eventlog.contract import EventLog, Record
+from wakeful.secrets.known import Known
 from wakeful.workspaces.places import Workspaces
 
 
@@ -96,6 +97,10 @@ class Service(Protocol):
 
     def read_specs(self) -> None:
         """Read sessions.d again now."""
+
+    def secrets(self) -> tuple[list[Known], str]:
+        """Every secret as it stands now, looked at anew, and the folder of those that are files."""
+        ...
 
     def problems(self) -> dict[str, str]:
         """Specs that were not taken, by file or name, in words."""

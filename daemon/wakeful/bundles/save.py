@@ -75,7 +75,7 @@ def save(
         references = References(blobs)
         erased = _put_records(writer, log, session, head, references, progress)
         kept, blob_bytes = _put_blobs(writer, blobs, references, limits)
-        files, passed = find_files(scratch) if scratch is not None and scratch.is_dir() else ([], [])
+        files, passed = find_files(scratch, blobs.screen) if scratch is not None and scratch.is_dir() else ([], [])
         if len(files) > limits.files:
             raise BundleNotWritten(f"{scratch} holds {len(files):,} files, a bundle takes {limits.files:,}; clear it first")
         for line in files:

@@ -13,6 +13,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from wakeful.blobs import Screen
 from wakeful.bundles.format import CHUNK_BYTES, BundleNotWritten, BundleRefused, FileLine
 
 _DEPTH = 64
@@ -61,8 +62,8 @@ def judge_name(path: str) -> str | None:
     return None
 
 
-def find_files(folder: Path) -> tuple[list[FileLine], list[str]]:
-    """The regular files below a folder in the order of names, and what was passed over: links, devices, names no bundle takes."""
+def find_files(folder: Path, screen: Screen | None = None) -> tuple[list[FileLine], list[str]]:
+    """The regular files below a folder in the order of names, and what was passed over: links, devices, names no bundle takes, secrets."""
     found: list[FileLine] = []
     passed: list[str] = []
     names = ScratchNames()
@@ -75,8 +76,23 @@ def find_files(folder: Path) -> tuple[list[FileLine], list[str]]:
         except BundleRefused:
             passed.append(relative.encode(errors="backslashreplace").decode())
             continue
+        if screen and _holds_secret(path, screen):
+            passed.append(f"{relative} (holds a secret)")
+            continue
         found.append(FileLine(path=relative, size=state.st_size, is_executable=bool(state.st_mode & 0o100)))
     return found, passed
+
+
+def _holds_secret(path: str, screen: Screen) -> bool:
+    """In pieces, of which each is looked at with the end of the one before: no secret is longer than that."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    with open(descriptor, "rb") as file:
+        before = b""
+        while piece := file.read(CHUNK_BYTES):
+            if screen.find(before + piece) is not None:
+                return True
+            before = piece
+    return False
 
 
 def read_file(folder: Path, line: FileLine) -> Iterator[bytes]:

@@ -67,6 +67,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "check": ("specs", "judge specs without a daemon"),
     "schema": ("specs", "the JSON Schema of specs, for editors"),
     "new": ("specs", "write a commented spec that checks"),
+    "secret": ("secret", "names of secrets; set or remove one, never shown"),
     "verify": ("keep", "recompute every hash of the log"),
     "doctor": ("doctor", "is everything as it should be, and if not, what mends it"),
     "backup": ("keep", "a verified copy of the log, beside a running daemon"),

@@ -33,6 +33,11 @@ def find_specs(flag: str | None = None) -> str:
     return os.path.join(_xdg("XDG_CONFIG_HOME", "~/.config"), "wakeful", "sessions.d")
 
 
+def find_secrets() -> str:
+    """Where this person's secrets lie, one file each."""
+    return os.path.join(_xdg("XDG_CONFIG_HOME", "~/.config"), "wakeful", "secrets")
+
+
 def find_socket(flag: str | None = None) -> str:
     """The socket that was named, else the first of the usual places where there is one."""
     named = flag or os.environ.get("WAKEFUL_SOCKET")

@@ -81,6 +81,13 @@ class KnownSecrets:
             if self._is_wanting():
                 self.look()
 
+    def find(self, content: bytes) -> str | None:
+        return self.redactor.find(content)
+
+    def __bool__(self) -> bool:
+        """Is there anything to be found?"""
+        return bool(self.redactor)
+
     def redact_text(self, text: str) -> str:
         return self.redactor.redact_text(text)
 

@@ -11,6 +11,8 @@ import asyncio
 import hashlib
 import os
 import signal
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 
 from wakeful.core.target import ProbeTarget
 from wakeful.errors import OperatorError
@@ -28,6 +30,15 @@ _CHUNK_BYTES = 64 * 1024
 _PASSED_ON = ("PATH", "HOME", "LANG", "TZ", "USER", "LOGNAME", "SHELL")
 
 
+# The variables that name the secrets of a probe, for as long as it runs; and the end of its complaints without their values.
+Lend = Callable[[tuple[str, ...]], AbstractContextManager[Mapping[str, str]]]
+Redact = Callable[[bytes], bytes]
+
+
+def lend_nothing(names: tuple[str, ...]) -> AbstractContextManager[Mapping[str, str]]:
+    return nullcontext({})
+
+
 class ProbeFailure(OperatorError):
     """The command gave no version: what happened, in words."""
 
@@ -40,22 +51,27 @@ def allowed_environment() -> dict[str, str]:
 class ProbeSource(CheckedSource[ProbeTarget]):
     """Runs probes, a few at once."""
 
-    def __init__(self, report: SourceReport, loop: asyncio.AbstractEventLoop, *, at_once: int = PROBES_AT_ONCE) -> None:
+    def __init__(
+        self, report: SourceReport, loop: asyncio.AbstractEventLoop, *, lend: Lend = lend_nothing, redact: Redact = bytes, at_once: int = PROBES_AT_ONCE
+    ) -> None:
         super().__init__(report, loop, at_once)
+        self._lend = lend
+        self._redact = redact
 
     async def check(self, target: ProbeTarget) -> Checked:
         try:
-            return Checked(await run_probe(target))
-        except ProbeFailure as failure:
+            with self._lend(target.secrets) as variables:
+                return Checked(await run_probe(target, variables, self._redact))
+        except (OperatorError, OSError) as failure:
             return Checked(None, str(failure))
 
 
-async def run_probe(target: ProbeTarget) -> str:
+async def run_probe(target: ProbeTarget, variables: Mapping[str, str], redact: Redact) -> str:
     """The digest of what the command prints, or a failure in words."""
-    process = await _start(target)
+    process = await _start(target, variables)
     try:
         async with asyncio.timeout(target.timeout_seconds):
-            version, complaint = await asyncio.gather(_digest(process.stdout), _read_tail(process.stderr))
+            version, complaint = await asyncio.gather(_digest(process.stdout), _read_tail(process.stderr, redact))
             code = await process.wait()
     except TimeoutError as error:
         await _ask_to_end(process)
@@ -71,9 +87,9 @@ async def run_probe(target: ProbeTarget) -> str:
     return version
 
 
-async def _start(target: ProbeTarget) -> asyncio.subprocess.Process:
+async def _start(target: ProbeTarget, variables: Mapping[str, str]) -> asyncio.subprocess.Process:
     try:
-        return await start_process(target.argv, target.root, allowed_environment(), has_stdin=False)
+        return await start_process(target.argv, target.root, allowed_environment() | variables, has_stdin=False)
     except FileNotFoundError as error:
         if not os.path.isdir(target.root):
             raise ProbeFailure(f"probe {target.argv[0]} cannot run: the folder {target.root} is not there") from error
@@ -92,11 +108,12 @@ async def _digest(stream: asyncio.StreamReader) -> str | None:
     return digest.hexdigest() if size <= OUTPUT_LIMIT_BYTES else None
 
 
-async def _read_tail(stream: asyncio.StreamReader) -> str:
+async def _read_tail(stream: asyncio.StreamReader, redact: Redact) -> str:
     tail = b""
     while chunk := await stream.read(_CHUNK_BYTES):
-        tail = (tail + chunk)[-STDERR_TAIL_BYTES:]
-    text = tail.decode("utf-8", "replace").strip()
+        # More than is shown: a secret that lies across the cut is seen as a whole.
+        tail = (tail + chunk)[-_CHUNK_BYTES:]
+    text = redact(tail)[-STDERR_TAIL_BYTES:].decode("utf-8", "replace").strip()
     return "".join(letter if letter.isprintable() or letter == "\n" else "\N{REPLACEMENT CHARACTER}" for letter in text)
 
 

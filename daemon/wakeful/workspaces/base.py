@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 from msgspec.structs import replace
 
-from wakeful.blobs import Blobs
+from wakeful.blobs import Blobs, SecretContent
 from wakeful.contents.present import InTheWay, look_at, read_content
 from wakeful.contents.record import BindingFiles, Entry, Found, RunFiles, read_record
 from wakeful.core.match import Excludes, parse_under
@@ -26,6 +26,7 @@ MOST_FILES = 200_000
 LARGEST_KEPT_BYTES = 64 << 20
 NOT_WRITTEN = "no write binding means it"
 TOO_LARGE = "too large"
+SECRET = "holds a secret"
 
 Meant = Callable[[str], bool]
 
@@ -82,8 +83,15 @@ def write_name(entry: Entry, name: str) -> Entry:
 def keep_base(blobs: Blobs, root: str, is_meant: Meant) -> str:
     """Take down what stands at root now; returns the address of the list."""
     entries = scan(root, is_meant)
-    kept = {name: keep_entry(blobs.add, root, name, entry) if is_meant(name) else entry for name, entry in entries.items()}
+    kept = {name: _keep_or_say_why(blobs, root, name, entry) if is_meant(name) else entry for name, entry in entries.items()}
     return write_base(blobs.add, root, kept, is_meant)
+
+
+def _keep_or_say_why(blobs: Blobs, root: str, name: str, entry: Entry) -> Entry:
+    try:
+        return keep_entry(blobs.add, root, name, entry)
+    except SecretContent:
+        return replace(entry, not_kept=SECRET)
 
 
 def keep_entry(keep: Callable[[bytes], str], root: str, name: str, entry: Entry) -> Entry:

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from wakeful.blobs import SHORT_BYTES, Blobs, address_of
+from wakeful.blobs import SHORT_BYTES, Blobs, SecretContent, address_of
 from wakeful.contents.present import InTheWay, look_at, read_content
 from wakeful.contents.record import BindingFiles, Entry, Found, RunFiles
 from wakeful.contents.restore import is_same, say_problem, show_name
@@ -104,7 +104,10 @@ async def plan_merge(blobs: Blobs, git: Git, sides: Sides, base_address: str, *,
     changed = sorted(name for name in base.keys() | now.keys() if not is_same(base.get(name), now.get(name)))
     changes, settled = [], dict(base)
     for name in changed:
-        change = await _judge(blobs, git, keep, sides, name, base.get(name), now.get(name))
+        try:
+            change = await _judge(blobs, git, keep, sides, name, base.get(name), now.get(name))
+        except SecretContent:
+            change = Change(name=name, ending="left", reason=f"holds a secret, which is kept nowhere; copy it from {sides.theirs}/{show_name(name)}")
         if change is not None:
             changes.append(change)
         if change is None or change.ending != "left":
