@@ -177,6 +177,7 @@ def _parse_settings(data: bytes, file: str) -> tuple[Settings, Defaults]:
             limits=_resolve_limits(keys.limits, data, file) if keys.limits is not None else Limits(),
             retention=build_retention(keys.retention) or Retention(),
             allow_unisolated=keys.allow_unisolated,
+            trust=keys.trust,
         ),
         defaults,
     )
@@ -227,10 +228,14 @@ class ProjectReading:
     globs: tuple[Glob, ...] = ()
     # Files elsewhere that the specs lean on, each with its folder: a change of one is news, too.
     outposts: frozenset[tuple[str, str]] = frozenset()
+    # Folders in which every change is news.
+    attached: tuple[str, ...] = ()
 
     def is_news(self, folder: str, name: str) -> bool:
         """Whether a file or folder of this name came or went where a template looks, or is one that specs lean on."""
-        return (folder, name) in self.outposts or any(glob.is_news(folder, name) for glob in self.globs)
+        if (folder, name) in self.outposts or any(f"{folder}/".startswith(f"{one}/") for one in self.attached):
+            return True
+        return any(glob.is_news(folder, name) for glob in self.globs)
 
 
 class ProjectReader:

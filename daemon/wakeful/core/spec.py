@@ -315,6 +315,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     retention: Retention = Retention()
     # Sessions may say `isolation: none`.
     allow_unisolated: bool = False
+    # `pinned`: no spec counts before a person trusted it as it stands, wherever it lies.
+    trust: Literal["followed", "pinned"] = "followed"
 
     @property
     def output_limit_bytes(self) -> int:

@@ -348,4 +348,5 @@ class DaemonKeys(Keys):
     loop_depth: WholeNumber = _describe(8, "Longest chain of sessions waking each other. Default: 8.", ge=1, le=1000)
     stop_grace: Duration = _describe(30.0, "How long runs may go on when the daemon stops. Default: 30s.")
     hints: Literal["auto", "inotify", "watchfiles", "poll"] = _describe("auto", "How changes are noticed sooner.")
+    trust: Literal["followed", "pinned"] = _describe("followed", "pinned: no spec counts before `wakeful trust NAME`. Default: followed as they are edited.")
     allow_unisolated: Boolean = _describe(False, "true: sessions may say isolation: none. Default: false.")
