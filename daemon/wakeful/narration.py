@@ -137,6 +137,10 @@ def _finished(event: ev.RunFinished) -> str:
         words += f": {visible(event.reason, 100)}"
     if event.retry_at is not None and event.backoff_seconds is not None:
         words += f"; again in {event.backoff_seconds:.0f} s"
+    if event.hint:
+        words += f"; {visible(event.hint)}"
+    if event.undeclared:
+        words += f"; undeclared changes: {visible(', '.join(event.undeclared), 100)}"
     return words
 
 

@@ -169,3 +169,193 @@ def test_the_same_program_would_have_told_it_everywhere(box: SecretBox) -> None:
     assert any(found[name] for name in surfaces if name.startswith("live log") or name.endswith("-wal"))
     # In all its shapes, which the first test does not find in a single one.
     assert {name for canaries in found.values() for name in canaries} >= {name for name in spell(CANARY) if name not in ("JSON", "repr")}
+
+
+# -- what a run is given ------------------------------------------------------------------------
+
+LOOK = """
+import json, os, stat, sys
+path = os.environ["WAKEFUL_SECRET_CANARY"]
+print(json.dumps({
+    "value": open(path).read(),
+    "mode": [stat.S_IMODE(os.stat(place).st_mode) for place in (path, os.path.dirname(path))],
+    "path": path,
+    "inherited": sorted(name for name, value in os.environ.items() if os.environ.get("NEEDLE", "cnry-") in value),
+    "argv": open("/proc/self/cmdline").read(),
+}), file=open("out/result.txt", "w"))
+"""
+LOOKING = SECRET.replace("leak.py", "look.py").replace("run:", "run:").replace("""'exec python3 look.py "$WAKEFUL_SECRET_CANARY"'""", '"exec python3 look.py"')
+
+
+def test_a_run_finds_its_secret_in_a_file_of_its_own_that_goes_with_it(box: SecretBox) -> None:
+    """Neither an argument nor a variable holds it, nobody else may read it, and afterwards it is not there."""
+    box.set_secret("canary", CANARY)
+    box.write("look.py", LOOK)
+    box.spec("looking", LOOKING)
+    box.start()
+    assert box.wait_at_rest("looking", runs=1)["last_run"]["outcome"] == "succeeded", box.ask("output", "looking")
+    found = json.loads(box.read("out/result.txt"))
+    assert (found["value"], found["mode"]) == (CANARY, [0o600, 0o700])
+    assert found["inherited"] == [] and "cnry-" not in found["argv"]
+    eventually(lambda: not os.path.exists(found["path"]), 5)
+
+
+@pytest.mark.parametrize("source", ["credential", "file", "environment"])
+def test_a_secret_comes_from_systemd_a_file_or_the_environment(box: SecretBox, source: str) -> None:
+    """And the daemon's own variables reach no run, whatever their names."""
+    env = {"WAKEFUL_SECRET_OTHER": "cnry-another-one"}
+    if source == "credential":
+        (box.folder / "credentials").mkdir(mode=0o700)
+        (box.folder / "credentials" / "canary").write_text(CANARY)
+        env["CREDENTIALS_DIRECTORY"] = str(box.folder / "credentials")
+    elif source == "environment":
+        env["WAKEFUL_SECRET_CANARY"] = CANARY
+    else:
+        box.set_secret("canary", CANARY)
+    box.write("look.py", LOOK)
+    box.spec("looking", LOOKING)
+    box.start(env=env)
+    box.wait_at_rest("looking", runs=1)
+    assert json.loads(box.read("out/result.txt"))["value"] == CANARY
+    listed = {row["name"]: row for row in box.json("secret", "list")}
+    assert (listed["canary"]["source"], listed["canary"]["sessions"]) == (source, ["looking"])
+    assert listed["OTHER"] == {"name": "OTHER", "source": "environment", "problem": None, "sessions": []}
+    assert not find_canaries(box.run("secret", "list").stdout.encode(), CANARY)
+
+
+def test_a_session_without_its_secret_sleeps_and_wakes_by_itself_when_it_is_set(box: SecretBox) -> None:
+    """Everything else goes on; one that others can read is as good as missing, and says so."""
+    box.spec("leaky", SECRET)
+    box.spec("other", "objective: o\nbindings: {in: {file: in.txt}}\nrun: {command: ['true']}\n")
+    box.start()
+    box.wait_at_rest("other", runs=1)
+    row = box.row("leaky")
+    assert (row["state"], row["runs"]) == ("sleeping", 0)
+    assert "needs a secret: canary (wakeful secret set canary)" in box.words("show", "leaky")
+    assert "needs a secret" in box.words("secret", "list")
+    # By hand, without a word to the daemon; and first in a way that gives it away.
+    save_secret(str(box.config / "wakeful" / "secrets"), "canary", CANARY.encode())
+    path = box.config / "wakeful" / "secrets" / "canary"
+    path.chmod(0o644)
+    eventually(lambda: "mode 0644" in box.words("show", "leaky"), 10)
+    path.chmod(0o600)
+    box.wait_at_rest("leaky", runs=1)
+    assert [kind for kind in box.kinds("leaky") if kind == "run_started"] == ["run_started"]
+
+
+def test_a_new_value_counts_from_the_next_run_on_and_both_are_hidden(box: SecretBox) -> None:
+    """The run under way still has the first; what it says of either is taken out."""
+    box.set_secret("canary", CANARY)
+    script = 'cat "$WAKEFUL_SECRET_CANARY"; until [ -e go ]; do sleep 0.05; done; cat "$WAKEFUL_SECRET_CANARY" second.txt'
+    box.write("second.txt", f"\n{ROTATED}\n")
+    box.spec("slow", f"objective: o\nsecrets: [canary]\nbindings: {{in: {{file: in.txt}}, second: {{file: second.txt, wake: false}}, go: {{file: go, wake: false}}}}\nrun: {{script: '{script}'}}\n")
+    box.start()
+    box.wait_for("slow", state="running")
+    box.set_secret("canary", ROTATED)
+    box.write("go", "")
+    box.wait_at_rest("slow", runs=1)
+    assert box.ask("output", "slow").split() == ["[secret", "canary][secret", "canary]", "[secret", "canary]"]
+    box.save("in.txt", "2")
+    box.wait_at_rest("slow", runs=2)
+    surfaces = read_surfaces(box, "slow")
+    assert not {name: found for name, data in surfaces.items() if (found := find_canaries(data, CANARY) + find_canaries(data, ROTATED))}
+
+
+def test_whoever_follows_the_output_sees_it_redacted_as_it_comes(box: SecretBox) -> None:
+    """A value in two writes is never shown, and what is harmless does not wait for the end."""
+    box.set_secret("canary", CANARY)
+    half = len(CANARY) // 2
+    program = (
+        "import os, sys, time\n"
+        "value = open(os.environ['WAKEFUL_SECRET_CANARY']).read()\n"
+        f"for piece in ('first line\\n', value[:{half}], value[{half}:], '\\nsecond line\\n'):\n"
+        "    sys.stdout.write(piece); sys.stdout.flush(); time.sleep(0.3)\n"
+        "while not os.path.exists('go'): time.sleep(0.05)\n"
+    )
+    box.write("speak.py", program)
+    box.spec("speaking", SECRET.replace("leak.py", "speak.py"))
+    box.start()
+    box.wait_for("speaking", state="running")
+    following = subprocess.Popen([WAKEFUL, "output", "speaking", "--follow"], cwd=box.folder, env=box.environment(), stdout=(box.folder / "followed").open("wb"))
+    try:
+        eventually(lambda: "second line" in box.read("followed"), 20)
+        assert box.read("followed") == "first line\n[secret canary]\nsecond line\n"
+    finally:
+        box.write("go", "")
+        following.wait(20)
+    assert not find_canaries((box.folder / "followed").read_bytes(), CANARY)
+
+
+def test_a_probe_has_its_sessions_secrets_and_its_complaints_are_redacted(box: SecretBox) -> None:
+    """It is run by the same hand, and fails in the same words."""
+    box.set_secret("canary", CANARY)
+    box.write("ask.sh", 'cat "$WAKEFUL_SECRET_CANARY" >&2; [ -e up ] && wc -c < "$WAKEFUL_SECRET_CANARY"')
+    box.spec("asking", "objective: o\nsecrets: [canary]\nbindings: {ask: {probe: [sh, ask.sh], check_every: 1s}}\nrun: {command: ['true']}\n")
+    box.start()
+    eventually(lambda: "[secret canary]" in box.words("show", "asking"), 20)
+    box.write("up", "")
+    box.wait_at_rest("asking", runs=1, seconds=20)
+    assert not [path for path in box.runtime.rglob("lent-*")]
+    surfaces = read_surfaces(box, "asking")
+    assert not {name: found for name, data in surfaces.items() if (found := find_canaries(data, CANARY))}
+
+
+def test_a_file_that_holds_a_secret_is_said_not_to_be_kept(box: SecretBox) -> None:
+    """Where its content would be shown stands why it is not."""
+    box.set_secret("canary", CANARY)
+    box.spec("leaky", SECRET)
+    box.start()
+    box.wait_at_rest("leaky", runs=1)
+    finished = next(record["payload"] for record in box.log("leaky") if record["kind"] == "run_finished")
+    address = finished["files"].removeprefix("blake2b-")
+    files = json.loads((box.state / "blobs" / address[:2] / address[2:]).read_text())
+    entries = [entry for binding in files["bindings"] for entry in binding.get("after", {}).get("entries", [])]
+    assert [(entry["path"], entry["not_kept"]) for entry in entries] == [("out/result.txt", "holds a secret")]
+
+
+def test_a_spec_that_holds_a_value_is_refused_before_the_log_has_it(box: SecretBox) -> None:
+    """With the way it is meant; and it is taken once the value is gone from it."""
+    box.set_secret("canary", CANARY)
+    text = "objective: o\nbindings: {{in: {{file: in.txt}}}}\nrun: {{command: [echo], env: {{TOKEN: {}}}}}\n"
+    box.spec("told", text.format(json.dumps(CANARY)))
+    box.start()
+    eventually(lambda: "holds the value of the secret canary" in box.output.read_text(), 10)
+    assert box.rows() == []
+    box.spec("told", text.format("none"))
+    eventually(lambda: any(row["name"] == "told" for row in box.rows()), 10)
+    box.wait_at_rest("told", runs=1)
+    surfaces = read_surfaces(box, "told")
+    assert not {name: found for name, data in surfaces.items() if (found := find_canaries(data, CANARY))}
+
+
+def test_a_secret_is_asked_for_unseen_and_a_short_one_is_refused(box: SecretBox) -> None:
+    """At a terminal nothing is echoed; a mistyped repetition sets nothing."""
+    import pty
+
+    def type_in(*lines: str) -> tuple[int, str]:
+        leader, follower = pty.openpty()
+        asking = subprocess.Popen([WAKEFUL, "secret", "set", "canary"], stdin=follower, stdout=follower, stderr=follower, env=box.environment(), start_new_session=True, preexec_fn=lambda: __import__("fcntl").ioctl(0, __import__("termios").TIOCSCTTY, 0))
+        os.close(follower)
+        shown = b""
+        for line, prompt in zip(lines, (b"value of canary: ", b"once more: "), strict=True):
+            while prompt not in shown:
+                shown += os.read(leader, 1000)
+            os.write(leader, f"{line}\n".encode())
+        while True:
+            try:
+                piece = os.read(leader, 1000)
+            except OSError:
+                break
+            if not piece:
+                break
+            shown += piece
+        os.close(leader)
+        return asking.wait(20), shown.decode()
+
+    path = box.config / "wakeful" / "secrets" / "canary"
+    code, shown = type_in(CANARY, ROTATED)
+    assert code != 0 and "differ" in shown and not path.exists()
+    code, shown = type_in(CANARY, CANARY)
+    assert code == 0 and "cnry-" not in shown and path.read_text() == CANARY and stat.S_IMODE(path.stat().st_mode) == 0o600
+    done = subprocess.run([WAKEFUL, "secret", "set", "tiny"], input=b"1234567\n", env=box.environment(), capture_output=True, timeout=30)
+    assert done.returncode != 0 and b"at least 8" in done.stderr and b"1234567" not in done.stderr + done.stdout

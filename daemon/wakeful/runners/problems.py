@@ -76,13 +76,11 @@ def describe_survivors(pids: Sequence[int]) -> str:
     return f"the kernel does not end process {numbers} (stuck in a system call, perhaps on a dead mount); it was killed"
 
 
-def find_denial(capture: Capture, session: str) -> str | None:
+def find_denial(capture: Capture) -> str | None:
     """What to try, where the output of a failed run says that something was denied it."""
     if not capture.mentions(_DENIALS):
         return None
-    return (
-        f"it may have been denied what it does not declare: bind the file, or add it under allow, or network; see docs/isolation.md ({session})"
-    )
+    return "it may have been denied what it does not declare: bind it, or add it to allow or network (docs/isolation.md)"
 
 
 def refuse_unconfined() -> str:

@@ -261,7 +261,7 @@ class LiveRun:
                 output=output,
                 isolation=self._isolation,
                 undeclared=undeclared,
-                hint=find_denial(self.capture, order.name) if is_confined and has_failed else None,
+                hint=find_denial(self.capture) if is_confined and has_failed else None,
             )
         )
 

@@ -13,7 +13,7 @@ import msgspec
 from wakeful.core.machine import Core
 from wakeful.core.observation import Moment
 from wakeful.core.owed import owed_names
-from wakeful.core.state import LastRun, Session
+from wakeful.core.state import Session
 from wakeful.core.target import ServiceTarget
 from wakeful.core.verdict import find_hold_words, find_queue_words
 from wakeful.views.causes import view_last_run
@@ -86,7 +86,7 @@ class Rows:
             return kept[1:]
         # Nothing is queued for one that is quiet: asking each of 10,000 would take a third of the time.
         row = _build_row(core, session, moment, None if is_quiet else find_queue_words(core, session, moment))
-        encoded = self._encoder.encode(row), self._encoder.encode(brief_row(row, session.last_run))
+        encoded = self._encoder.encode(row), self._encoder.encode(brief_row(row, session))
         if is_quiet:
             self._kept[session.id] = (session, *encoded)
         return encoded
@@ -105,16 +105,25 @@ def _find_restless(core: Core) -> set[str]:
     return restless
 
 
-def brief_row(row: dict[str, Any], last: LastRun | None) -> tuple[object, ...]:
+def brief_row(row: dict[str, Any], session: Session) -> tuple[object, ...]:
     """A row for a table: name, state, runs, last outcome, when that ended (in microseconds), and the most telling remark."""
+    last = session.last_run
     outcome, finished_at = (last.outcome, last.finished_at) if last is not None else (None, None)
-    return row["name"], row["state"], row["runs"], outcome, finished_at, _remark(row)
+    return row["name"], row["state"], row["runs"], outcome, finished_at, _remark(row, session)
 
 
-def _remark(row: dict[str, Any]) -> str:
-    """The most telling of: why it sleeps, what its wake waits for, what is new."""
+def _remark(row: dict[str, Any], session: Session) -> str:
+    """The most telling of: why it sleeps, what its wake waits for, what is new, that nothing confines it."""
     if row["reason"]:
         return row["reason"]
     if row["queued"]:
         return f"queued: {row['queued']}"
-    return f"new: {', '.join(row['owed'])}" if row["owed"] and row["state"] != "running" else ""
+    if row["owed"] and row["state"] != "running":
+        return f"new: {', '.join(row['owed'])}"
+    # Whoever looks at the list knows whom nothing holds back.
+    return "not isolated" if _is_unisolated(session) else ""
+
+
+def _is_unisolated(session: Session) -> bool:
+    spec = session.spec
+    return spec is not None and spec.run is not None and spec.confinement.level == "none"

@@ -134,6 +134,9 @@ def view_runs(records_newest_first: Iterable[Recorded], most: int) -> list[dict[
                 "written": payload.get("written", {}),
                 "usage": payload.get("usage", {}),
                 "output_bytes": payload.get("output", {}).get("total_bytes", 0),
+                "isolation": payload.get("isolation"),
+                "undeclared": payload.get("undeclared", []),
+                "hint": payload.get("hint"),
             }
         elif record.kind == "run_started":
             run = runs.setdefault(record.run, {"run": record.run, "outcome": None, "finished_at": None})

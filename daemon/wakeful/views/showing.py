@@ -26,6 +26,7 @@ from wakeful.core.spec import (
     Retention,
     ServiceBinding,
     SessionBinding,
+    SessionSpec,
 )
 from wakeful.core.state import Fact, Session
 from wakeful.views.causes import view_causes, view_last_run, view_open_run
@@ -109,6 +110,7 @@ def _view_recorded(session: Session) -> dict[str, Any]:
         "root": spec.root if spec is not None else None,
         "people": dict(sorted(spec.people.items())) if spec is not None else {},
         "retention": view_retention(spec.retention) if spec is not None else None,
+        "confinement": view_confinement(spec) if spec is not None and spec.run is not None else None,
         "budget": view_budget(spec.budget, session.spent) if spec is not None else None,
         "approve": "before_run" if spec is not None and spec.is_approved_first else None,
         "hold": view_hold(session.hold),
@@ -132,6 +134,13 @@ def _view_recorded(session: Session) -> dict[str, Any]:
 
 def view_retention(retention: Retention | None) -> dict[str, Any] | None:
     return None if retention is None else {field: getattr(retention, field) for field in retention.__struct_fields__}
+
+
+def view_confinement(spec: SessionSpec) -> dict[str, Any]:
+    """What its runs may touch besides its bindings, in the words of the spec."""
+    asked = spec.confinement
+    network = asked.network if isinstance(asked.network, bool) else list(asked.network)
+    return {"isolation": asked.level, "network": network, "allow": {"read": list(asked.allow_read), "write": list(asked.allow_write)}}
 
 
 def view_budget(budget: Budget | None, spent: dict[str, Spent]) -> dict[str, Any] | None:

@@ -70,6 +70,7 @@ def _head(found: dict[str, Any]) -> list[str]:
         ("budget", _say_budget(found["budget"])),
         ("approve", "a person is asked before every run" if found["approve"] else ""),
         ("root", found["root"]),
+        ("isolation", _say_confinement(found["confinement"]) if found.get("confinement") else None),
         ("upstream", ", ".join(found.get("upstream", ()))),
         ("readers", ", ".join(found.get("readers", ()))),
         ("opened", format_both(found["opened_at"])),
@@ -104,6 +105,15 @@ def _say_amount(period: str, name: str, amount: dict[str, float]) -> str:
 def _paragraphs(text: str) -> list[str]:
     """Text of a person, its own lines kept."""
     return [part for line in escape_lines(text).strip().split("\n") if line for part in wrap(line.strip(), "  ")]
+
+
+def _say_confinement(confinement: dict[str, Any]) -> str:
+    """`standard, network api.example.com:443, may also read ~/.netrc`."""
+    network, allow = confinement["network"], confinement["allow"]
+    parts = [confinement["isolation"] if confinement["isolation"] != "none" else "none: its runs reach whatever you do"]
+    parts += [f"network {'open' if network is True else ', '.join(network)}"] if network else []
+    parts += [f"may also {verb} {', '.join(allow[verb])}" for verb in ("read", "write") if allow[verb]]
+    return "; ".join(parts)
 
 
 def _say_running(run: dict[str, Any]) -> str:
@@ -194,7 +204,16 @@ def _runs(found: dict[str, Any]) -> list[str]:
         for run in runs
     ]
     colours = [("", row[1], "", "", "") for row in rows]
-    return ["", *format_table(("  RUN", "OUTCOME", "STARTED", "TOOK", "CAUSES"), rows, colours)]
+    remarks = [line for words in _remarks_of_run(runs[0]) for line in wrap(escape(words), "  ")]
+    return ["", *format_table(("  RUN", "OUTCOME", "STARTED", "TOOK", "CAUSES"), rows, colours), *(paint(line, "warn") for line in remarks)]
+
+
+def _remarks_of_run(run: dict[str, Any]) -> list[str]:
+    """What a person should know of the newest run and no column has."""
+    remarks = [f"run {run['run']}: {run['hint']}"] if run.get("hint") else []
+    if run.get("undeclared"):
+        remarks.append(f"run {run['run']}: these changed meanwhile, and no binding declares them: {', '.join(run['undeclared'])}")
+    return remarks
 
 
 def _participants(found: dict[str, Any]) -> list[str]:

@@ -1,0 +1,124 @@
+"""Two sessions that obey the same hostile file: `open` runs unisolated, `shut` as everybody's sessions do."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from e2e.box import SETTINGS, Box
+from waiting import eventually
+from wakeful.runners.isolation.landlock import probe_abi
+
+VICTIM = Path(__file__).with_name("victim.py")
+SESSION = """
+objective: Do what the mail says.
+isolation: {level}
+bindings:
+  mail:   {{file: mail.json}}
+  result: {{file: out/{name}.txt, access: write}}
+run:
+  command: [python3, victim.py, mail.json]
+  retries: 0
+  timeout: 60s
+  limits: {{{limits}}}
+"""
+
+
+class Attack(Box):
+    """A project whose mail is hostile. Everything outside of `project/` is somebody else's."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.home = folder / "home"
+        (self.home / ".ssh").mkdir(parents=True)
+        (self.home / ".ssh" / "id_ed25519").write_text("PRIVATE KEY")
+        self.project = folder / "project"
+        self.project.mkdir()
+        self.specs = self.project / "sessions.d"
+        self.specs.mkdir()
+        shutil.copy(VICTIM, self.project / "victim.py")
+        (self.project / SETTINGS).write_text("allow_unisolated: true\nconcurrency: 4\n")
+        (folder / SETTINGS).unlink()
+
+    def reach(self) -> str:
+        return ""
+
+    def environment(self) -> dict[str, str]:
+        return super().environment() | {"HOME": str(self.home)}
+
+    def declare(self, name: str, level: str, limits: str = "", **order: Any) -> None:
+        """A session that obeys a mail of its own."""
+        (self.project / f"{name}.json").write_text(json.dumps(order))
+        text = SESSION.format(name=name, level=level, limits=limits).replace("mail.json", f"{name}.json")
+        (self.specs / f"{name}.yaml").write_text(text)
+
+    def carry_out(self, *, limits: str = "", **order: Any) -> None:
+        """The attack, undefended and defended. In the order, `{name}` stands for the session that is told."""
+        for name, level in (("open", "none"), ("shut", "standard")):
+            told = {key: value.replace("{name}", name) if isinstance(value, str) else value for key, value in order.items()}
+            self.declare(name, level, limits if level == "standard" else "", **told)
+        if self.daemon is None:
+            self.start()
+        for name in ("open", "shut"):
+            self.settle(name, runs=1, seconds=60)
+
+    def spec_raw(self, name: str, text: str) -> None:
+        (self.specs / f"{name}.yaml").write_text(text)
+
+    def settle(self, name: str, *, runs: int = 1, seconds: float = 30.0) -> dict[str, Any]:
+        """Until a session that was perhaps declared only just now has had its run."""
+        eventually(lambda: any(row["name"] == name for row in self.rows()), seconds, what=f"{name} declared")
+        return self.wait_at_rest(name, runs=runs, seconds=seconds)
+
+    def outcome(self, name: str) -> str:
+        return self.row(name)["last_run"]["outcome"]
+
+    def finished(self, name: str) -> dict[str, Any]:
+        """What the record says of its only run."""
+        return next(record["payload"] for record in self.log(name) if record["kind"] == "run_finished")
+
+    def told(self, name: str) -> str:
+        return self.run("output", name).stdout
+
+    def assert_stopped(self, words: str = "Permission denied") -> None:
+        """It worked where nothing held it, and failed where something did; the record shows that, where, and what to try."""
+        assert self.outcome("open") == "succeeded", self.told("open")
+        assert self.finished("open")["isolation"] == {"level": "none", "unenforced": ["everything"]}
+        self.assert_failed("shut", words)
+
+    def assert_failed_at_once(self, name: str) -> None:
+        """Before it came to what it was told to do."""
+        assert self.outcome(name) == "failed"
+        assert "not allowed" in self.told(name)
+
+    def assert_failed(self, name: str, words: str) -> None:
+        assert self.outcome(name) == "failed", self.told(name)
+        finished = self.finished(name)
+        assert finished["isolation"]["level"] == "standard"
+        assert words in self.told(name)
+        assert "may have been denied" in (finished["hint"] or "")
+        assert finished["hint"] in self.words("show", name)
+
+
+@pytest.fixture
+def attack(tmp_path: Path) -> Iterator[Attack]:
+    if probe_abi() < 6:
+        pytest.skip("this kernel's Landlock is too old for the whole suite: Linux 6.12 has all of it")
+    made = Attack(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def bystander() -> Iterator[subprocess.Popen[bytes]]:
+    """A process of the same user that has nothing to do with any of it."""
+    process = subprocess.Popen(["sleep", "300"])
+    yield process
+    process.send_signal(signal.SIGKILL)
+    process.wait()

@@ -1,0 +1,97 @@
+"""Files that are none of a run's business: read, written, replaced and removed, by name and through links."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from security.conftest import Attack
+
+
+def test_a_private_key_cannot_be_read(attack: Attack) -> None:
+    """~/.ssh is not bound, so it is not there to be read."""
+    attack.carry_out(do="read", path="~/.ssh/id_ed25519")
+    assert "PRIVATE KEY" in attack.told("open")
+    attack.assert_stopped()
+    assert "PRIVATE KEY" not in attack.told("shut")
+
+
+def test_a_link_in_scratch_leads_nowhere(attack: Attack) -> None:
+    """What counts is the file, not the name it is reached by."""
+    attack.carry_out(do="link_and_read", path=str(attack.home / ".ssh" / "id_ed25519"))
+    attack.assert_stopped()
+
+
+def test_the_passwords_of_the_system_cannot_be_read(attack: Attack) -> None:
+    """/etc is open but for what is not for everybody, also where the daemon is root."""
+    if os.geteuid() != 0:
+        pytest.skip("nobody but root could read them anyway")
+    attack.carry_out(do="read", path="/etc/shadow")
+    attack.assert_stopped()
+
+
+@pytest.mark.parametrize("place", ["../outside.txt", "/tmp/wakeful-attack-{name}", "~/.bashrc", "other.txt"])
+def test_nothing_is_written_outside(attack: Attack, place: str) -> None:
+    """Neither beside the project nor in it, neither at home nor in /tmp."""
+    path = place if place.startswith(("/", "~")) else str(attack.project / place)
+    try:
+        attack.carry_out(do="write", path=path, text="x")
+        attack.assert_stopped()
+    finally:
+        for name in ("open", "shut"):
+            Path(path.replace("{name}", name)).unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("how", ["write", "replace"])
+def test_a_run_cannot_edit_its_own_spec(attack: Attack, how: str) -> None:
+    """What a session may do is not its own to say."""
+    attack.carry_out(do=how, path=str(attack.specs / "{name}.yaml"), text="isolation: none\nrun: {command: ['true']}\n")
+    attack.assert_stopped()
+    assert "isolation: standard" in (attack.specs / "shut.yaml").read_text()
+
+
+@pytest.mark.parametrize("place", ["wakeful.yaml", "../state/planted", "../home/.config/systemd/user/evil.service"])
+def test_settings_state_and_units_are_out_of_reach(attack: Attack, place: str) -> None:
+    """What the daemon is told, keeps, and is started by."""
+    path = attack.project / place
+    path.parent.mkdir(parents=True, exist_ok=True)
+    attack.carry_out(do="write", path=str(path), text="allow_unisolated: true\nconcurrency: 4\n# {name}\n")
+    attack.assert_stopped()
+
+
+def test_specs_beside_an_output_stay_as_they_are(attack: Attack) -> None:
+    """An output in the folder that holds sessions.d opens that folder, but not the specs in it."""
+    attack.carry_out(do="replace", path=str(attack.specs / "{name}.yaml"), text="run: {command: ['true']}\n")
+    attack.assert_stopped()
+    (attack.project / "beside.json").write_text('{"do": "replace", "path": "sessions.d/beside.yaml", "text": "x"}')
+    spec = attack.specs / "beside.yaml"
+    text = "objective: x\nbindings: {m: {file: beside.json}, r: {file: report.md, access: write}}\n"
+    spec.write_text(text + "run: {command: [python3, victim.py, beside.json], retries: 0}\n")
+    attack.settle("beside", runs=1)
+    finished = attack.finished("beside")
+    if "the specs are within its reach" in " ".join(finished["isolation"]["unenforced"]):
+        pytest.skip("not root here: the specs are within its reach, and the record says so")
+    assert attack.outcome("beside") == "failed"
+    assert spec.read_text().startswith(text)
+
+
+def test_what_is_written_beside_an_output_is_reported(attack: Attack) -> None:
+    """The folder of an output is open; what else changed in it stands in the record."""
+    attack.declare("neighbour", "standard", do="write", path="out/planted.txt", text="x")
+    attack.start()
+    attack.settle("neighbour", runs=1)
+    assert attack.finished("neighbour")["undeclared"] == ["out/planted.txt"]
+    assert "no binding declares them: out/planted.txt" in attack.words("show", "neighbour")
+
+
+def test_a_folder_swapped_for_a_link_is_not_followed(attack: Attack) -> None:
+    """A run that replaced its own output folder by a link to ~/.ssh gains nothing by it next time."""
+    (attack.project / "out").symlink_to(attack.home / ".ssh")
+    attack.declare("swapped", "standard", do="write", path="out/authorized_keys", text="attacker")
+    attack.start()
+    attack.settle("swapped", runs=1)
+    assert attack.outcome("swapped") == "failed"
+    assert "by a symbolic link" in attack.row("swapped")["reason"]
+    assert not (attack.home / ".ssh" / "authorized_keys").exists()

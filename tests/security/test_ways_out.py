@@ -1,0 +1,84 @@
+"""Ways out of the machine, and into the daemon: sockets of every kind, and the control socket."""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import socket
+
+import pytest
+from waiting import eventually
+from wakeful.cli.client import Client
+
+from security.conftest import Attack
+
+
+@pytest.mark.parametrize("kind", ["SOCK_STREAM", "SOCK_DGRAM"])
+def test_nothing_leaves_by_the_network(attack: Attack, kind: str) -> None:
+    """Neither TCP nor UDP; what arrives at a server here would arrive anywhere."""
+    with socket.socket(socket.AF_INET, getattr(socket, kind)) as server:
+        server.bind(("127.0.0.1", 0))
+        if kind == "SOCK_STREAM":
+            server.listen()
+        attack.carry_out(do="connect", kind=kind, port=server.getsockname()[1])
+        attack.assert_stopped()
+
+
+def test_what_is_declared_leaves(attack: Attack) -> None:
+    """`network: [host:port]` opens that port, and no other."""
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_server(("127.0.0.1", 0)) as other:
+        for name, told in (("listed", server), ("unlisted", other)):
+            attack.declare(name, "standard", do="connect", kind="SOCK_STREAM", port=told.getsockname()[1])
+            spec = attack.specs / f"{name}.yaml"
+            spec.write_text(spec.read_text() + f"network: ['localhost:{server.getsockname()[1]}']\n")
+        attack.start()
+        assert attack.settle("listed", runs=1)["last_run"]["outcome"] == "succeeded"
+        attack.settle("unlisted", runs=1)
+        attack.assert_failed("unlisted", "Permission denied")
+        assert any("hosts" in words for words in attack.finished("listed")["isolation"]["unenforced"])
+
+
+def test_abstract_sockets_lead_nowhere(attack: Attack) -> None:
+    """They have no file that could be denied, and are denied all the same."""
+    name = f"wakeful-attack-{os.getpid()}"
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(f"\0{name}")
+        server.listen()
+        attack.carry_out(do="connect_abstract", address=name)
+        attack.assert_stopped("not permitted")
+
+
+def test_a_run_without_its_token_is_no_person(attack: Attack) -> None:
+    """The mark tells it from one; who sheds its mark passes, and under isolation nobody can."""
+    attack.carry_out(do="shed_and_call", body={"name": "target"})
+    # The call was judged on its merits: there is no such session. That is how far only a person gets.
+    assert "no session is called" in attack.told("open")
+    attack.assert_failed_at_once("shut")
+    attack.declare("plain", "standard", do="call", body={"name": "open"})
+    attack.settle("plain", runs=1)
+    attack.assert_failed("plain", "speaks with that run's token")
+    attack.declare("handed", "standard", do="hand_on_and_call", body={"name": "open"})
+    attack.settle("handed", runs=1)
+    assert attack.row("open")["state"] != "terminated"
+
+
+def test_the_token_of_another_run_is_worth_nothing(attack: Attack) -> None:
+    """Found or stolen: it opens the socket for the run it was given to alone."""
+    attack.spec_raw("holder", "objective: x\nfirst: run\nbindings: {e: {every: 1h}}\nrun: {command: [sleep, '60'], grace: 0}\n")
+    attack.start()
+    pattern = f"{attack.runtime}/wakeful-runs-*/*/token"
+    [path] = eventually(lambda: glob.glob(pattern), 20)
+    with open(path) as file:
+        token = file.read()
+    attack.declare("thief", "standard", do="call", token=token, target="/call/note", body={"text": "mine"})
+    attack.settle("thief", runs=1)
+    attack.assert_failed("thief", "given to another run")
+    attack.declare("reader", "standard", do="read", path=path)
+    attack.settle("reader", runs=1)
+    attack.assert_failed("reader", "Permission denied")
+    # In hands that no run's mark is on, the same token is good: it was the mark that stopped the thief.
+    noted = attack.run("note", "mine", env={"WAKEFUL_TOKEN_FILE": path, "WAKEFUL_SESSION": "holder"})
+    assert noted.returncode == 0, noted.stderr
+    assert Client(str(attack.socket)).get("/version")
+    assert json.dumps(attack.log("holder")).count("mine") == 1
