@@ -19,7 +19,14 @@ objective: Write down what a run finds.
 bindings:
   i: {file: in.txt, settle: 10ms}
   o: {file: out/environment, access: write}
-run: {script: "env > out/environment; cat /proc/self/cgroup > out/group; ls -l /proc/self/fd > out/descriptors"}
+run:
+  script: |
+    # A run enters its control group a moment after it started.
+    tries=0
+    until grep -q /wakeful- /proc/self/cgroup || [ $tries -ge 100 ]; do sleep 0.05; tries=$((tries+1)); done
+    cat /proc/self/cgroup > out/group
+    ls -l /proc/self/fd > out/descriptors
+    env > out/environment
 """
 
 
