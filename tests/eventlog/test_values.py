@@ -64,7 +64,8 @@ def test_a_store_is_written_only_if_it_holds_what_its_anchor_vouches_for(
 def test_the_anchor_remembers_its_newest_mark(tmp_path: Path) -> None:
     file = AnchorFile(tmp_path / "anchor", mark(0))
     for flush in range(1, 6):
-        file.note(mark(flush), pytest.fail)
+        file.note(mark(flush))
+        file.flush_beside(pytest.fail)
         # At once, for whoever reads through the kernel: only a power cut waits for the flush.
         assert read_anchor(tmp_path / "anchor") == mark(flush)
     file.close()
@@ -78,7 +79,8 @@ def test_a_torn_anchor_falls_back_to_the_mark_before(tmp_path: Path, damage: str
     path = tmp_path / "anchor"
     file = AnchorFile(path, mark(0))
     for flush in (1, 2, 3):
-        file.note(mark(flush), pytest.fail)
+        file.note(mark(flush))
+        file.flush_beside(pytest.fail)
     file.close()
     content = bytearray(path.read_bytes())
     newest = 4096  # slot of the odd flushes

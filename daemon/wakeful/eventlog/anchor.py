@@ -67,12 +67,13 @@ class AnchorFile:
             self._put(mark)
             self.flush()
 
-    def note(self, mark: Mark, lost: Callable[[], None]) -> None:
-        """Put the mark down and have it flushed beside what the caller does next; `lost` is called, from any thread, when that failed.
-
-        Returns once the mark before is on disk: of the two slots only one is ever under way."""
+    def note(self, mark: Mark) -> None:
+        """Put the mark down, once the one before is on disk: of the two slots only one is ever under way."""
         self.wait()
         self._put(mark)
+
+    def flush_beside(self, lost: Callable[[], None]) -> None:
+        """Have what was noted flushed beside what the caller does next; `lost` is called, from any thread, when that failed."""
         self._flushing = self._flusher.submit(self.flush)
         self._flushing.add_done_callback(lambda flushing: lost() if flushing.exception() is not None else None)
 

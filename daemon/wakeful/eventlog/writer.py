@@ -223,11 +223,14 @@ class Writer:
             return self._commit_apart(calls, error)
         # The records are durable; they count as acknowledged once the anchor knows of them, too.
         if group.rows.events:
-            self._anchor.note(mark, lambda: self._queue.put(AnchorLost()))
+            self._anchor.note(mark)
         self._mark = mark
         self._sessions = group.sessions
         self._tips.update(group.tips)
         _answer(calls, outcomes)
+        if group.rows.events:
+            # Whoever waits was told first: to wake the other thread takes as long as a tenth of a flush.
+            self._anchor.flush_beside(lambda: self._queue.put(AnchorLost()))
 
     def _keep(self, call: KeepCall) -> None:
         """Do one thing to the store, whole or not at all, and answer it."""
