@@ -30,7 +30,7 @@ from wakeful.contents.keeper import Keeper
 from wakeful.contents.replay import Replays
 from wakeful.core.calls import Arrive, Call, Open, Rename, Restore, Thaw
 from wakeful.core.decision import DAEMON, Entry
-from wakeful.core.observation import DaemonStarted, DaemonStopping, FilesWritten, Moment, Usage
+from wakeful.core.observation import DaemonStarted, DaemonStopping, Enforceable, FilesWritten, Moment, Usage
 from wakeful.core.spec import Settings
 from wakeful.core.state import Session
 from wakeful.errors import CallerError, OperatorError, WakefulError
@@ -399,6 +399,12 @@ class Daemon:
     def run_identity(self, token: str) -> RunIdentity | None:
         return self._starter.identity(token)
 
+    def enforceable(self) -> Enforceable:
+        return self._edges.runner.enforceable()
+
+    def owner_of_process(self, pid: int) -> str | None:
+        return self._edges.runner.owner(pid)
+
     def _spec_file(self, name: str) -> Path:
         return self.places.specs / f"{name}.yaml"
 
@@ -408,9 +414,6 @@ class Daemon:
         target.parent.mkdir(parents=True, exist_ok=True)
         source.rename(target)
         self.read_specs()
-
-    def owner_of_process(self, pid: int) -> str | None:
-        return self._edges.runner.owner(pid)
 
 
 def _label(record: Record) -> dict[str, str]:

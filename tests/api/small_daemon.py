@@ -25,6 +25,7 @@ from wakeful.core.meaning import Found
 from wakeful.core.observation import (
     DaemonStarted,
     Declaration,
+    Enforceable,
     FilesWritten,
     LookResult,
     Moment,
@@ -216,6 +217,9 @@ class SmallDaemon:
     @property
     def listeners(self) -> int:
         return len(self._listeners)
+
+    def enforceable(self) -> Enforceable:
+        return Enforceable(landlock=7, unenforced=("stat",), is_shielding=False)
 
     def owner_of_process(self, pid: int) -> str | None:
         if self.is_caller_gone:

@@ -137,10 +137,24 @@ async def explain_health(request: Request) -> Response:
             "degraded": degraded,
             "unfinished_merges": await asyncio.to_thread(_view_unfinished, service),
             "workspaces": await asyncio.to_thread(_view_workspaces, list(core.state)),
+            "isolation": view_enforceable(service),
             "limits": view_limits(core.settings.limits, core.state),
             "blobs": (await asyncio.to_thread(service.blobs.sizes))._asdict(),
         }
     )
+
+
+def view_enforceable(service: Service) -> dict[str, Any]:
+    """What isolation means on this machine, and who goes without it."""
+    found = service.enforceable()
+    unisolated = [one.name for one in service.core.state if one.is_live and one.spec is not None and one.spec.confinement.level == "none"]
+    return {
+        "landlock": found.landlock,
+        "unenforced": list(found.unenforced),
+        "shielding": found.is_shielding,
+        "allow_unisolated": service.core.settings.allow_unisolated,
+        "unisolated": sorted(unisolated),
+    }
 
 
 def _view_workspaces(sessions: list[Session]) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ from wakeful.blobs import Blobs
 from wakeful.core.calls import Call
 from wakeful.core.machine import Core
 from wakeful.core.meaning import PathMeaning
-from wakeful.core.observation import Moment, Usage
+from wakeful.core.observation import Enforceable, Moment, Usage
 from wakeful.eventlog.contract import EventLog, Record
 from wakeful.secrets.known import Known
 from wakeful.workspaces.places import Workspaces
@@ -130,6 +130,10 @@ class Service(Protocol):
 
     def owner_of_process(self, pid: int) -> str | None:
         """The id of the run under way that a process belongs to; None: to no run. Raises ProcessLookupError when it is gone."""
+    def enforceable(self) -> Enforceable:
+        """What isolation means on this machine."""
+        ...
+
         ...
 
     def run_identity(self, token: str) -> RunIdentity | None:

@@ -154,6 +154,25 @@ class Enforced(Struct, frozen=True):
     unenforced: tuple[str, ...] = ()
 
 
+class StagedOutput(Struct, frozen=True, kw_only=True):
+    """An output that a run made in its private write area: digests of what stood there when it began and of what it left, None
+    for nothing; `place` is where that lies in the area."""
+
+    path: str
+    base: str | None
+    new: str | None
+    place: str
+
+
+class Enforceable(Struct, frozen=True, kw_only=True):
+    """What this machine can hold a run to: the kernel's version of Landlock (0: none), and what no run can be kept from, in words."""
+
+    landlock: int
+    unenforced: tuple[str, ...]
+    # Whether what no run may change can be shielded inside a folder that a run may write.
+    is_shielding: bool
+
+
 class ProcessEnded(Struct, frozen=True, kw_only=True):
     """A run's process tree is gone. `problem` is set when it never started or ran out of time."""
 

@@ -15,14 +15,15 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from wakeful.blobs import Blobs
-from wakeful.core.observation import ProcessEnded, RunRecovered
+from wakeful.core.observation import Enforceable, ProcessEnded, RunRecovered
 from wakeful.runners import proc
 from wakeful.runners.cgroup import Cgroups
 from wakeful.runners.children import Children
 from wakeful.runners.contract import LiveUsage, Report, RunOrder, StopWord
 from wakeful.runners.environment import select_inherited
 from wakeful.runners.isolation.landlock import probe_abi
-from wakeful.runners.isolation.reach import Protected
+from wakeful.runners.isolation.reach import Protected, find_unenforced
+from wakeful.runners.isolation.shield import can_shield
 from wakeful.runners.isolation.system import SystemPlaces
 from wakeful.runners.mark import mark_of, read_run
 from wakeful.runners.orphans import end_orphans
@@ -102,6 +103,9 @@ class CommandRunner:
     def usage(self, run_id: str) -> LiveUsage | None:
         run = self._runs.get(run_id)
         return None if run is None else run.usage()
+
+    def enforceable(self) -> Enforceable:
+        return Enforceable(landlock=probe_abi(), unenforced=find_unenforced(), is_shielding=can_shield())
 
     def owner(self, pid: int) -> str | None:
         if not self._runs:

@@ -14,7 +14,7 @@ from typing import Literal, Protocol
 from msgspec import Struct
 
 from wakeful.core.budget import Amounts
-from wakeful.core.observation import ProcessEnded, RunRecovered, Usage
+from wakeful.core.observation import Enforceable, ProcessEnded, RunRecovered, Usage
 from wakeful.core.spec import Confinement, RunLimits
 from wakeful.errors import InternalError
 from wakeful.secrets.store import Secret
@@ -99,6 +99,9 @@ class Runner(Protocol):
 
     def owner(self, pid: int) -> str | None:
         """The id of the run under way here that a process belongs to; None: to no run. Raises ProcessLookupError when it is gone."""
+    def enforceable(self) -> Enforceable:
+        """What isolation means on this machine."""
+
 
     def follow(self, run_id: str) -> AsyncIterator[bytes]:
         """The output kept so far, then what comes, until the run ends; nothing when it is not under way here."""

@@ -188,6 +188,22 @@ def _check_blobs(blobs: dict[str, Any]) -> Check:
     return Check("blobs", "good", f"{blobs['blobs']:,} contents and outputs of runs are kept, {format_bytes(blobs['size_bytes'])}{left}")
 
 
+def _check_isolation(isolation: dict[str, Any]) -> Iterator[Check]:
+    """What runs can be kept from here, what not, and who runs without."""
+    if not isolation["landlock"]:
+        words = "this kernel has no Landlock: no session runs, but those that say isolation: none"
+        yield Check("isolation", "bad", words, "add landlock to lsm= of the kernel's command line (Linux 5.13 or newer)")
+        return
+    lacks = f"; cannot be enforced: {'; '.join(isolation['unenforced'])}" if isolation["unenforced"] else ""
+    yield Check("isolation", "good", f"Landlock ABI {isolation['landlock']}{lacks}")
+    if not isolation["shielding"]:
+        words = "specs beside an output are within that run's reach, and an output beside the state folder cannot be replaced by renaming"
+        yield Check("isolation", "warn", words, "give outputs a folder of their own, such as out/")
+    if isolation["unisolated"]:
+        told = "run" if isolation["allow_unisolated"] else "would run"
+        yield Check("isolation", "warn", f"{', '.join(isolation['unisolated'])} {told} without any isolation", "wakeful list")
+
+
 def _check_health(health: dict[str, Any]) -> Iterator[Check]:
     """What the daemon says of itself."""
     if health["read_only"]:
@@ -204,6 +220,7 @@ def _check_health(health: dict[str, Any]) -> Iterator[Check]:
     for one in health["workspaces"]:
         words = f"{one['folder']} of {one['session']}, which was terminated, takes {one['bytes'] / 1e6:.1f} MB"
         yield Check("workspace", "warn", words, f"rm -r -- {shlex.quote(one['folder'])}")
+    yield from _check_isolation(health["isolation"])
     yield _check_blobs(health["blobs"])
     yield from _check_limits(health["limits"])
     if not health["degraded"]:
