@@ -1,7 +1,7 @@
 """The routes, one verb each, and the gate every request goes through. No GET changes anything.
 
-The gate reads who calls (the user and the process by the kernel's word, a run by its token), refuses other users and
-processes of runs that do not speak as their run, and tells both sides' versions. Names may hold slashes, so the path is matched as it was sent: `hr%2Fpayroll` is one segment.
+The gate reads who calls (the user and the process by the kernel's word, a run or a bearer by the token), refuses other users and
+processes of runs that do not speak as their run, asks authorising.py how far the caller reaches, and tells both sides' versions. Names may hold slashes, so the path is matched as it was sent: `hr%2Fpayroll` is one segment.
 """
 
 from __future__ import annotations
@@ -9,55 +9,70 @@ from __future__ import annotations
 import os
 
 from starlette.applications import Starlette
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers, MutableHeaders, QueryParams
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from wakeful.api import calling, comparing, costing, explaining, exporting, participants, reading, replaying, retaining, searching, secret_names, slices, watching
-from wakeful.api.answers import answer_error, handle_error
-from wakeful.api.peers import Caller, name_person, name_run
-from wakeful.api.queries import decode_name
-from wakeful.api.service import RunIdentity, Service
-from wakeful.errors import WakefulError
+from wakeful.api import calling, comparing, costing, explaining, exporting, granting, participants, reading, replaying, retaining, searching, secret_names, slices, trusting, watching
+from wakeful.api.answers import Forbidden, answer_error, find_status, handle_error
+from wakeful.api.authorising import find_rule, judge_body, judge_request
+from wakeful.api.calling import decode_body, read_body
+from wakeful.api.peers import Caller, name_person, name_run, name_token
+from wakeful.api.service import Service
+from wakeful.api.tokens import Tokens, is_token
+from wakeful.errors import CallerError, WakefulError
 
 VERSION_HEADER = "Wakeful-Version"
-# What a run may do with its token; whose session it is about is judged by the routes.
-RUN_READS = ("facts", "log")
-RUN_CALLS = ("note", "send", "remember")
+# The names under which clients of other programs put tokens into addresses.
+TOKEN_PARAMETERS = frozenset(("token", "access_token", "api_key", "apikey", "authorization", "bearer"))
+
+
+class Unauthorised(CallerError):
+    """Nobody we know: what was shown opens nothing."""
+
+
+ROUTES = (
+    Route("/version", reading.read_version),
+    Route("/sessions", reading.read_sessions),
+    Route("/sessions/{name}", reading.read_session),
+    Route("/sessions/{name}/log", slices.read_log),
+    Route("/sessions/{name}/facts", reading.read_facts),
+    Route("/sessions/{name}/output", reading.read_output),
+    Route("/follow", reading.follow),
+    Route("/top", watching.read_top),
+    Route("/why", explaining.explain_why),
+    Route("/diff", comparing.read_diff),
+    Route("/export", exporting.export),
+    Route("/costs", costing.read_costs),
+    Route("/secrets", secret_names.read_secrets),
+    Route("/search", searching.search),
+    Route("/plan", explaining.explain_plan),
+    Route("/doctor", explaining.explain_health),
+    Route("/replay", replaying.replay, methods=["POST"]),
+    Route("/bundle/{verb}", retaining.carry_all, methods=["POST"]),
+    Route("/call/{verb}", calling.call, methods=["POST"]),
+    Route("/trust", trusting.list_trust),
+    Route("/trust/{name}", trusting.show_trust),
+    Route("/trust/accept", trusting.accept, methods=["POST"]),
+    Route("/trust/attach", trusting.attach, methods=["POST"]),
+    Route("/trust/detach", trusting.detach, methods=["POST"]),
+    Route("/trust/follow", trusting.follow, methods=["POST"]),
+    Route("/tokens", granting.list_tokens),
+    Route("/tokens", granting.make_token, methods=["POST"]),
+    Route("/tokens/revoke", granting.revoke_token, methods=["POST"]),
+)
 
 
 def build_app(service: Service) -> ASGIApp:
-    app = Starlette(
-        routes=[
-            Route("/version", reading.read_version),
-            Route("/sessions", reading.read_sessions),
-            Route("/sessions/{name}", reading.read_session),
-            Route("/sessions/{name}/log", slices.read_log),
-            Route("/sessions/{name}/facts", reading.read_facts),
-            Route("/sessions/{name}/output", reading.read_output),
-            Route("/follow", reading.follow),
-            Route("/top", watching.read_top),
-            Route("/why", explaining.explain_why),
-            Route("/diff", comparing.read_diff),
-            Route("/export", exporting.export),
-            Route("/costs", costing.read_costs),
-            Route("/secrets", secret_names.read_secrets),
-            Route("/search", searching.search),
-            Route("/plan", explaining.explain_plan),
-            Route("/doctor", explaining.explain_health),
-            Route("/replay", replaying.replay, methods=["POST"]),
-            Route("/bundle/{verb}", retaining.carry_all, methods=["POST"]),
-            Route("/call/{verb}", calling.call, methods=["POST"]),
-        ],
-        exception_handlers={WakefulError: handle_error, HTTPException: _handle_http, Exception: _handle_defect},
-    )
+    app = Starlette(routes=ROUTES, exception_handlers={WakefulError: handle_error, HTTPException: _handle_http, Exception: _handle_defect})
     app.state.service = service
     app.state.rows = reading.Rows()
     app.state.accounts = costing.Accounts()
     app.state.roster = participants.Roster()
+    app.state.tokens = Tokens(service.places.state)
     return Gate(app, service)
 
 
@@ -72,11 +87,12 @@ async def _handle_defect(request: Request, error: Exception) -> Response:
 
 
 class Gate:
-    """Every request passes here before it is routed."""
+    """Every request passes here before it is routed: who calls, and whether that reaches so far."""
 
-    def __init__(self, app: ASGIApp, service: Service) -> None:
+    def __init__(self, app: Starlette, service: Service) -> None:
         self._app = app
         self._service = service
+        self._tokens: Tokens = app.state.tokens
         self._uid = os.geteuid()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -85,50 +101,76 @@ class Gate:
                 MutableHeaders(scope=message)[VERSION_HEADER] = self._service.version
             await send(message)
 
-        refusal = self._admit(scope)
-        await (refusal or self._app)(scope, receive, send_with_version)
-
-    def _admit(self, scope: Scope) -> Response | None:
-        scope["path"] = scope["raw_path"].decode("ascii")
-        uid = scope["state"].pop("peer_uid")
-        if uid != self._uid:
-            return answer_error(f"this daemon belongs to user {self._uid}; user {uid} may not use it", 403)
+        answer: ASGIApp = self._app
         try:
-            owner = self._find_owner(scope["state"].pop("peer_pid"))
-        except ProcessLookupError:
-            # It handed its connection on and left: so does a process of a run that wants to pass for a person.
-            return answer_error("the process that connected is gone, so nobody knows who calls; call again", 403)
-        authorization = Headers(scope=scope).get("authorization")
-        if authorization is None:
+            caller = self._identify(scope)
+            scope["state"]["caller"] = caller
+            rule, named = find_rule(self._app.routes, scope)
+            if judge_request(self._service, caller, rule, named, QueryParams(scope["query_string"])):
+                body = await read_body(Request(scope, receive))
+                judge_body(self._service, caller, decode_body(body))
+                receive = _repeat(body, receive)
+        except Unauthorised as refusal:
+            answer = answer_error(str(refusal), 401)
+        except WakefulError as refusal:
+            answer = answer_error(str(refusal), find_status(refusal))
+        await answer(scope, receive, send_with_version)
+
+    def _identify(self, scope: Scope) -> Caller:
+        """Raise Unauthorised or Forbidden where nobody we know is at the other end."""
+        scope["path"] = scope["raw_path"].decode("ascii")
+        uid, pid = scope["state"].pop("peer_uid"), scope["state"].pop("peer_pid")
+        if uid != self._uid:
+            raise Forbidden(f"this daemon belongs to user {self._uid}; user {uid} may not use it")
+        owner = self._find_owner(pid)
+        _refuse_in_address(scope)
+        shown = Headers(scope=scope).getlist("authorization")
+        if not shown:
             if owner is not None:
-                return answer_error("a process of a run speaks with that run's token (WAKEFUL_TOKEN_FILE), or not at all", 403)
-            scope["state"]["caller"] = Caller(name_person(uid), uid=uid)
-            return None
-        kind, _, token = authorization.partition(" ")
-        run = self._service.run_identity(token.strip()) if kind.lower() == "bearer" else None
+                raise Forbidden("a process of a run speaks with that run's token (WAKEFUL_TOKEN_FILE), or not at all")
+            return Caller(name_person(uid), uid=uid)
+        kind, _, text = shown[0].partition(" ")
+        # Which of two would count is nobody's to guess.
+        if len(shown) > 1 or kind.lower() != "bearer":
+            raise Unauthorised("one header is expected, Authorization: Bearer TOKEN")
+        return self._identify_by_token(text.strip(), uid, owner)
+
+    def _identify_by_token(self, text: str, uid: int, owner: str | None) -> Caller:
+        if is_token(text):
+            token = self._tokens.find(text, self._service.moment().wall)
+            if token is None:
+                raise Unauthorised("this token opens nothing: it was never given, is over, or was revoked; wakeful token list shows those there are")
+            if owner is not None:
+                raise Forbidden("a process of a run speaks with that run's token, and with no other")
+            return Caller(name_token(token), uid=uid, token=token, person=name_person(uid))
+        run = self._service.run_identity(text)
         if run is None:
-            return answer_error("this token belongs to no run under way; a token ends with its run", 401)
+            raise Unauthorised("this token belongs to no run under way; a token ends with its run")
         if owner not in (None, run.run_id):
-            return answer_error("this token was given to another run", 403)
-        scope["state"]["caller"] = Caller(name_run(run), run)
-        return None if _is_open_to_runs(scope, run) else answer_error(_refuse_run(run), 403)
+            raise Forbidden("this token was given to another run")
+        return Caller(name_run(run), run)
 
     def _find_owner(self, pid: int | None) -> str | None:
         # Systems that do not tell the process do not confine runs either.
-        return None if pid is None else self._service.owner_of_process(pid)
+        try:
+            return None if pid is None else self._service.owner_of_process(pid)
+        except ProcessLookupError:
+            # It handed its connection on and left: so does a process of a run that wants to pass for a person.
+            raise Forbidden("the process that connected is gone, so nobody knows who calls; call again") from None
 
 
-def _is_open_to_runs(scope: Scope, run: RunIdentity) -> bool:
-    match scope["path"].split("/")[1:]:
-        case ["version"]:
-            return True
-        case ["sessions", name, what]:
-            return what in RUN_READS and decode_name(name) == run.name
-        case ["call", verb]:
-            return verb in RUN_CALLS
-        case _:
-            return False
+def _refuse_in_address(scope: Scope) -> None:
+    """A token in an address ends up in histories, logs and the pages that are linked to: it is not taken there, also a good one."""
+    names = {name.lower() for name in QueryParams(scope["query_string"])}
+    if names & TOKEN_PARAMETERS:
+        raise Unauthorised("a token is not taken from an address; send it as a header, Authorization: Bearer TOKEN, and revoke this one")
 
 
-def _refuse_run(run: RunIdentity) -> str:
-    return f"a run may note, send, remember, recall and read the history of its own session, {run.name}, and nothing else"
+def _repeat(body: bytes, receive: Receive) -> Receive:
+    """What was read to be judged is read again by the route, to the byte."""
+    left: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive_again() -> Message:
+        return left.pop() if left else await receive()
+
+    return receive_again

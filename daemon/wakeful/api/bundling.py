@@ -73,13 +73,13 @@ class MoveBody(Struct, frozen=True, kw_only=True):
 class Desk:
     """One request's means: who asks, and how to tell how far it is."""
 
-    def __init__(self, service: Service, author: str, tell: Progress, uid: int | None = None) -> None:
+    def __init__(self, service: Service, author: str, tell: Progress, uid: int | None = None, person: str | None = None) -> None:
         self.service = service
         self.log = service.log
         self.blobs: Blobs = service.blobs
         self.state = Path(service.places.state)
         self.tell = tell
-        self._asking = Caller(author, uid=uid)
+        self._asking = Caller(author, uid=uid, person=person)
 
     async def call(self, call: calls.Call) -> str:
         refuse_by_uid(self.service.core, call, self._asking)
@@ -276,7 +276,7 @@ async def _stream(service: Service, caller: Caller, act: Callable[[Desk, Any], A
 
     async def run() -> None:
         try:
-            answer = await act(Desk(service, caller.author, tell, caller.uid), body)
+            answer = await act(Desk(service, caller.author, tell, caller.uid, caller.person), body)
         except WakefulError as error:
             answer = {"error": str(error)}
         except OSError as error:

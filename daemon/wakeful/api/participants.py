@@ -28,7 +28,7 @@ def refuse_by_uid(core: Core, call: Call, caller: Caller) -> None:
     The core judges by the author's name. Asked right before a call is handed over: nothing is awaited in between.
     """
     for session in find_called(core, call):
-        refuse_by_role(session, call, caller.author, caller.uid)
+        refuse_by_role(session, call, caller.judged_as, caller.uid)
 
 
 def find_accounts(session: Session) -> dict[str, int]:

@@ -1,8 +1,8 @@
-"""Who called: the kernel says which user, a token says which run.
+"""Who called: the kernel says which user, a token says which run, or what a person let its bearer do.
 
 The peer's credentials are read from the socket when a connection is made and cannot be forged. A run speaks with its own
 token and for its own session alone, and who belongs to a run speaks as that run or not at all; everybody else who gets through is
-the daemon's own user.
+the daemon's own user, narrowed by the token they show, if they show one.
 """
 
 from __future__ import annotations
@@ -16,17 +16,26 @@ from dataclasses import dataclass
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from wakeful.api.service import RunIdentity
+from wakeful.api.tokens import Token
 
 _CREDENTIALS = struct.Struct("3i")
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """`run` is None for a person; `uid` is the user at the other end, by the kernel's word."""
+    """`run` is None for a person; `uid` is the user at the other end, by the kernel's word. `token`: what narrows them.
+
+    `author` is who the log names; `judged_as` whose role in a session counts: a token never gives its bearer more than they have."""
 
     author: str
     run: RunIdentity | None = None
     uid: int | None = None
+    token: Token | None = None
+    person: str | None = None
+
+    @property
+    def judged_as(self) -> str:
+        return self.person or self.author
 
 
 class PeerProtocol(H11Protocol):
@@ -56,3 +65,7 @@ def name_person(uid: int) -> str:
 
 def name_run(run: RunIdentity) -> str:
     return f"run:{run.name}#{run.run}"
+
+
+def name_token(token: Token) -> str:
+    return f"token:{token.id}"

@@ -132,6 +132,9 @@ async def archive_due(desk: Desk, due: tuple[Due, ...]) -> list[Answer]:
     return answers
 
 
+ALL_ROUTES = {**ROUTES, "due": (DueBody, archive_all)}
+
+
 async def carry_all(request: Request) -> Response:
     """POST /bundle/{verb}, those that concern all sessions included."""
-    return await carry(request, {**ROUTES, "due": (DueBody, archive_all)})
+    return await carry(request, ALL_ROUTES)

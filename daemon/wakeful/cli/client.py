@@ -70,6 +70,10 @@ class Client:
         given = {name: value for name, value in body.items() if value is not None}
         return split_lines(self._ask("POST", route, {}, body=json.dumps(given).encode(), is_patient=True).body)
 
+    def post(self, route: str, **body: Any) -> Any:
+        given = {name: value for name, value in body.items() if value is not None}
+        return json.loads(self._ask("POST", route, {}, body=json.dumps(given).encode()).read())
+
     def call(self, verb: str, key: str | None = None, /, **body: Any) -> dict[str, Any]:
         given = {name: value for name, value in body.items() if value is not None}
         headers = {"Idempotency-Key": key} if key is not None else {}
@@ -248,7 +252,7 @@ def split_lines(pieces: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def read_token() -> str | None:
-    """The token of the run we are inside of, if we are inside of one."""
+    """The token of the run we are inside of, if we are inside of one; or one that somebody was given."""
     path = os.environ.get("WAKEFUL_TOKEN_FILE")
     if path is None:
         return os.environ.get("WAKEFUL_TOKEN")
@@ -256,7 +260,7 @@ def read_token() -> str | None:
         with open(path, encoding="ascii") as file:
             return file.read().strip()
     except OSError as error:
-        raise Failure(f"cannot read this run's token at {path}: {error.strerror}; it ends with the run") from None
+        raise Failure(f"cannot read the token at {path}: {error.strerror}; that of a run ends with the run") from None
 
 
 def encode_query(given: dict[str, Any]) -> str:

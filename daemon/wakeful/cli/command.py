@@ -72,6 +72,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "doctor": ("doctor", "is everything as it should be, and if not, what mends it"),
     "backup": ("keep", "a verified copy of the log, beside a running daemon"),
     "restore": ("keep", "put a backup in the place of the log"),
+    "token": ("tokens", "hand out a token that opens a part of this; list, revoke"),
     "install": ("installing", "run the daemon as a service of systemd, yours or the machine's"),
     "uninstall": ("installing", "stop that service and remove what install wrote; specs and state stay"),
     "completion": ("completion", "completion of verbs, options and names for your shell"),

@@ -1,0 +1,89 @@
+"""`wakeful token`: what others may do with the daemon is handed out as a token, listed, and taken back."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import click
+
+from wakeful.cli.command import verb
+from wakeful.cli.completing import SESSION
+from wakeful.cli.options import Options
+from wakeful.cli.text import escape, measure, pad, paint
+from wakeful.cli.verbs.calls import read_duration
+
+SCOPES = ("read", "send", "run", "admin")
+_HEADINGS = ("ID", "SCOPES", "SESSION", "MADE", "UNTIL", "NOTE")
+
+
+@verb(
+    "token",
+    "wakeful token new --scope read --for 30d --note dashboard",
+    "wakeful token new --scope send --session payroll > ci.token",
+    "wakeful token list",
+    "wakeful token revoke 3f2a91bc",
+)
+@click.argument("what", type=click.Choice(("new", "list", "revoke")))
+@click.argument("token_id", metavar="[ID]", required=False)
+@click.option("--scope", "scopes", type=click.Choice(SCOPES), multiple=True, help="What it opens; may be given again.")
+@click.option("--session", type=SESSION, metavar="NAME", help="The only session it reaches.")
+@click.option("--for", "length", metavar="LENGTH", help="How long it lasts, such as 12h or 30d.")
+@click.option("--note", metavar="TEXT", help="Who has it and what for.")
+def token_verb(
+    options: Options, what: str, token_id: str | None, scopes: tuple[str, ...], session: str | None, length: str | None, note: str | None
+) -> None:
+    """Hand out a token that opens a part of the control socket, and no more.
+
+    `read` looks; `send` leaves messages, notes and facts; `run` starts, holds and stops runs; `admin` does everything but
+    make tokens. Scopes do not include one another, `admin` aside. The token is printed once and kept as a hash alone. Whoever
+    has it puts it in a file of their own and names that in WAKEFUL_TOKEN_FILE, or sends it as `Authorization: Bearer TOKEN`.
+    Revoked, it opens nothing from the next request on.
+    """
+    if what != "new" and (scopes or session or length or note):
+        raise click.UsageError(f"{what} takes none of --scope, --session, --for and --note")
+    if (what == "revoke") != (token_id is not None):
+        raise click.UsageError("say which: wakeful token revoke ID" if what == "revoke" else f"{what} takes no ID")
+    match what:
+        case "new":
+            _make(options, scopes, session, length, note)
+        case "list":
+            _print_list(options)
+        case _:
+            answer = options.client().post("/tokens/revoke", id=token_id)
+            print(json.dumps(answer) if options.is_json else f"{escape(answer['id'])} {escape(answer['words'])}")
+
+
+def _make(options: Options, scopes: tuple[str, ...], session: str | None, length: str | None, note: str | None) -> None:
+    if not scopes:
+        raise click.UsageError(f"say what it opens with --scope: {', '.join(SCOPES)}")
+    seconds = read_duration(length) if length is not None else None
+    made = options.client().post("/tokens", scopes=scopes, session=session, seconds=seconds, note=note)
+    if options.is_json:
+        print(json.dumps(made))
+        return
+    # Standard output is the token alone, so that it can go straight to a file or a vault.
+    print(made["token"])
+    until = f" until {made['expires_at']}" if made["expires_at"] else " until it is revoked"
+    where = f" for {escape(made['session'])}" if made["session"] else ""
+    print(f"wakeful: token {made['id']} opens {', '.join(made['scopes'])}{where}{until}; it is not shown again", file=sys.stderr)
+
+
+def _print_list(options: Options) -> None:
+    rows = options.client().get("/tokens")
+    if options.is_json:
+        print(json.dumps(rows))
+    elif not rows:
+        print("no tokens; make one with: wakeful token new --scope read")
+    else:
+        shown = [_HEADINGS, *(tuple(map(escape, _cells(row))) for row in rows)]
+        widths = [max(map(measure, column)) for column in zip(*shown, strict=True)]
+        for number, row in enumerate(shown):
+            line = "  ".join(pad(cell, width) for cell, width in zip(row, widths, strict=True)).rstrip()
+            print(paint(line, "dim" if number == 0 or rows[number - 1]["is_over"] else ""))
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    until = f"{row['expires_at']} (over)" if row["is_over"] else row["expires_at"] or "revoked"
+    return row["id"], ",".join(row["scopes"]), row["session"] or "all", row["made_at"], until, row["note"] or "-"
