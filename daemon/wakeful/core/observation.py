@@ -192,6 +192,8 @@ class ProcessEnded(Struct, frozen=True, kw_only=True):
     undeclared: tuple[str, ...] = ()
     # What a person may try, where it failed and seems to have been denied something.
     hint: str | None = None
+    # What waits to be put in place; None: it wrote directly.
+    staged: tuple[StagedOutput, ...] | None = None
 
 
 class FilesWritten(Struct, frozen=True, kw_only=True):

@@ -46,6 +46,8 @@ class RunOrder(Struct, frozen=True, kw_only=True):
     temporary: str
     # Private to this run, removed after it.
     folder: str
+    # Where a strict run's outputs wait until they are put in place; None: it writes directly, whatever its level.
+    staging: str | None = None
     # The JSON document that WAKEFUL_CAUSES names.
     causes: bytes
     # The paths that WAKEFUL_CHANGED lists.
@@ -97,11 +99,11 @@ class Runner(Protocol):
     def usage(self, run_id: str) -> LiveUsage | None:
         """What the run's process tree has used until now; None when it is not under way here."""
 
-    def owner(self, pid: int) -> str | None:
-        """The id of the run under way here that a process belongs to; None: to no run. Raises ProcessLookupError when it is gone."""
     def enforceable(self) -> Enforceable:
         """What isolation means on this machine."""
 
+    def owner(self, pid: int) -> str | None:
+        """The id of the run under way here that a process belongs to; None: to no run. Raises ProcessLookupError when it is gone."""
 
     def follow(self, run_id: str) -> AsyncIterator[bytes]:
         """The output kept so far, then what comes, until the run ends; nothing when it is not under way here."""

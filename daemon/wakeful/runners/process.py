@@ -118,14 +118,18 @@ class Process:
         self._sampling: asyncio.TimerHandle | None = None
         self.is_over = False
 
-    def launch(self, argv: Sequence[str], cwd: str, environment: Mapping[str, str], launch: Launch) -> None:
-        """Spawn now, the way `launch` does it. Raises OSError, ValueError or OperatorError, and then nothing was left running."""
-        output, writer = os.pipe()
+    def launch(self, argv: Sequence[str], cwd: str, environment: Mapping[str, str], launch: Launch, *, is_wrapped: bool = False) -> None:
+        """Spawn now, the way `launch` does it. `is_wrapped`: what is spawned only waits for the program, and is not signalled.
 
-        def spawn() -> subprocess.Popen[bytes]:
+        Raises OSError, ValueError or OperatorError, and then nothing was left running.
+        """
+        output, writer = os.pipe()
+        self._is_wrapped = is_wrapped
+
+        def spawn(prefix: Sequence[str] = (), fds: Sequence[int] = ()) -> subprocess.Popen[bytes]:
             # vfork: independent of our own size, as long as nobody passes preexec_fn (57 spawns/s instead of 1,500).
             return subprocess.Popen(
-                argv,
+                (*prefix, *argv),
                 cwd=cwd,
                 env=environment,
                 stdin=subprocess.DEVNULL,
@@ -133,6 +137,7 @@ class Process:
                 stdout=writer,
                 stderr=writer,
                 start_new_session=True,
+                pass_fds=fds,
             )
 
         try:
@@ -150,7 +155,12 @@ class Process:
 
     def signal(self, number: int) -> None:
         """Signal the program and its process group, which it leads. Nothing happens once it is over."""
-        if not self.is_over:
+        if self.is_over:
+            return
+        # Bubblewrap would be gone at once, and its namespace with it: the program's grace is for the program.
+        if self._is_wrapped and number != signal.SIGKILL:
+            _signal_inside(self.pid, number)
+        else:
             _signal_group(self.pid, number)
 
     def _attend(self, output: int) -> None:
@@ -265,6 +275,24 @@ def _signal_group(leader: int, number: int) -> None:
         os.killpg(leader, number)
     except ProcessLookupError:
         return
+
+
+def _signal_inside(leader: int, number: int) -> None:
+    """The group without its leader. The first process of a namespace takes no signal that it does not handle, and bubblewrap's handles none."""
+    for pid in proc.descendants_of(leader):
+        try:
+            fd = os.pidfd_open(pid)
+        except ProcessLookupError:
+            continue
+        try:
+            # Opened first, then compared: its number may be somebody else's by now.
+            found = proc.read_stat(pid)
+            if found is not None and found.group == leader:
+                signal.pidfd_send_signal(fd, number)
+        except ProcessLookupError:
+            continue
+        finally:
+            os.close(fd)
 
 
 def _offer_to_oom(pid: int) -> None:

@@ -16,17 +16,19 @@ import time
 from collections.abc import Callable, Mapping
 
 import psutil
-from msgspec import structs
+from msgspec import Struct, structs
 
 from wakeful.blobs import Blobs
-from wakeful.core.observation import Enforced, Output, ProcessEnded, Usage
+from wakeful.core.observation import Enforced, Output, ProcessEnded, StagedOutput, Usage
 from wakeful.errors import OperatorError
 from wakeful.runners import limits, proc
 from wakeful.runners.capture import Capture
 from wakeful.runners.contract import LiveUsage, RunOrder, StopWord
 from wakeful.runners.environment import build_environment, program_of, write_folder
+from wakeful.runners.isolation.bubblewrap import BubblewrapLaunch
+from wakeful.runners.isolation.bubblewrap import find_unenforced as find_unenforced_in_view
 from wakeful.runners.isolation.confine import ConfinedLaunch, Launch, launch_bare
-from wakeful.runners.isolation.reach import find_reach
+from wakeful.runners.isolation.reach import find_reach, find_view
 from wakeful.runners.isolation.undeclared import Surveyed, find_undeclared, survey
 from wakeful.runners.problems import (
     describe_check,
@@ -38,6 +40,7 @@ from wakeful.runners.problems import (
     refuse_unconfined,
 )
 from wakeful.runners.process import Ending, Process, Spent, Surroundings
+from wakeful.runners.staging import Staging
 
 _STRENGTH: dict[StopWord | None, int] = {None: 0, "interrupt": 1, "terminate": 2, "kill": 3}
 _SIGNALS: dict[StopWord, int] = {
@@ -49,6 +52,14 @@ _SIGNALS: dict[StopWord, int] = {
 _COUNTED = ("cpu_seconds", "written_bytes")
 _FIRST_COUNT_SECONDS = 0.25
 _LONGEST_COUNT_SECONDS = 2.0
+
+
+class _Saved(Struct, frozen=True):
+    """What is left of a run in files."""
+
+    output: Output = Output()
+    undeclared: tuple[str, ...] = ()
+    staged: tuple[StagedOutput, ...] | None = None
 
 
 class LiveRun:
@@ -82,11 +93,23 @@ class LiveRun:
         self._launch_as: Launch = launch_bare
         self._isolation: Enforced | None = None
         self._surveyed: tuple[Surveyed, ...] = ()
+        self._view: BubblewrapLaunch | None = None
+        self._staging: Staging | None = None
 
     def start(self, inherited: Mapping[str, str]) -> None:
         order = self._order
         self._cwd = os.path.join(order.root, order.cwd)
         self._environment = build_environment(order, inherited)
+        if order.confinement.level != "strict":
+            self._prepare()
+            self._begin()
+            return
+        # Copies of its outputs, and a look at every place of its view: not on the loop.
+        preparing = self._around.loop.run_in_executor(self._around.pool, self._prepare)
+        preparing.add_done_callback(lambda done: (done.result(), self._begin()))
+
+    def _prepare(self) -> None:
+        order = self._order
         try:
             write_folder(order)
             self._confine()
@@ -94,6 +117,11 @@ class LiveRun:
             self._problem = str(error)
         except (OSError, ValueError) as error:
             self._problem = describe_start(error, program_of(order), self._cwd, self._environment)
+
+    def _begin(self) -> None:
+        order = self._order
+        if self._problem is None and self._stopping is not None:
+            self._problem = "stopped before it began"
         # Never from inside `start`: the reactor is in the middle of a plan.
         if self._problem is not None or not self._launch(program_of(order)):
             self._around.loop.call_soon(self._finish, Ending(None, None))
@@ -136,6 +164,9 @@ class LiveRun:
         if order.confinement.level == "none":
             self._isolation = Enforced("none", ("everything",))
             return
+        if order.confinement.level == "strict":
+            self._confine_strictly()
+            return
         if self._around.system is None:
             raise OperatorError(refuse_unconfined())
         reach = find_reach(order, self._environment, self._around.system, self._around.protected)
@@ -144,12 +175,25 @@ class LiveRun:
         self._isolation = Enforced("standard", (*reach.unenforced, *limits.find_unenforced(order.limits)))
         self._surveyed = survey(reach.opened, reach.guarded)
 
+    def _confine_strictly(self) -> None:
+        order = self._order
+        reach = find_view(order, self._environment, self._around.protected)
+        self._environment |= reach.environment
+        if order.staging is not None:
+            self._staging = Staging(order.staging, order.root, reach.areas)
+        self._view = self._launch_as = BubblewrapLaunch(order, self._environment, reach, self._staging)
+        unenforced = (*find_unenforced_in_view(order.confinement.network), *reach.unenforced, *limits.find_unenforced(order.limits))
+        self._isolation = Enforced("strict", unenforced)
+
     def _launch(self, argv: tuple[str, ...]) -> bool:
         process = Process(
             self._around, self._order.run_id, self.mark, self.capture, self._spent, self._take_ending
         )
         try:
-            process.launch(limits.wrap(argv, self._order.limits), self._cwd, self._environment, self._launch_as)
+            if self._view is not None:
+                self._view.check_program(argv[0])
+            argv = limits.wrap(argv, self._order.limits)
+            process.launch(argv, self._cwd, self._environment, self._launch_as, is_wrapped=self._view is not None)
         except OperatorError as error:
             self._problem = str(error)
             return False
@@ -234,19 +278,32 @@ class LiveRun:
             # One may have been replaced meanwhile, and both values be in the output.
             self._around.secrets.look()
         self.capture.close()
-        if not self.capture.total_bytes and not self._surveyed:
-            self._report(ending, wall_seconds, Output(), ())
+        if not self.capture.total_bytes and not self._surveyed and self._staging is None:
+            self._report(ending, wall_seconds, _Saved())
             return
         saving = self._around.loop.run_in_executor(self._around.pool, self._save)
-        saving.add_done_callback(lambda saved: self._report(ending, wall_seconds, *saved.result()))
+        saving.add_done_callback(lambda saved: self._report(ending, wall_seconds, saved.result()))
 
-    def _save(self) -> tuple[Output, tuple[str, ...]]:
+    def _save(self) -> _Saved:
         """Blocks."""
         output = _save_output(self._blobs, self.capture) if self.capture.total_bytes else Output()
-        return output, find_undeclared(self._surveyed, self._order.root, self._order.writes, self._order.confinement.allow_write)
+        if self._staging is None or self._view is None:
+            undeclared = find_undeclared(self._surveyed, self._order.root, self._order.writes, self._order.confinement.allow_write)
+            return _Saved(output, undeclared)
+        try:
+            staged, undeclared = self._staging.collect(self._view.mounted)
+        except OSError as error:
+            # The disk is full, or the area was taken away: what it made cannot be vouched for, so none of it lands.
+            self._problem = self._problem or f"its outputs could not be collected: {error}"
+            return _Saved(output, (), ())
+        return _Saved(output, undeclared, staged)
 
-    def _report(self, ending: Ending, wall_seconds: float, output: Output, undeclared: tuple[str, ...]) -> None:
+    def _report(self, ending: Ending, wall_seconds: float, saved: _Saved) -> None:
         order = self._order
+        if self._view is not None:
+            self._view.close()
+        if self._staging is not None:
+            self._staging.close()
         self._around.pool.submit(_remove_folders, order.folder, order.temporary)
         is_confined = self._isolation is not None and self._isolation.level != "none"
         has_failed = ending.exit_code != 0 or self._problem is not None
@@ -258,9 +315,10 @@ class LiveRun:
                 signal=ending.signal,
                 problem=self._problem,
                 usage=self._spent.usage(wall_seconds),
-                output=output,
+                output=saved.output,
                 isolation=self._isolation,
-                undeclared=undeclared,
+                undeclared=saved.undeclared,
+                staged=saved.staged,
                 hint=find_denial(self.capture) if is_confined and has_failed else None,
             )
         )

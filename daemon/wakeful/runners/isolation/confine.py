@@ -8,7 +8,7 @@ the daemon itself is untouched. `runners/process.py` calls it; a second way of l
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Sequence
 from threading import Thread
 from typing import Protocol, TypeVar
 
@@ -52,13 +52,19 @@ class Policy(Struct, frozen=True, kw_only=True):
     kept_writable: tuple[str, ...] = ()
 
 
+class Spawn(Protocol[Spawned]):
+    """Starts the program; `prefix` are words to come before its own, `fds` descriptors that are handed on."""
+
+    def __call__(self, prefix: Sequence[str] = (), fds: Sequence[int] = ()) -> Spawned: ...
+
+
 class Launch(Protocol):
     """One way of launching: calls `spawn`, which starts the program, where whatever it starts is confined."""
 
-    def __call__(self, spawn: Callable[[], Spawned]) -> Spawned: ...
+    def __call__(self, spawn: Spawn[Spawned]) -> Spawned: ...
 
 
-def launch_bare(spawn: Callable[[], Spawned]) -> Spawned:
+def launch_bare(spawn: Spawn[Spawned]) -> Spawned:
     """`isolation: none`."""
     return spawn()
 
@@ -69,7 +75,7 @@ class ConfinedLaunch:
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
 
-    def __call__(self, spawn: Callable[[], Spawned]) -> Spawned:
+    def __call__(self, spawn: Spawn[Spawned]) -> Spawned:
         """Blocks until the program is spawned. What the restriction or the spawn raises is raised here."""
         results: list[Spawned] = []
         problems: list[BaseException] = []

@@ -67,12 +67,13 @@ class Ruleset:
 
     `has_tcp`: TCP is left alone. Otherwise only ports that are granted can be connected to, and none be listened on.
     `is_reading_only`: nothing but reading files and folders is judged. Several rulesets narrow each other.
+    `has_files`: False leaves files alone, so that whoever is restricted may still mount.
     Only where `probe_abi` is not 0.
     """
 
-    def __init__(self, *, has_tcp: bool = False, is_reading_only: bool = False) -> None:
+    def __init__(self, *, has_tcp: bool = False, is_reading_only: bool = False, has_files: bool = True) -> None:
         abi = probe_abi()
-        self._handled = READ_FILE | READ_DIR if is_reading_only else _ALL_OF_ABI[min(abi, 5)]
+        self._handled = READ_FILE | READ_DIR if is_reading_only else _ALL_OF_ABI[min(abi, 5)] * has_files
         self._has_ports = abi >= _TCP_ABI and not has_tcp and not is_reading_only
         scope = _SCOPE_ABSTRACT_SOCKETS | _SCOPE_SIGNALS if abi >= _SCOPE_ABI and not is_reading_only else 0
         size = 8 if abi < _TCP_ABI else 16 if abi < _SCOPE_ABI else 24

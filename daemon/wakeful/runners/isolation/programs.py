@@ -51,9 +51,11 @@ def _find_named(words: set[str], folders: tuple[str, ...]) -> Iterator[str]:
 
 
 def _places_of(program: str, folders: tuple[str, ...], depth: int) -> Iterator[str]:
-    """The program, links resolved, its installation, and the same of the interpreter in its first line."""
+    """The program, its installation, and the same of the interpreter in its first line."""
     real = os.path.realpath(program)
     yield real
+    # The link by which it is found, too: a private view shows nothing but what is named.
+    yield program
     for path in dict.fromkeys((program, real)):
         yield from _installation_of(path)
     if depth:

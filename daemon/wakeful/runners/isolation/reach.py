@@ -25,6 +25,8 @@ from wakeful.runners.isolation.system import SETTINGS, SystemPlaces, is_of_syste
 
 # Wherever it runs: Landlock judges opening and naming, and nothing else.
 ALWAYS_UNENFORCED = ("sockets that are files (D-Bus, Docker)", "chmod, chown and stat outside its reach")
+# What a private view cannot do without, as the machine has it.
+_SYSTEM = ("/usr", "/bin", "/lib", "/lib64", "/etc", "/proc", "/dev", "/sys")
 _SHARED = ("/", "/tmp", "/var", "/var/tmp", "/home", "/root", "/mnt", "/media", "/srv", "/opt", "/run")
 
 
@@ -40,6 +42,13 @@ class Protected(Struct, frozen=True, kw_only=True):
     rest: tuple[str, ...] = ()
 
 
+class Area(Struct, frozen=True):
+    """A folder that holds outputs which are staged: what is there of them, as it is named in the spec, and which patterns mean it."""
+
+    folder: str
+    outputs: tuple[tuple[str, Pattern], ...]
+
+
 class Reach(Struct, frozen=True, kw_only=True):
     """What a run may touch. `opened` are folders that a literal output opened wider than it is itself, `guarded` what is ours in them."""
 
@@ -47,6 +56,8 @@ class Reach(Struct, frozen=True, kw_only=True):
     unenforced: tuple[str, ...]
     opened: tuple[str, ...] = ()
     guarded: tuple[str, ...] = ()
+    specs: str | None = None
+    areas: tuple[Area, ...] = ()
     # What programs must be told, so that they do not stumble over what they cannot reach.
     environment: dict[str, str] = {}
 
@@ -61,6 +72,15 @@ def find_unenforced() -> tuple[str, ...]:
 
 def find_reach(order: RunOrder, environment: dict[str, str], system: SystemPlaces, protected: Protected) -> Reach:
     """Raises ReachRefused, in words for the run's record."""
+    return _plan(order, environment, protected).conclude(system)
+
+
+def find_view(order: RunOrder, environment: dict[str, str], protected: Protected) -> Reach:
+    """As `find_reach`, for a run that has a view of the machine of its own: its outputs are not opened, but staged (`areas`)."""
+    return _plan(order, environment, protected).conclude_view()
+
+
+def _plan(order: RunOrder, environment: dict[str, str], protected: Protected) -> _Plan:
     plan = _Plan(order, protected)
     for text in order.reads:
         pattern = parse_under(text, order.root)
@@ -83,7 +103,7 @@ def find_reach(order: RunOrder, environment: dict[str, str], system: SystemPlace
         plan.grant(path, READ)
     for path in plan.allowed_writes:
         plan.open(path, path, is_alone=False)
-    return plan.conclude(system)
+    return plan
 
 
 class _Plan:
@@ -94,6 +114,10 @@ class _Plan:
         self._root = os.path.realpath(order.root)
         self._guarded = tuple(os.path.realpath(path) for path in (protected.specs, protected.state, *protected.rest) if path is not None)
         self._specs = None if protected.specs is None else os.path.realpath(protected.specs)
+        # A view of its own leaves out, or shows read-only, whatever it should.
+        self._has_view = order.confinement.level == "strict"
+        self._can_shield = self._has_view or can_shield()
+        self._areas: dict[str, list[tuple[str, Pattern]]] = {}
         self._own = tuple(os.path.realpath(path) for path in (order.scratch, order.temporary, order.folder))
         allow = order.confinement
         self.allowed_reads = [self._resolve(path) for path in allow.allow_read]
@@ -125,28 +149,40 @@ class _Plan:
         real = self._follow(folder, self.allowed_writes)
         if real is None:
             return
+        if self._has_view:
+            self._stage(real, folder, pattern)
+            return
         self.open(real, os.path.join(real, os.path.basename(pattern.base)) if is_file else real, is_alone=is_file)
+
+    def _stage(self, real: str, folder: str, pattern: Pattern) -> None:
+        self._refuse_guarded(real, pattern.base)
+        if real == "/" or any(_contains(real, place) for place in _SYSTEM):
+            raise ReachRefused(f"{pattern.base} lies in {real}, which the system needs as it is; under isolation: strict write elsewhere")
+        self._areas.setdefault(real, []).append((folder, pattern))
 
     def open(self, folder: str, output: str, *, is_alone: bool) -> None:
         """Grant writing in a folder. `is_alone`: only one file of it is meant, which is what is granted where the folder is too wide."""
-        guards = [place for place in self._guarded if _contains(place, folder) and not self._is_own(folder)]
-        if guards:
-            raise ReachRefused(f"{output} lies in {guards[0]}, which no run may change; write elsewhere")
+        self._refuse_guarded(folder, output)
         inside = [place for place in self._guarded if _contains(folder, place) and os.path.lexists(place)]
-        is_safe = not inside or can_shield() or inside == [self._specs]
+        is_safe = not inside or self._can_shield or inside == [self._specs]
         if is_alone and (not is_safe or _is_wide(folder)):
             self._grant_alone(output)
             return
         if not is_safe:
             words = f"{folder} is to be written, and holds {inside[0]}, which no run may change; name narrower folders, or install bubblewrap"
             raise ReachRefused(words)
-        if can_shield():
+        if self._can_shield:
             self.shielded.update(dict.fromkeys(inside))
         elif inside:
             self.unenforced["the specs are within its reach: one that is changed during the run needs trust"] = None
         if is_alone:
             self.opened[folder] = None
         self._grant(folder, WRITE)
+
+    def _refuse_guarded(self, folder: str, output: str) -> None:
+        guards = [place for place in self._guarded if _contains(place, folder) and not self._is_own(folder)]
+        if guards:
+            raise ReachRefused(f"{output} lies in {guards[0]}, which no run may change; write elsewhere")
 
     def conclude(self, system: SystemPlaces) -> Reach:
         network = self._order.confinement.network
@@ -160,13 +196,25 @@ class _Plan:
                 system=tuple(grant for grant in system.grants if not asks_for_settings or grant.fd != system.settings_fd),
                 guard=None if asks_for_settings else system.guard(),
                 grants=(*(Grant(path, rights, beneath) for (beneath, path), rights in self._rights.items()), *settings),
-                network=network if isinstance(network, bool) else tuple(int(address.rpartition(":")[2]) for address in network),
+                network=_list_ports(network),
                 shielded=tuple(_without_nested(self.shielded)),
                 kept_writable=tuple(place for place in self._own if any(_contains(shield, place) for shield in self.shielded)),
             ),
             unenforced=(*find_unenforced(), *self.unenforced),
             opened=tuple(self.opened),
             guarded=self._guarded,
+            environment=self._find_environment(),
+        )
+
+    def conclude_view(self) -> Reach:
+        network = self._order.confinement.network
+        grants = tuple(Grant(path, rights, beneath) for (beneath, path), rights in self._rights.items())
+        return Reach(
+            policy=Policy(grants=grants, network=_list_ports(network)),
+            unenforced=tuple(self.unenforced),
+            guarded=self._guarded,
+            specs=self._specs,
+            areas=tuple(Area(folder, tuple(outputs)) for folder, outputs in self._areas.items()),
             environment=self._find_environment(),
         )
 
@@ -217,6 +265,10 @@ class _Plan:
         """Folders that we made for it inside the state folder: its scratch, a copy to run in, a fork's place."""
         state_made = self._root if any(_contains(place, self._root) for place in self._guarded) else None
         return any(_contains(place, folder) for place in (*self._own, *((state_made,) if state_made else ())))
+
+
+def _list_ports(network: bool | tuple[str, ...]) -> bool | tuple[int, ...]:
+    return network if isinstance(network, bool) else tuple(int(address.rpartition(":")[2]) for address in network)
 
 
 def _contains(folder: str, path: str) -> bool:

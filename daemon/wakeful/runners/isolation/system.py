@@ -7,10 +7,12 @@ open instead. It is made in advance, because it has some hundred rules, and anew
 
 from __future__ import annotations
 
+import functools
 import os
 import select
 import stat
 import time
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from msgspec import Struct
@@ -19,12 +21,12 @@ from wakeful.runners.isolation.confine import OpenGrant
 from wakeful.runners.isolation.landlock import DEVICE, READ, READ_DIR, READ_FILE, Ruleset
 
 SETTINGS = "/etc"
-_PROGRAMS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store")
+PROGRAMS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store")
 # What language runtimes ask the kernel at their start: cores, memory, their control group.
-_KERNEL = ("/proc", "/sys/devices/system", "/sys/fs/cgroup", "/sys/kernel/mm")
+KERNEL = ("/proc", "/sys/devices/system", "/sys/fs/cgroup", "/sys/kernel/mm")
 # No terminals: /dev/pts holds those of the person, whose keys could be read there. No /dev/shm: it is shared with all programs of the user.
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
-_SYSTEM = (*_PROGRAMS, *_KERNEL, SETTINGS, "/dev")
+_SYSTEM = (*PROGRAMS, *KERNEL, SETTINGS, "/dev")
 _STALE_SECONDS = 60.0
 
 
@@ -107,8 +109,32 @@ def list_settings(folder: str = SETTINGS) -> list[str]:
     return _list_open(folder)[0]
 
 
+def list_secrets() -> list[tuple[str, bool]]:
+    """What of /etc is not for everybody: paths, and whether each is a folder. Blocks, at most once a minute."""
+    return _find_secrets(_read_changes(), int(time.monotonic() / _STALE_SECONDS))
+
+
+@functools.lru_cache(maxsize=1)
+def _find_secrets(_changed: tuple[int, int], _minute: int) -> list[tuple[str, bool]]:
+    return list(_walk_secrets(SETTINGS))
+
+
+def _walk_secrets(folder: str) -> Iterator[tuple[str, bool]]:
+    for entry in os.scandir(folder):
+        try:
+            mode = entry.stat(follow_symlinks=False).st_mode
+        except OSError:
+            continue
+        if stat.S_ISLNK(mode):
+            continue
+        if stat.S_ISDIR(mode) and mode & 0o005 == 0o005:
+            yield from _walk_secrets(entry.path)
+        elif not mode & 0o004:
+            yield entry.path, stat.S_ISDIR(mode)
+
+
 def _open_grants() -> list[OpenGrant]:
-    wanted = [(path, READ) for path in (*_PROGRAMS, *_KERNEL, SETTINGS)] + [(path, DEVICE) for path in _DEVICES]
+    wanted = [(path, READ) for path in (*PROGRAMS, *KERNEL, SETTINGS)] + [(path, DEVICE) for path in _DEVICES]
     opened: dict[tuple[int, int], OpenGrant] = {}
     for path, rights in wanted:
         try:

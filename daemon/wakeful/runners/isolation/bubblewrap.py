@@ -1,0 +1,319 @@
+"""`isolation: strict`: a run in a view of the machine of its own, made by bubblewrap before its first instruction.
+
+The view holds what `reach` grants and nothing else: no home, no /tmp, no sockets of others, no processes of others, and no network
+unless it is declared. A process under Landlock may not mount, so here the mounts take the place of Landlock's rules for files; what mounts
+cannot do (ports, abstract sockets where the network is open) Landlock still does, and the system call filter is the same as everywhere.
+`LiveRun` prepares a view in a thread and launches in it; `find_obstacle` says why that cannot be done on this machine.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import stat
+import subprocess
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from threading import Thread
+from typing import TypeVar
+
+from wakeful.errors import OperatorError
+from wakeful.runners.contract import RunOrder
+from wakeful.runners.isolation.beneath import open_beneath
+from wakeful.runners.isolation.confine import Grant, Spawn
+from wakeful.runners.isolation.filter import build_filter, is_known_machine
+from wakeful.runners.isolation.landlock import READ_FILE, WRITE, WRITE_FILE, Ruleset, probe_abi
+from wakeful.runners.isolation.privileges import forbid_new_privileges
+from wakeful.runners.isolation.reach import Reach
+from wakeful.runners.isolation.system import KERNEL, PROGRAMS, SETTINGS, is_of_system, list_secrets
+from wakeful.runners.staging import Staging
+
+Spawned = TypeVar("Spawned", covariant=True)
+
+_PATIENCE_SECONDS = 10.0
+_PRIVATE = ("--unshare-pid", "--unshare-ipc")
+# What root needs with files of other owners, as under `standard`. Nobody else has any.
+_KEPT_CAPABILITIES = ("CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID")
+# Of memory, each: what a program puts into /tmp instead of TMPDIR, and semaphores and the like.
+_TEMPORARY_BYTES = 256 << 20
+_SHARED_BYTES = 64 << 20
+# Landlock's ports came with ABI 4, its scopes with ABI 6.
+_PORTS_ABI, _SCOPES_ABI = 4, 6
+_RESOLVER = "/etc/resolv.conf"
+
+
+def find_obstacle() -> str | None:
+    """Why no run can be isolated strictly here, in words with what mends it; None where it can. Blocks: one empty run."""
+    program = shutil.which("bwrap")
+    if program is None:
+        return "isolation: strict needs bubblewrap, which is not installed (sudo apt install bubblewrap)"
+    trial = [program, *_PRIVATE, "--unshare-net", "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", "--", "/bin/true"]
+    try:
+        done = subprocess.run(
+            trial, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=_PATIENCE_SECONDS, check=False, text=True
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"isolation: strict needs bubblewrap, which cannot be started here: {error}"
+    if done.returncode == 0:
+        return None
+    said = " ".join(done.stdout.split()) or f"exit code {done.returncode}"
+    return f"isolation: strict needs bubblewrap, which cannot make namespaces here: {said} (wakeful doctor says what mends it)"
+
+
+def find_unenforced(network: bool | tuple[str, ...]) -> tuple[str, ...]:
+    """What of a strict run's isolation this machine cannot enforce."""
+    words = []
+    if network and probe_abi() < _SCOPES_ABI:
+        words.append("abstract sockets, where the network is open (Linux 6.12 can)")
+    if not isinstance(network, bool):
+        ports = "the ports alone are enforced" if probe_abi() >= _PORTS_ABI else "nothing is enforced (Linux 6.7 can, by port)"
+        words.append(f"hosts: of `network` {ports}")
+    if not is_known_machine():
+        words.append("system calls (no filter for this architecture)")
+    return tuple(words)
+
+
+class BubblewrapLaunch:
+    """A `Launch` into a view. Keeps what it shows open until it is closed, which is when the run has ended."""
+
+    def __init__(self, order: RunOrder, environment: Mapping[str, str], reach: Reach, staging: Staging | None) -> None:
+        """Blocks: looks at every place once, and fills the write area. Raises OperatorError, or OSError where a place cannot be opened."""
+        program = shutil.which("bwrap")
+        if program is None:
+            raise OperatorError(find_obstacle() or "bubblewrap is gone")
+        self._program = program
+        self._policy = reach.policy
+        self._path = environment.get("PATH", "")
+        self._cwd = os.path.join(order.root, order.cwd)
+        self._opened: list[int] = []
+        try:
+            view = _View(order, reach, self._open)
+            view.gather(staging)
+            self._arguments = view.list_arguments(self._path)
+            # What is shown on top of something else, and never a run's own to change.
+            self.mounted = frozenset(view.places)
+        except BaseException:
+            self.close()
+            raise
+
+    def check_program(self, name: str) -> None:
+        """Raises as the spawn itself would: bubblewrap would start, and fail in words of its own."""
+        found = shutil.which(name if "/" not in name else os.path.join(self._cwd, name), path=self._path)
+        if found is not None:
+            return
+        if "/" in name and os.path.exists(os.path.join(self._cwd, name)):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), name)
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
+
+    def __call__(self, spawn: Spawn[Spawned]) -> Spawned:
+        """Blocks until bubblewrap is spawned."""
+        fds = [_remember("arguments", b"\0".join(os.fsencode(word) for word in self._arguments) + b"\0")]
+        prefix = [self._program, "--args", str(fds[0])]
+        if is_known_machine():
+            fds.append(_remember("filter", build_filter(has_network=bool(self._policy.network))))
+            prefix += ["--seccomp", str(fds[1])]
+        try:
+            return self._spawn(lambda: spawn((*prefix, "--"), fds))
+        finally:
+            for fd in fds:
+                os.close(fd)
+
+    def close(self) -> None:
+        """Safe to repeat."""
+        opened, self._opened = self._opened, []
+        for fd in opened:
+            os.close(fd)
+
+    def _open(self, grant: Grant) -> int:
+        fd = open_beneath(grant.beneath, grant.path)
+        self._opened.append(fd)
+        return fd
+
+    def _spawn(self, spawn: Callable[[], Spawned]) -> Spawned:
+        """Where the network is open, so are abstract sockets: Landlock shuts these, and ports that are not listed."""
+        network = self._policy.network
+        if not network or probe_abi() < (_SCOPES_ABI if network is True else _PORTS_ABI):
+            return spawn()
+        results: list[Spawned] = []
+        problems: list[BaseException] = []
+
+        def spawn_restricted() -> None:
+            try:
+                with Ruleset(has_tcp=network is True, has_files=False) as ruleset:
+                    if not isinstance(network, bool):
+                        ruleset.allow_connect(network)
+                    forbid_new_privileges()
+                    ruleset.restrict_self()
+                results.append(spawn())
+            except BaseException as problem:
+                problems.append(problem)
+
+        spawning = Thread(target=spawn_restricted, name="spawn")
+        spawning.start()
+        spawning.join()
+        if problems:
+            raise problems[0]
+        return results[0]
+
+
+class _View:
+    """Collects what is to be seen, and says it in bubblewrap's words."""
+
+    def __init__(self, order: RunOrder, reach: Reach, open_grant: Callable[[Grant], int]) -> None:
+        self._order = order
+        self._reach = reach
+        self._open = open_grant
+        # By place: where its content comes from, and whether it may be written.
+        self._shown: dict[str, tuple[str, bool]] = {}
+        self._links: dict[str, str] = {}
+        self._asked: list[str] = []
+
+    @property
+    def places(self) -> Iterable[str]:
+        return self._shown
+
+    def gather(self, staging: Staging | None) -> None:
+        """Bindings and the rest of its reach first, then the folders of outputs, which take the place of what they hold."""
+        for grant in self._reach.policy.grants:
+            if grant.rights & (READ_FILE | WRITE_FILE):
+                self._show(grant)
+        granted = self._shown
+        if staging is None:
+            for area in self._reach.areas:
+                self._show(Grant(area.folder, WRITE))
+            return
+        self._shown = {path: shown for path, shown in granted.items() if not self._is_output(path)}
+        for area, place in staging.prepare(lambda path: any(_contains(folder, path) for folder in granted)):
+            self._follow(area.outputs[0][0])
+            self._shown[area.folder] = (place, True)
+        for one in staging.beside:
+            self._shown[one.path] = (f"/proc/{os.getpid()}/fd/{one.fd}", False)
+
+    def _is_output(self, path: str) -> bool:
+        """Is it part of a folder of outputs, so that what of it is only read is shown there one by one?"""
+        for area in self._reach.areas:
+            if _contains(area.folder, path) and path != area.folder:
+                below = os.path.relpath(path, area.folder)
+                spelled = [(os.path.join(folder, below), pattern) for folder, pattern in area.outputs]
+                if any(pattern.matches(one) or pattern.enters(one) for one, pattern in spelled):
+                    return True
+        return False
+
+    def list_arguments(self, search_path: str) -> list[str]:
+        for path in (self._order.root, os.path.join(self._order.root, self._order.cwd), *search_path.split(":")):
+            self._follow(path)
+        network = self._reach.policy.network
+        words = [*_PRIVATE, *(() if network else ("--unshare-net",)), *_keep_capabilities()]
+        words += ["--proc", "/proc", "--dev", "/dev", "--size", str(_SHARED_BYTES), "--tmpfs", "/dev/shm"]
+        words += ["--size", str(_TEMPORARY_BYTES), "--perms", "1777", "--tmpfs", "/tmp"]
+        words += self._list_system()
+        words += [word for path, target in self._links.items() if not self._is_shown(path) for word in ("--symlink", target, path)]
+        # From the outside in: what lies in a place is put on top of it.
+        for path, source, kind in sorted(self._list_mounts(), key=lambda mount: mount[0].count("/")):
+            words += [kind, path] if source is None else [kind, source, path]
+        # Nobody may lean on /run being there, least of all who looks for sockets in it. The socket of this daemon is one file.
+        words += ["--ro-bind-try", self._order.socket, self._order.socket]
+        # As root, sysctls can be written without any capability.
+        words += ["--remount-ro", "/proc", "--dir", self._cwd, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", self._cwd]
+        return words
+
+    @property
+    def _cwd(self) -> str:
+        return os.path.realpath(os.path.join(self._order.root, self._order.cwd))
+
+    def _show(self, grant: Grant) -> None:
+        spelled = grant.path if grant.beneath is None else os.path.join(grant.beneath, grant.path)
+        try:
+            fd = self._open(grant)
+        except (FileNotFoundError, NotADirectoryError):
+            # As under `standard`: what is not there (any more) is not granted.
+            return
+        # What was opened, wherever links led: that is what is shown, at the place where it really is.
+        real = os.readlink(f"/proc/self/fd/{fd}")
+        self._follow(spelled)
+        if real == SETTINGS or real.startswith(f"{SETTINGS}/"):
+            self._asked.append(real)
+        elif not is_of_system(real):
+            self._place(real, f"/proc/{os.getpid()}/fd/{fd}", bool(grant.rights & WRITE_FILE))
+
+    def _place(self, real: str, source: str, is_writable: bool) -> None:
+        known = self._shown.get(real)
+        self._shown[real] = (source, is_writable or (known is not None and known[1]))
+
+    def _follow(self, path: str) -> None:
+        """The links on the way to a place are part of what a program sees: it is told the way, not where it leads."""
+        for _ in range(40):
+            found = _find_link(path)
+            if found is None:
+                return
+            link, target = found
+            self._links.setdefault(link, target)
+            path = os.path.normpath(os.path.join(os.path.dirname(link), target, os.path.relpath(path, link)))
+
+    def _is_shown(self, path: str) -> bool:
+        return is_of_system(path) or any(_contains(place, path) for place in self._shown)
+
+    def _list_system(self) -> Iterator[str]:
+        for place in (*PROGRAMS, *KERNEL):
+            if place == "/proc":
+                continue
+            if os.path.islink(place):
+                yield from ("--symlink", os.readlink(place), place)
+            elif os.path.isdir(place):
+                yield from ("--ro-bind", place, place)
+        yield from ("--ro-bind", SETTINGS, SETTINGS)
+        for path, is_folder in list_secrets():
+            if any(_contains(place, path) for place in self._asked):
+                continue
+            # Opening a device where devices do not work fails with "permission denied", as it would for everybody else.
+            yield from ("--perms", "0000", "--tmpfs", path) if is_folder else ("--ro-bind", os.devnull, path)
+        if self._reach.policy.network and os.path.islink(_RESOLVER):
+            real = os.path.realpath(_RESOLVER)
+            if not is_of_system(real):
+                yield from ("--ro-bind-try", real, real)
+
+    def _list_mounts(self) -> Iterator[tuple[str, str | None, str]]:
+        for path, (source, is_writable) in self._shown.items():
+            yield path, source, "--bind" if is_writable else "--ro-bind"
+        for place in self._reach.guarded:
+            if place in self._shown or not self._lies_in_shown(place):
+                continue
+            if place == self._reach.specs or not os.path.isdir(place):
+                yield place, place, "--ro-bind-try"
+            elif not is_of_system(place):
+                # The log, the blobs of others, the secrets: not even to be read.
+                yield place, None, "--tmpfs"
+
+    def _lies_in_shown(self, place: str) -> bool:
+        return any(_contains(folder, place) for folder in self._shown)
+
+
+def _keep_capabilities() -> Iterable[str]:
+    if os.geteuid() != 0:
+        return ()
+    return ("--cap-drop", "ALL", *(word for name in _KEPT_CAPABILITIES for word in ("--cap-add", name)))
+
+
+def _find_link(path: str) -> tuple[str, str] | None:
+    """The first symbolic link on the way to a path, and where it leads."""
+    parts = path.split("/")
+    for count in range(2, len(parts) + 1):
+        above = "/".join(parts[:count])
+        try:
+            if stat.S_ISLNK(os.lstat(above).st_mode):
+                return above, os.readlink(above)
+        except OSError:
+            return None
+    return None
+
+
+def _remember(name: str, content: bytes) -> int:
+    """A file in memory, to be read once by bubblewrap."""
+    fd = os.memfd_create(f"wakeful-{name}")
+    os.write(fd, content)
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
+
+
+def _contains(folder: str, path: str) -> bool:
+    return path == folder or path.startswith("/" if folder == "/" else f"{folder}/")
