@@ -75,6 +75,8 @@ def run_daemon(*, specs: str | None, state: str | None, socket: str | None, once
     handed_over = take_listener()
     places = _place_socket(resolve_places({"specs": specs, "state": state, "socket": socket}, os.environ, Path.cwd()), handed_over, socket)
     _find_specs(places.specs, is_named=bool(specs or os.environ.get("WAKEFUL_SPECS")))
+    # A core dump would hold every secret the daemon knows. Runs may raise it again for themselves.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     lock = lock_state(places.state)
     # A start makes a million lasting objects: looking among them for cycles again and again took a fifth of it.
     gc.disable()
@@ -131,13 +133,17 @@ def build_daemon(places: Places, log: EventLog, handed_over: Socket | None = Non
     sources = _build_sources(places, reactor, hints.make, keeper, Lender(known, run_folders))
     replays = Replays(blobs, str(places.state), _make_replay_order(reactor.core))
     replays.runner = runner = _build_runner(places, run_folders, keeper, replays, sources, blobs, known)
+    ledger = Ledger(Path(places.state) / "trust")
+    ledger.find_secret = lambda content: known.redactor.find(content)
+    house = HouseReader(places.specs, ledger, kept=places.state / KEPT_SPECS)
+    specs = _build_specs(places, reactor, hints, voice, known, house)
     edges = Edges(
         sources=sources,
-        specs=_build_specs(places, reactor, hints, voice, known),
+        specs=specs,
         room=RoomWatch(str(places.state), _tell_room(reactor, voice)),
         clock=Clock(reactor.observe, asyncio.get_running_loop(), lambda: time.time_ns() // 1000, on_jump=voice.say),
         runner=runner,
-        starter=_build_starter(places, run_folders, reactor, sources, runner, keeper, known),
+        starter=_build_starter(places, run_folders, reactor, sources, runner, keeper, known, _watch_programs(house, specs)),
         blobs=blobs,
         keeper=keeper,
         replays=replays,
@@ -178,8 +184,9 @@ def load_sessions(log: EventLog) -> tuple[list[Session], dict[str, int]]:
     return sessions, snapshots
 
 
-def _build_specs(places: Places, reactor: Reactor, hints: HintsSwitch, voice: Voice, known: KnownSecrets) -> DeclarationsWatch:
-    reader = ProjectReader(places.specs, kept=places.state / KEPT_SPECS)
+def _build_specs(
+    places: Places, reactor: Reactor, hints: HintsSwitch, voice: Voice, known: KnownSecrets, reader: HouseReader
+) -> DeclarationsWatch:
 
     def report(observation: SpecsRead | SettingsRead) -> None:
         if isinstance(observation, SpecsRead):
@@ -194,6 +201,13 @@ def _build_specs(places: Places, reactor: Reactor, hints: HintsSwitch, voice: Vo
             for name, words in reactor.core.looked.refused.items():
                 if name in observation.refused:
                     voice.say(words, name=name, priority=WARNING)
+            for one in observation.declared:
+                if one.needs_trust is not None:
+                    voice.say(f"sleeps: {one.needs_trust}", name=one.spec.name, priority=WARNING)
+
+    def keep() -> None:
+        if not known.has_outspoken_specs:
+            reader.keep()
 
     declarations = Declarations(reader, report)
     return DeclarationsWatch(declarations, asyncio.get_running_loop(), hints.make, str(places.specs), SETTINGS_FILE, reader.keep)
@@ -274,11 +288,18 @@ def _make_replay_order(core: Core) -> MakeReplayOrder:
 
 
 def _build_starter(
-    places: Places, run_folders: str, reactor: Reactor, sources: Sources, runner: Runner, keeper: Keeper, known: KnownSecrets
+    places: Places,
+    run_folders: str,
+    reactor: Reactor,
+    sources: Sources,
+    runner: Runner,
+    keeper: Keeper,
+    known: KnownSecrets,
+    find_distrust: FindDistrust,
 ) -> RunStarter:
     state = str(places.state)
     # What runs of a daemon that died left there.
     shutil.rmtree(f"{state}/temporary", ignore_errors=True)
     premises = Premises(scratch=f"{state}/scratch", temporary=f"{state}/temporary", run_folders=run_folders, socket=str(places.socket))
     order = functools.partial(make_order, premises=premises)
-    return RunStarter(reactor.core, sources, runner, order, premises.run_folders, reactor.observe, keeper, known)
+    return RunStarter(reactor.core, sources, runner, order, premises.run_folders, reactor.observe, keeper, known, find_distrust)

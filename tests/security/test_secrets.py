@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import base64
+import fcntl
 import gzip
 import html
 import json
 import os
+import pty
 import re
 import shutil
 import stat
 import subprocess
+import termios
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
@@ -184,7 +187,7 @@ print(json.dumps({
     "argv": open("/proc/self/cmdline").read(),
 }), file=open("out/result.txt", "w"))
 """
-LOOKING = SECRET.replace("leak.py", "look.py").replace("run:", "run:").replace("""'exec python3 look.py "$WAKEFUL_SECRET_CANARY"'""", '"exec python3 look.py"')
+LOOKING = SECRET.replace("leak.py", "look.py")
 
 
 def test_a_run_finds_its_secret_in_a_file_of_its_own_that_goes_with_it(box: SecretBox) -> None:
@@ -247,11 +250,11 @@ def test_a_new_value_counts_from_the_next_run_on_and_both_are_hidden(box: Secret
     """The run under way still has the first; what it says of either is taken out."""
     box.set_secret("canary", CANARY)
     script = 'cat "$WAKEFUL_SECRET_CANARY"; until [ -e go ]; do sleep 0.05; done; cat "$WAKEFUL_SECRET_CANARY" second.txt'
-    box.write("second.txt", f"\n{ROTATED}\n")
     box.spec("slow", f"objective: o\nsecrets: [canary]\nbindings: {{in: {{file: in.txt}}, second: {{file: second.txt, wake: false}}, go: {{file: go, wake: false}}}}\nrun: {{script: '{script}'}}\n")
     box.start()
     box.wait_for("slow", state="running")
     box.set_secret("canary", ROTATED)
+    box.write("second.txt", f"\n{ROTATED}\n")
     box.write("go", "")
     box.wait_at_rest("slow", runs=1)
     assert box.ask("output", "slow").split() == ["[secret", "canary][secret", "canary]", "[secret", "canary]"]
@@ -330,11 +333,13 @@ def test_a_spec_that_holds_a_value_is_refused_before_the_log_has_it(box: SecretB
 
 def test_a_secret_is_asked_for_unseen_and_a_short_one_is_refused(box: SecretBox) -> None:
     """At a terminal nothing is echoed; a mistyped repetition sets nothing."""
-    import pty
-
     def type_in(*lines: str) -> tuple[int, str]:
         leader, follower = pty.openpty()
-        asking = subprocess.Popen([WAKEFUL, "secret", "set", "canary"], stdin=follower, stdout=follower, stderr=follower, env=box.environment(), start_new_session=True, preexec_fn=lambda: __import__("fcntl").ioctl(0, __import__("termios").TIOCSCTTY, 0))
+        asking = subprocess.Popen(
+            [WAKEFUL, "secret", "set", "canary"], stdin=follower, stdout=follower, stderr=follower, env=box.environment(),
+            # getpass asks at the terminal that controls it, whatever standard input is.
+            start_new_session=True, preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        )  # fmt: skip
         os.close(follower)
         shown = b""
         for line, prompt in zip(lines, (b"value of canary: ", b"once more: "), strict=True):

@@ -49,6 +49,8 @@ class KnownSecrets:
         self._values: dict[str, tuple[bytes, ...]] = {}
         self._known: dict[str, Known] = {}
         self._seen: SecretsSeen | None = None
+        # Sessions whose specs hold a value as they stand.
+        self._outspoken: set[str] = set()
 
     def look(self, more: Iterable[str] = ()) -> None:
         """Read all there is anew; `more` are names that sessions are about to need."""
@@ -102,6 +104,8 @@ class KnownSecrets:
         """Specs as they may be declared: one that holds a value instead of a name is refused, since the log would keep it."""
         self.look(name for declared in read.declared for name in declared.spec.secrets)
         refused = {one.spec.name: name for one in read.declared if self.redactor and (name := self.redactor.find(_pack(one.spec))) is not None}
+        self._outspoken -= {*read.removed, *(one.spec.name for one in read.declared)}
+        self._outspoken |= refused.keys()
         if not refused:
             return read
         words = {
@@ -109,6 +113,11 @@ class KnownSecrets:
             for spec, name in refused.items()
         }
         return msgspec.structs.replace(read, declared=tuple(one for one in read.declared if one.spec.name not in refused), refused={**read.refused, **words})
+
+    @property
+    def has_outspoken_specs(self) -> bool:
+        """Whether a spec as it was read holds a value: what was read must not be kept."""
+        return bool(self._outspoken)
 
     def _is_wanting(self) -> bool:
         return any((known := self._known.get(name)) is None or known.problem is not None for name in self._needed())
