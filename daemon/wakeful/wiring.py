@@ -11,6 +11,7 @@ import functools
 import gc
 import logging
 import os
+import resource
 import shutil
 import sys
 import time
@@ -133,17 +134,13 @@ def build_daemon(places: Places, log: EventLog, handed_over: Socket | None = Non
     sources = _build_sources(places, reactor, hints.make, keeper, Lender(known, run_folders))
     replays = Replays(blobs, str(places.state), _make_replay_order(reactor.core))
     replays.runner = runner = _build_runner(places, run_folders, keeper, replays, sources, blobs, known)
-    ledger = Ledger(Path(places.state) / "trust")
-    ledger.find_secret = lambda content: known.redactor.find(content)
-    house = HouseReader(places.specs, ledger, kept=places.state / KEPT_SPECS)
-    specs = _build_specs(places, reactor, hints, voice, known, house)
     edges = Edges(
         sources=sources,
-        specs=specs,
+        specs=_build_specs(places, reactor, hints, voice, known),
         room=RoomWatch(str(places.state), _tell_room(reactor, voice)),
         clock=Clock(reactor.observe, asyncio.get_running_loop(), lambda: time.time_ns() // 1000, on_jump=voice.say),
         runner=runner,
-        starter=_build_starter(places, run_folders, reactor, sources, runner, keeper, known, _watch_programs(house, specs)),
+        starter=_build_starter(places, run_folders, reactor, sources, runner, keeper, known),
         blobs=blobs,
         keeper=keeper,
         replays=replays,
@@ -184,9 +181,8 @@ def load_sessions(log: EventLog) -> tuple[list[Session], dict[str, int]]:
     return sessions, snapshots
 
 
-def _build_specs(
-    places: Places, reactor: Reactor, hints: HintsSwitch, voice: Voice, known: KnownSecrets, reader: HouseReader
-) -> DeclarationsWatch:
+def _build_specs(places: Places, reactor: Reactor, hints: HintsSwitch, voice: Voice, known: KnownSecrets) -> DeclarationsWatch:
+    reader = ProjectReader(places.specs, kept=places.state / KEPT_SPECS)
 
     def report(observation: SpecsRead | SettingsRead) -> None:
         if isinstance(observation, SpecsRead):
@@ -201,16 +197,13 @@ def _build_specs(
             for name, words in reactor.core.looked.refused.items():
                 if name in observation.refused:
                     voice.say(words, name=name, priority=WARNING)
-            for one in observation.declared:
-                if one.needs_trust is not None:
-                    voice.say(f"sleeps: {one.needs_trust}", name=one.spec.name, priority=WARNING)
 
     def keep() -> None:
         if not known.has_outspoken_specs:
             reader.keep()
 
     declarations = Declarations(reader, report)
-    return DeclarationsWatch(declarations, asyncio.get_running_loop(), hints.make, str(places.specs), SETTINGS_FILE, reader.keep)
+    return DeclarationsWatch(declarations, asyncio.get_running_loop(), hints.make, str(places.specs), SETTINGS_FILE, keep)
 
 
 def _tell_room(reactor: Reactor, voice: Voice) -> Callable[[RoomSeen], None]:
@@ -288,18 +281,11 @@ def _make_replay_order(core: Core) -> MakeReplayOrder:
 
 
 def _build_starter(
-    places: Places,
-    run_folders: str,
-    reactor: Reactor,
-    sources: Sources,
-    runner: Runner,
-    keeper: Keeper,
-    known: KnownSecrets,
-    find_distrust: FindDistrust,
+    places: Places, run_folders: str, reactor: Reactor, sources: Sources, runner: Runner, keeper: Keeper, known: KnownSecrets
 ) -> RunStarter:
     state = str(places.state)
     # What runs of a daemon that died left there.
     shutil.rmtree(f"{state}/temporary", ignore_errors=True)
     premises = Premises(scratch=f"{state}/scratch", temporary=f"{state}/temporary", run_folders=run_folders, socket=str(places.socket))
     order = functools.partial(make_order, premises=premises)
-    return RunStarter(reactor.core, sources, runner, order, premises.run_folders, reactor.observe, keeper, known, find_distrust)
+    return RunStarter(reactor.core, sources, runner, order, premises.run_folders, reactor.observe, keeper, known)
