@@ -46,6 +46,7 @@ from wakeful.settings import Places
 from wakeful.sources.contract import DiskWatch, Sources, SpecWatch, WallClock
 from wakeful.starting import RunStarter
 from wakeful.supervision import Supervisor
+from wakeful.trust.desk import TrustDesk
 from wakeful.workspaces.places import Workspaces
 
 FOLLOW_BATCH = 500
@@ -65,6 +66,7 @@ class Edges:
     keeper: Keeper
     replays: Replays
     workspaces: Workspaces
+    trust: TrustDesk
     voice: Voice
     secrets: KnownSecrets
     # What systemd listens on for us, if it does.
@@ -82,6 +84,7 @@ class Daemon:
         self.log = reactor.log
         self.replays = edges.replays
         self.workspaces = edges.workspaces
+        self.trust = edges.trust
         self.version = __version__
         self.pid = os.getpid()
         self.started_at = time.time_ns() // 1000
@@ -396,14 +399,14 @@ class Daemon:
         finally:
             self._listeners.discard(heard)
 
-    def run_identity(self, token: str) -> RunIdentity | None:
-        return self._starter.identity(token)
-
     def enforceable(self) -> Enforceable:
         return self._edges.runner.enforceable()
 
     def owner_of_process(self, pid: int) -> str | None:
         return self._edges.runner.owner(pid)
+
+    def run_identity(self, token: str) -> RunIdentity | None:
+        return self._starter.identity(token)
 
     def _spec_file(self, name: str) -> Path:
         return self.places.specs / f"{name}.yaml"

@@ -30,6 +30,10 @@ from wakeful.sources.contract import Sources
 from wakeful.views.causes import view_causes_file
 
 
+# Why the run of a session must not start, in words: what it would run is not what a person trusted.
+FindDistrust = Callable[[str], str | None]
+
+
 class MakeOrder(Protocol):
     """`runners.orders.make_order`, its premises known."""
 
@@ -51,6 +55,7 @@ class RunStarter:
         report: Callable[[ProcessEnded], None],
         keeper: Keeper,
         known: KnownSecrets,
+        find_distrust: FindDistrust,
     ) -> None:
         self._core = core
         self._sources = sources
@@ -60,6 +65,7 @@ class RunStarter:
         self._report = report
         self._keeper = keeper
         self._known = known
+        self._find_distrust = find_distrust
         self._loop = asyncio.get_running_loop()
         self._identities: dict[str, RunIdentity] = {}
         self._exporting: set[asyncio.Task[None]] = set()
@@ -113,6 +119,9 @@ class RunStarter:
         self._start_process(session, run, token, exports)
 
     def _start_process(self, session: Session, run: OpenRun, token: str, exports: dict[str, str]) -> None:
+        if (distrust := self._find_distrust(session.name)) is not None:
+            self._loop.call_soon(self._report, ProcessEnded(session=session.id, run_id=run.run_id, problem=distrust))
+            return
         try:
             given = self._known.hand_out(decide_secrets(run.spec))
         except OperatorError as error:

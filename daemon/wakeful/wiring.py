@@ -49,7 +49,7 @@ from wakeful.runners.place import open_run_folders
 from wakeful.secrets.known import KnownSecrets, RedactingFormatter
 from wakeful.secrets.lending import Lender
 from wakeful.secrets.store import SecretPlaces, take_places
-from wakeful.settings import SETTINGS_FILE, Places, ProjectReader, find_settings_file, read_settings, resolve_places, settings_home
+from wakeful.settings import SETTINGS_FILE, Places, find_settings_file, read_settings, resolve_places, settings_home
 from wakeful.sources.checkouts import Checkouts
 from wakeful.sources.clock import Clock
 from wakeful.sources.commits import CommitSource
@@ -64,8 +64,11 @@ from wakeful.sources.probes import ProbeSource
 from wakeful.sources.room import RoomWatch
 from wakeful.sources.services import ServiceSource
 from wakeful.sources.statcache import StatCache
-from wakeful.starting import RunStarter
+from wakeful.starting import FindDistrust, RunStarter
 from wakeful.supervision import take_listener
+from wakeful.trust.desk import TrustDesk
+from wakeful.trust.ledger import Ledger
+from wakeful.trust.reader import HouseReader
 from wakeful.workspaces.places import Workspaces
 
 KEPT_SPECS = "specs.cache"
@@ -134,17 +137,22 @@ def build_daemon(places: Places, log: EventLog, handed_over: Socket | None = Non
     sources = _build_sources(places, reactor, hints.make, keeper, Lender(known, run_folders))
     replays = Replays(blobs, str(places.state), _make_replay_order(reactor.core))
     replays.runner = runner = _build_runner(places, run_folders, keeper, replays, sources, blobs, known)
+    ledger = Ledger(Path(places.state) / "trust")
+    ledger.find_secret = lambda content: known.redactor.find(content)
+    house = HouseReader(places.specs, ledger, kept=places.state / KEPT_SPECS)
+    specs = _build_specs(places, reactor, hints, voice, known, house)
     edges = Edges(
         sources=sources,
-        specs=_build_specs(places, reactor, hints, voice, known),
+        specs=specs,
         room=RoomWatch(str(places.state), _tell_room(reactor, voice)),
         clock=Clock(reactor.observe, asyncio.get_running_loop(), lambda: time.time_ns() // 1000, on_jump=voice.say),
         runner=runner,
-        starter=_build_starter(places, run_folders, reactor, sources, runner, keeper, known),
+        starter=_build_starter(places, run_folders, reactor, sources, runner, keeper, known, _watch_programs(house, specs)),
         blobs=blobs,
         keeper=keeper,
         replays=replays,
         workspaces=Workspaces(blobs, str(places.state), Checkouts()),
+        trust=TrustDesk(ledger, house),
         voice=voice,
         secrets=known,
         handed_over=handed_over,
@@ -181,8 +189,9 @@ def load_sessions(log: EventLog) -> tuple[list[Session], dict[str, int]]:
     return sessions, snapshots
 
 
-def _build_specs(places: Places, reactor: Reactor, hints: HintsSwitch, voice: Voice, known: KnownSecrets) -> DeclarationsWatch:
-    reader = ProjectReader(places.specs, kept=places.state / KEPT_SPECS)
+def _build_specs(
+    places: Places, reactor: Reactor, hints: HintsSwitch, voice: Voice, known: KnownSecrets, reader: HouseReader
+) -> DeclarationsWatch:
 
     def report(observation: SpecsRead | SettingsRead) -> None:
         if isinstance(observation, SpecsRead):
@@ -197,6 +206,9 @@ def _build_specs(places: Places, reactor: Reactor, hints: HintsSwitch, voice: Vo
             for name, words in reactor.core.looked.refused.items():
                 if name in observation.refused:
                     voice.say(words, name=name, priority=WARNING)
+            for one in observation.declared:
+                if one.needs_trust is not None:
+                    voice.say(f"sleeps: {one.needs_trust}", name=one.spec.name, priority=WARNING)
 
     def keep() -> None:
         if not known.has_outspoken_specs:
@@ -204,6 +216,19 @@ def _build_specs(places: Places, reactor: Reactor, hints: HintsSwitch, voice: Vo
 
     declarations = Declarations(reader, report)
     return DeclarationsWatch(declarations, asyncio.get_running_loop(), hints.make, str(places.specs), SETTINGS_FILE, keep)
+
+
+def _watch_programs(house: HouseReader, specs: DeclarationsWatch) -> FindDistrust:
+    """Asked before every run. What was found changed is read at once: the session is to sleep before its run is told to have failed."""
+    loop = asyncio.get_running_loop()
+
+    def find(name: str) -> str | None:
+        words = house.find_changed_program(name)
+        if words is not None:
+            loop.call_soon(specs.read)
+        return words
+
+    return find
 
 
 def _tell_room(reactor: Reactor, voice: Voice) -> Callable[[RoomSeen], None]:
@@ -281,11 +306,18 @@ def _make_replay_order(core: Core) -> MakeReplayOrder:
 
 
 def _build_starter(
-    places: Places, run_folders: str, reactor: Reactor, sources: Sources, runner: Runner, keeper: Keeper, known: KnownSecrets
+    places: Places,
+    run_folders: str,
+    reactor: Reactor,
+    sources: Sources,
+    runner: Runner,
+    keeper: Keeper,
+    known: KnownSecrets,
+    find_distrust: FindDistrust,
 ) -> RunStarter:
     state = str(places.state)
     # What runs of a daemon that died left there.
     shutil.rmtree(f"{state}/temporary", ignore_errors=True)
     premises = Premises(scratch=f"{state}/scratch", temporary=f"{state}/temporary", run_folders=run_folders, socket=str(places.socket))
     order = functools.partial(make_order, premises=premises)
-    return RunStarter(reactor.core, sources, runner, order, premises.run_folders, reactor.observe, keeper, known)
+    return RunStarter(reactor.core, sources, runner, order, premises.run_folders, reactor.observe, keeper, known, find_distrust)

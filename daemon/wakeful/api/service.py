@@ -19,6 +19,7 @@ from wakeful.core.meaning import PathMeaning
 from wakeful.core.observation import Enforceable, Moment, Usage
 from wakeful.eventlog.contract import EventLog, Record
 from wakeful.secrets.known import Known
+from wakeful.trust.desk import TrustDesk
 from wakeful.workspaces.places import Workspaces
 
 
@@ -79,6 +80,7 @@ class Service(Protocol):
     blobs: Blobs
     replays: Replays
     workspaces: Workspaces
+    trust: TrustDesk
 
     async def call(self, call: Call, *, author: str, key: str | None, run: int | None) -> str:
         """Carry a call out and return its words once it is durable; raises CallerError."""
@@ -128,12 +130,12 @@ class Service(Protocol):
         """Records of these sessions (None: of all) as they become durable."""
         ...
 
-    def owner_of_process(self, pid: int) -> str | None:
-        """The id of the run under way that a process belongs to; None: to no run. Raises ProcessLookupError when it is gone."""
     def enforceable(self) -> Enforceable:
         """What isolation means on this machine."""
         ...
 
+    def owner_of_process(self, pid: int) -> str | None:
+        """The id of the run under way that a process belongs to; None: to no run. Raises ProcessLookupError when it is gone."""
         ...
 
     def run_identity(self, token: str) -> RunIdentity | None:

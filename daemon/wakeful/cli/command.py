@@ -68,6 +68,8 @@ VERBS: dict[str, tuple[str, str]] = {
     "schema": ("specs", "the JSON Schema of specs, for editors"),
     "new": ("specs", "write a commented spec that checks"),
     "secret": ("secret", "names of secrets; set or remove one, never shown"),
+    "trust": ("trust", "look at specs that changed where they are pinned, and trust them"),
+    "add": ("trust", "attach a project that has a sessions.d of its own"),
     "verify": ("keep", "recompute every hash of the log"),
     "doctor": ("doctor", "is everything as it should be, and if not, what mends it"),
     "backup": ("keep", "a verified copy of the log, beside a running daemon"),

@@ -99,6 +99,8 @@ def _by_name(session: Session) -> str:
 def _find_restless(core: Core) -> set[str]:
     """Sessions whose row can change while they do not: changes that settle, a look that must wait, a service."""
     restless = set(core.looked.owed_since)
+    # Trust comes and goes without a word in the log.
+    restless |= {core.state.ids[name] for name in core.looked.untrusted if name in core.state.ids}
     for look in core.looked.targets.values():
         if look.held is not None or type(look.target) is ServiceTarget:
             restless |= look.subscribers

@@ -1,0 +1,160 @@
+"""`trust` and `add`: a person looks at what a spec asks for, and says whether it may count.
+
+What is shown comes from files of others, so every word of it is escaped: marks that reorder or hide text are shown as what they are.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+from typing import Any
+
+import click
+
+from wakeful.cli.client import Client, quote_name
+from wakeful.cli.command import verb
+from wakeful.cli.completing import SESSION, complete_folders
+from wakeful.cli.failure import FAILED, Failure
+from wakeful.cli.options import Options
+from wakeful.cli.text import count, escape, paint
+
+_TURNS = {"+": "good", "-": "bad", "@": "dim"}
+
+
+@verb(
+    "trust",
+    "wakeful trust                       # folders, and what waits",
+    "wakeful trust shop/payroll          # the difference, and a question",
+    "wakeful trust ~/src/shop            # follow this project as it is edited",
+)
+@click.argument("what", type=SESSION, required=False, metavar="[NAME|DIR]")
+@click.option("--yes", "is_sure", is_flag=True, help="Trust it without asking; what is trusted is printed all the same.")
+@click.option("--all", "is_all", is_flag=True, help="Everything that waits, one after the other.")
+@click.option("--pin", "is_pinned", is_flag=True, help="With DIR: what changes there waits for your word again.")
+def trust_verb(options: Options, what: str | None, is_sure: bool, is_all: bool, is_pinned: bool) -> None:
+    """Look at a spec that changed where specs are pinned, and trust it as it stands; or name a project's folder that is to be followed."""
+    client = options.client()
+    found = client.get("/trust")
+    names = [one["name"] for one in found["waiting"]]
+    if what is None and not is_all:
+        print(json.dumps(found)) if options.is_json else _print_all(found)
+        return
+    if what is not None and is_all:
+        raise click.UsageError("give a NAME, or --all for everything that waits")
+    if what is not None and what not in names and os.path.isdir(os.path.expanduser(what)):
+        folder = os.path.abspath(os.path.expanduser(what))
+        _say(options, client.post("/trust/follow", folder=folder, is_followed=not is_pinned))
+        return
+    if is_pinned:
+        raise click.UsageError("--pin goes with the folder of a project")
+    if is_all and not names and not options.is_json:
+        print("nothing waits")
+    for name in names if is_all else [str(what)]:
+        _trust(options, client, name, is_sure=is_sure)
+
+
+def _trust(options: Options, client: Client, name: str, *, is_sure: bool) -> None:
+    shown = client.get(f"/trust/{quote_name(name)}")
+    if options.is_json and not is_sure:
+        print(json.dumps(shown))
+        return
+    if not options.is_json:
+        _print_session(name, shown["spec"])
+        for file in shown["files"]:
+            _print_file(file)
+    if shown["reason"] is None:
+        if not options.is_json:
+            print(f"{escape(name)}: trusted as it stands already")
+        return
+    if not is_sure and not _ask(f"trust {escape(name)} as it stands?"):
+        raise Failure(f"{escape(name)} sleeps on, untrusted", FAILED)
+    _say(options, client.post("/trust/accept", name=name, digest=shown["digest"]))
+
+
+@verb("add", "wakeful add ~/src/shop              # its sessions are shop/NAME", "wakeful add ~/src/shop --as eshop --yes", "wakeful add --remove shop")
+@click.argument("folder", required=False, shell_complete=complete_folders, metavar="[DIR]")
+@click.option("--as", "project", metavar="PROJECT", help="What its sessions begin with. Default: the name of the folder.")
+@click.option("--yes", "is_sure", is_flag=True, help="Attach it without asking; what it brings is printed all the same.")
+@click.option("--remove", metavar="PROJECT", help="Let a project go; its sessions keep their records.")
+def add_verb(options: Options, folder: str | None, project: str | None, is_sure: bool, remove: str | None) -> None:
+    """Attach a project that has a sessions.d/ of its own. Its specs are pinned: one that changes waits for `wakeful trust NAME`."""
+    if (folder is None) == (remove is None):
+        raise click.UsageError("give the DIR of a project, or --remove PROJECT")
+    client = options.client()
+    if remove is not None:
+        _say(options, client.post("/trust/detach", project=remove))
+        return
+    place = os.path.abspath(os.path.expanduser(folder or ""))
+    shown = client.post("/trust/attach", folder=place, project=project)
+    if options.is_json and not is_sure:
+        print(json.dumps(shown))
+        return
+    if not options.is_json:
+        _print_project(shown)
+    if not is_sure and not _ask(f"attach {escape(shown['project'])} and trust it as it stands?"):
+        raise Failure(f"{escape(shown['folder'])} was not attached", FAILED)
+    _say(options, client.post("/trust/attach", folder=place, project=project, digest=shown["digest"]))
+
+
+def _ask(question: str) -> bool:
+    if not sys.stdin.isatty():
+        raise Failure("nobody is there to be asked; --yes trusts what is shown above", FAILED)
+    return click.confirm(question, default=False)
+
+
+def _say(options: Options, answer: dict[str, Any]) -> None:
+    if options.is_json:
+        print(json.dumps(answer))
+        return
+    more = f" ({count(len(answer['sessions']), 'session')})" if "sessions" in answer else ""
+    print(f"{escape(answer['name'])}: {escape(answer['words'])}{more}")
+
+
+def _print_all(found: dict[str, Any]) -> None:
+    for one in found["folders"]:
+        project = f"{one['project']}: " if one["project"] else ""
+        print(escape(f"{project}{one['folder']}: " + (f"pinned, {one['pinned']}" if one["pinned"] else "followed as it is edited")))
+    if not found["waiting"]:
+        print("nothing waits to be trusted")
+    for one in found["waiting"]:
+        print(paint(escape(f"{one['name']} {one['reason']}"), "warn"))
+
+
+def _print_project(shown: dict[str, Any]) -> None:
+    print(escape(f"{shown['folder']} as {shown['project']}: {count(len(shown['sessions']), 'session')}"))
+    for one in shown["sessions"]:
+        _print_session(one["name"], one)
+        print(f"  files: {escape(', '.join(one['files']))}")
+    for name, words in sorted(shown["refused"].items()):
+        print(paint(f"{escape(name)} is refused: {escape(words)}", "bad"))
+
+
+def _print_session(name: str, spec: dict[str, Any]) -> None:
+    """What is unusual is painted: it is what a person should stop at."""
+    print(paint(escape(name), "bold"))
+    for label in ("runs", "check"):
+        if spec[label]:
+            print(f"  {label}: {escape(shlex.join(spec[label]))}")
+    for probe in spec["probes"]:
+        print(f"  probes: {escape(shlex.join(probe))}")
+    for label in ("reads", "writes"):
+        if spec[label]:
+            print(f"  {label}: {escape(', '.join(spec[label]))} (below {escape(spec['root'])})")
+    network = spec["network"]
+    if network:
+        print(paint(f"  network: {'anywhere' if network is True else escape(', '.join(network))}", "warn"))
+    if spec["secrets"]:
+        print(paint(f"  secrets: {escape(', '.join(spec['secrets']))}", "warn"))
+    if spec["isolation"] == "none":
+        print(paint("  isolation: none: it reaches everything you can", "bad"))
+
+
+def _print_file(file: dict[str, Any]) -> None:
+    if file["state"] == "same":
+        print(paint(f"  {escape(file['file'])}: as it was trusted", "dim"))
+        return
+    print(f"  {escape(file['file'])}: {'changed' if file['state'] == 'changed' else 'new'}")
+    for line in file["diff"]:
+        print("    " + paint(escape(line), _TURNS.get(line[:1], "")))

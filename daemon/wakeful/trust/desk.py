@@ -1,0 +1,213 @@
+"""What people do about trust: look at what waits, compare it with what was trusted, trust it, attach a project or let it go.
+
+The API calls it for people; runs never get here. What is trusted is what was shown: every answer that shows something has a digest, and
+trusting names that digest, so a file that changes in between is not trusted unseen.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from wakeful.core.spec import CommandRun, FileBinding, ProbeBinding, ScriptRun, SessionSpec, find_template
+from wakeful.errors import CallerError
+from wakeful.settings import SPECS_FOLDER
+from wakeful.specs.scalars import find_name_problem
+from wakeful.specs.yaml_text import read_mapping
+from wakeful.trust.ledger import ABSENT, Ledger, Project, digest_content
+from wakeful.trust.reader import DEFAULTS_MARK, HouseReader, Standing, digest_files, show_defaults
+
+# What is longer is told, and not shown.
+LONGEST_SHOWN_BYTES = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Trusting:
+    """What is about to be trusted: contents by path, the sessions whose spec it is, and the names of the files for the record."""
+
+    files: dict[str, bytes | None]
+    sessions: dict[str, str]
+    labels: tuple[str, ...]
+
+
+class TrustDesk:
+    """Over the daemon's ledger and what its reader found last. Blocks for as long as it takes to read a few files."""
+
+    def __init__(self, ledger: Ledger, house: HouseReader) -> None:
+        self._ledger = ledger
+        self._house = house
+
+    # -- looking ------------------------------------------------------------------------------
+
+    def view(self) -> dict[str, Any]:
+        folders = [{"folder": one.folder, "project": one.project, "pinned": one.pinned} for one in self._house.folders]
+        waiting = [one for _, one in sorted(self._house.standings.items()) if one.needs_trust is not None]
+        return {
+            "folders": folders,
+            "trusted": len(self._house.standings) - len(waiting),
+            "waiting": [{"name": one.name, "file": one.spec_file, "reason": one.needs_trust} for one in waiting],
+        }
+
+    def show(self, name: str) -> dict[str, Any]:
+        """What `trust` would trust: how each of its files differs, and what the spec asks for."""
+        standing = self._find(name)
+        contents = {path: read_trusted(path) for path in standing.files}
+        return {
+            "name": name,
+            "digest": digest_files(_digest_contents(contents)),
+            "reason": standing.needs_trust,
+            "spec": describe(standing.spec),
+            "files": [self._compare(standing, path, content) for path, content in contents.items()],
+        }
+
+    def _find(self, name: str) -> Standing:
+        found = self._house.standings.get(name)
+        if found is None:
+            found = next((one for _, one in sorted(self._house.standings.items()) if find_template(one.name) == name), None)
+        if found is None:
+            raise CallerError(f"{name} is in a folder that is followed, or there is no such session; `wakeful trust` lists what is pinned")
+        return found
+
+    def _compare(self, standing: Standing, path: str, content: bytes | None) -> dict[str, Any]:
+        trusted = self._ledger.pages.trusted.get(path)
+        before = self._ledger.find_text(path)
+        now = _digest_contents({path: content})[path]
+        state = "same" if trusted == now else "new" if trusted in (None, ABSENT) else "changed"
+        return {"file": standing.label(path), "state": state, "diff": [] if state == "same" else _diff(standing.label(path), before, content)}
+
+    # -- trusting -----------------------------------------------------------------------------
+
+    def prepare(self, name: str, digest: str) -> Trusting:
+        """Raises CallerError where what is there is not what was shown."""
+        standing = self._find(name)
+        contents = {path: read_trusted(path) for path in standing.files}
+        if digest_files(_digest_contents(contents)) != digest:
+            raise CallerError(f"{name} changed since it was shown; look at it again with: wakeful trust {name}")
+        same = [one.name for one in self._house.standings.values() if one.spec_file == standing.spec_file]
+        return Trusting(contents, dict.fromkeys(same, digest), tuple(map(standing.label, contents)))
+
+    def commit(self, trusting: Trusting) -> None:
+        self._ledger.trust(trusting.files)
+
+    # -- projects -----------------------------------------------------------------------------
+
+    def preview(self, folder: str, name: str | None) -> dict[str, Any]:
+        """A project as it would be attached: every spec, what it asks for, and the digest of them all. Changes nothing."""
+        project = self._build(folder, name)
+        standings, refused = self._read_apart(project)
+        files = {path: digest for one in standings for path, digest in one.files.items()}
+        return {
+            "project": project.name,
+            "folder": project.folder,
+            "digest": digest_files(files),
+            "sessions": [{"name": one.name, "file": one.label(one.spec_file), "files": sorted(map(one.label, one.files)), **describe(one.spec)} for one in standings],
+            "refused": refused,
+        }
+
+    def attach(self, folder: str, name: str | None, digest: str) -> Project:
+        """Attached, and nothing of it trusted yet; `prepare_project` follows once it was read."""
+        project = self._build(folder, name)
+        standings, _ = self._read_apart(project)
+        if digest_files({path: one for standing in standings for path, one in standing.files.items()}) != digest:
+            raise CallerError(f"{project.folder} changed since it was shown; look at it again with: wakeful add {project.folder}")
+        self._ledger.attach(project)
+        return project
+
+    def prepare_project(self, project: Project, digest: str) -> Trusting:
+        standings = [one for one in self._house.standings.values() if one.name.startswith(f"{project.name}/")]
+        contents = {path: read_trusted(path) for one in standings for path in one.files}
+        if digest_files(_digest_contents(contents)) != digest:
+            raise CallerError(f"{project.folder} changed since it was shown; it is attached, and what changed sleeps: wakeful trust lists it")
+        labels = tuple(dict.fromkeys(one.label(path) for one in standings for path in one.files))
+        return Trusting(contents, {one.name: one.digest for one in standings}, labels)
+
+    def detach(self, name: str) -> Project:
+        project = self._ledger.pages.projects.get(name)
+        if project is None:
+            known = ", ".join(sorted(self._ledger.pages.projects)) or "none"
+            raise CallerError(f"no project is called {name!r}; attached: {known}")
+        self._ledger.detach(name)
+        return project
+
+    def follow(self, folder: str, *, is_followed: bool) -> Project:
+        """Follow an attached project as it is edited, or pin it again."""
+        real = os.path.realpath(folder)
+        found = next((one for one in self._ledger.pages.projects.values() if real in (one.folder, os.path.realpath(one.specs))), None)
+        if found is None:
+            raise CallerError(f"{folder} is no attached project; attach it with: wakeful add {folder}")
+        project = Project(name=found.name, folder=found.folder, is_followed=is_followed)
+        self._ledger.attach(project)
+        return project
+
+    def _build(self, folder: str, name: str | None) -> Project:
+        real = os.path.realpath(folder)
+        real = os.path.dirname(real) if os.path.basename(real) == SPECS_FOLDER else real
+        if not os.path.isdir(os.path.join(real, SPECS_FOLDER)):
+            raise CallerError(f"{folder} has no {SPECS_FOLDER}/; name the folder of a project that has one")
+        chosen = name or os.path.basename(real)
+        problem = find_name_problem(chosen)
+        if problem is None and "/" in chosen:
+            problem = "the name of a project has no slash"
+        if problem is not None:
+            raise CallerError(f"{problem}; choose another name with --as")
+        for one in self._ledger.pages.projects.values():
+            if one.folder == real or one.name == chosen:
+                raise CallerError(f"{one.folder} is attached as {one.name} already; wakeful add --remove {one.name} lets it go")
+        if any(os.path.realpath(one.folder) == os.path.join(real, SPECS_FOLDER) for one in self._house.folders):
+            raise CallerError(f"{folder} is what the daemon follows already (--specs)")
+        return Project(name=chosen, folder=real)
+
+    def _read_apart(self, project: Project) -> tuple[list[Standing], dict[str, str]]:
+        return self._house.read_apart(project)
+
+
+def read_trusted(path: str) -> bytes | None:
+    """The content that stands for a path of the ledger; None where there is nothing."""
+    try:
+        if path.endswith(DEFAULTS_MARK):
+            file = Path(path.removesuffix(DEFAULTS_MARK))
+            return show_defaults(read_mapping(file.read_bytes(), file.name).get("defaults"))
+        return Path(path).read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise CallerError(f"{path} cannot be read: {error.strerror}; mend that first") from error
+
+
+def _digest_contents(contents: Mapping[str, bytes | None]) -> dict[str, str]:
+    return {path: ABSENT if content is None else digest_content(content) for path, content in contents.items()}
+
+
+def _diff(label: str, before: bytes | None, content: bytes | None) -> list[str]:
+    """Lines of a unified diff; newlines at their ends are left off. Nothing is escaped: who prints, escapes."""
+    if any(len(one) > LONGEST_SHOWN_BYTES or b"\0" in one for one in (before or b"", content or b"")):
+        return [f"({label}: {len(content or b''):,} bytes, which are not shown: look at the file itself)"]
+    old, new = ((one or b"").decode(errors="backslashreplace").split("\n") for one in (before, content))
+    return list(difflib.unified_diff(old if before else [], new if content else [], f"{label} (trusted)", f"{label} (now)", lineterm=""))
+
+
+def describe(spec: SessionSpec) -> dict[str, Any]:
+    """What a spec asks for, for a person who decides whether to trust it."""
+    match spec.run:
+        case CommandRun(argv=argv):
+            runs: list[str] = list(argv)
+        case ScriptRun(text=text):
+            runs = ["sh", "-eu", "-c", text]
+        case None:
+            runs = []
+    limits = spec.confinement
+    return {
+        "runs": runs,
+        "check": list(spec.run.check or ()) if spec.run is not None else [],
+        "probes": [list(one.argv) for one in spec.bindings if isinstance(one, ProbeBinding)],
+        "root": spec.root,
+        "reads": [one.pattern for one in spec.bindings if isinstance(one, FileBinding) and one.access != "write"] + list(limits.allow_read),
+        "writes": [*spec.written_patterns, *limits.allow_write],
+        "network": limits.network if isinstance(limits.network, bool) else list(limits.network),
+        "secrets": list(spec.secrets),
+        "isolation": limits.level,
+    }

@@ -1,0 +1,67 @@
+"""The programs that specs name, as they are now: whoever trusts a spec trusts the code it runs.
+
+Asked at every reading of pinned specs and once more before each of their runs, so a file that did not change is not read again.
+What a program loads by itself (modules, other scripts) is not known here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import time
+from typing import BinaryIO
+
+from wakeful.core.spec import CommandRun, ProbeBinding, SessionSpec
+from wakeful.specs.program import find_program
+from wakeful.trust.ledger import ABSENT
+
+# A file written in the last moments may be written again within the same tick of the file system's clock.
+_RACY_NANOSECONDS = 2_000_000_000
+
+
+def list_programs(spec: SessionSpec) -> list[str]:
+    """The scripts inside root that its command, its check and its probes name; absolute paths."""
+    cwd = spec.run.cwd if spec.run is not None else None
+    found = [spec.program]
+    if isinstance(spec.run, CommandRun):
+        found.append(find_program(spec.run.argv, spec.root, cwd))
+    if spec.run is not None and spec.run.check is not None:
+        found.append(find_program(spec.run.check, spec.root, cwd))
+    found += [find_program(binding.argv, spec.root, None) for binding in spec.bindings if isinstance(binding, ProbeBinding)]
+    return list(dict.fromkeys(os.path.normpath(os.path.join(spec.root, one)) for one in found if one is not None))
+
+
+class Programs:
+    """Digests by path, kept as long as a file's stat key stands."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[tuple[int, int, int, int], str]] = {}
+
+    def digest(self, path: str) -> str:
+        try:
+            found = os.stat(path)
+            # Opening a FIFO would wait for a writer for ever.
+            if not stat.S_ISREG(found.st_mode):
+                return "no regular file"
+            key = (found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino)
+            known = self._known.get(path)
+            if known is not None and known[0] == key:
+                return known[1]
+            with open(path, "rb") as stream:
+                digest = _digest_stream(stream)
+        except FileNotFoundError:
+            return ABSENT
+        except OSError as error:
+            return f"cannot be read: {error.strerror}"
+        if time.time_ns() - max(found.st_mtime_ns, found.st_ctime_ns) > _RACY_NANOSECONDS:
+            self._known[path] = key, digest
+        return digest
+
+
+def _digest_stream(stream: BinaryIO) -> str:
+    """As `specs/load` digests a file."""
+    digest = hashlib.blake2b(digest_size=16)
+    while piece := stream.read(1 << 20):
+        digest.update(piece)
+    return digest.hexdigest()

@@ -1,0 +1,228 @@
+"""Reads the daemon's own folder of specs and every attached project, and says of each spec whether it may count as it stands.
+
+What `Declarations` reads through. A folder that is followed counts as it is edited, unless others can write it; a project is pinned: its
+specs count while they, the agents and defaults they lean on, and the programs they name are what a person trusted (reliability.md, S5
+and S11). Decides nothing about sessions: a spec that may not count is handed on with the reason, and the core lets it sleep.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
+
+from wakeful.core.observation import Declaration
+from wakeful.core.spec import SessionBinding, SessionSpec, Settings
+from wakeful.settings import ProjectReader, ProjectReading
+from wakeful.specs.load import AGENTS, INSTANCE, SUFFIX, FolderReading
+from wakeful.specs.others import find_others
+from wakeful.specs.problem import Problem
+from wakeful.trust.ledger import ABSENT, Ledger, Project, digest_content
+from wakeful.trust.programs import Programs, list_programs
+
+# Behind the path of a wakeful.yaml: of a project's settings the defaults are what its specs lean on.
+DEFAULTS_MARK = "#defaults"
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A spec that is pinned: what it leans on, by path and digest, and why it may not count, if so."""
+
+    name: str
+    folder: str
+    spec: SessionSpec
+    spec_file: str
+    files: dict[str, str]
+    needs_trust: str | None
+
+    @property
+    def digest(self) -> str:
+        return digest_files(self.files)
+
+    def label(self, path: str) -> str:
+        """A path as a person of this project names it."""
+        return os.path.relpath(path, self.folder) if path.startswith(f"{self.folder}/") else path
+
+
+@dataclass(frozen=True, slots=True)
+class FolderStanding:
+    """A folder of specs. `pinned` says why it is not followed, in words; None: it is."""
+
+    folder: str
+    project: str | None
+    pinned: str | None
+
+
+def digest_files(files: Mapping[str, str]) -> str:
+    return digest_content(msgspec.json.encode(sorted(files.items())))
+
+
+class HouseReader:
+    """`main` reads the daemon's own folder. `environ` is for what the readers of projects ask of it."""
+
+    def __init__(self, specs: Path, ledger: Ledger, environ: Mapping[str, str] = os.environ, kept: Path | None = None) -> None:
+        self._specs = os.path.abspath(specs)
+        self._main = ProjectReader(specs, environ, kept=kept)
+        self._environ = environ
+        self._ledger = ledger
+        self._programs = Programs()
+        self._projects: dict[str, tuple[Project, ProjectReader]] = {}
+        self._renamed: dict[str, tuple[SessionSpec, SessionSpec]] = {}
+        # As of the last reading.
+        self.standings: dict[str, Standing] = {}
+        self.folders: list[FolderStanding] = []
+        self._pools: frozenset[str] = frozenset()
+
+    def read(self) -> ProjectReading:
+        self.standings, self.folders = {}, []
+        main = self._main.read()
+        self._pools = frozenset(main.settings.pools)
+        declared = self._judge(self._main, main, None, self._pin_main(main.settings))
+        parts = [self._read_project(project, main.settings) for project in self._ledger.pages.projects.values()]
+        refused = dict(main.refused)
+        for part in parts:
+            # Who has a file in the daemon's own folder is not a project's.
+            declared |= {name: one for name, one in part.declared.items() if name not in declared}
+            refused |= part.refused
+        outposts = {os.path.split(path) for standing in self.standings.values() for path in self._list_outposts(standing)}
+        return dataclasses.replace(
+            main,
+            declared=declared,
+            refused=refused,
+            folders=tuple(dict.fromkeys((*main.folders, *(one for part in parts for one in part.folders), *(folder for folder, _ in outposts)))),
+            warnings=(*main.warnings, *(warning for part in parts for warning in part.warnings)),
+            globs=(*main.globs, *(glob for part in parts for glob in part.globs)),
+            outposts=frozenset(outposts),
+            attached=tuple(project.specs for project in self._ledger.pages.projects.values()),
+        )
+
+    def keep(self) -> None:
+        """Leave what was read to the next daemon. Blocks; any thread. Projects are few, and read anew."""
+        self._main.keep()
+
+    def find_changed_program(self, name: str) -> str | None:
+        """Why a run of this session must not start now, in words: its program is read when it starts, not when specs are."""
+        standing = self.standings.get(name)
+        for path in self._list_outposts(standing) if standing is not None else ():
+            if self._programs.digest(path) != self._ledger.pages.trusted.get(path):
+                return f"{standing.label(path)} changed since it was trusted; wakeful trust {name} shows the difference"
+        return None
+
+    def read_apart(self, project: Project) -> tuple[list[Standing], dict[str, str]]:
+        """What a project would bring if it were attached, all of it pinned, and what of it cannot be taken. Changes nothing."""
+        apart = HouseReader(Path(self._specs), self._ledger, self._environ)
+        reading = apart._read_project(project, Settings(pools=dict.fromkeys(self._pools, 1)))
+        return [one for _, one in sorted(apart.standings.items())], reading.refused
+
+    # -- folders ------------------------------------------------------------------------------
+
+    def _pin_main(self, settings: Settings) -> str | None:
+        pinned = "wakeful.yaml says trust: pinned" if settings.trust == "pinned" else self._find_others(self._main.folder, self._specs)
+        self.folders.append(FolderStanding(self._specs, None, pinned))
+        return pinned
+
+    def _read_project(self, project: Project, settings: Settings) -> ProjectReading:
+        known, reader = self._projects.get(project.name, (None, None))
+        if reader is None or known is None or known.folder != project.folder:
+            reader = ProjectReader(Path(project.specs), self._environ, pools=frozenset())
+        self._projects[project.name] = project, reader
+        reader.pools = frozenset(settings.pools)
+        reading = reader.read()
+        pinned = "attached with wakeful add"
+        if project.is_followed:
+            pinned = "wakeful.yaml says trust: pinned" if settings.trust == "pinned" else self._find_others(reader.folder, project.specs)
+        self.folders.append(FolderStanding(project.specs, project.name, pinned))
+        prefix = f"{project.name}/"
+        return dataclasses.replace(
+            reading,
+            declared=self._judge(reader, reading, prefix, pinned),
+            refused={f"{prefix}{name}": words for name, words in reading.refused.items()},
+            warnings=tuple(Problem(f"{prefix}{one.file}", one.line, one.column, one.text) for one in reading.warnings),
+        )
+
+    def _find_others(self, folder: FolderReading | None, specs: str) -> str | None:
+        """Who can write one of the folders can put a spec there. Folders that templates look into hold data."""
+        own = [one for one in folder.folders if f"{one}/".startswith(f"{specs}/")] if folder is not None else []
+        return next((words for one in own or [specs] if (words := find_others(one)) is not None), None)
+
+    # -- specs --------------------------------------------------------------------------------
+
+    def _judge(self, reader: ProjectReader, reading: ProjectReading, prefix: str | None, pinned: str | None) -> dict[str, Declaration]:
+        folder = reader.folder
+        assert folder is not None
+        is_plain = prefix is None and pinned is None and not self._ledger.pages.doubted
+        # Nearly always, and 10,000 of them every few seconds.
+        if is_plain and not any(one.others is not None for one in folder.files.values()):
+            return dict(reading.declared)
+        places = _place_sessions(folder)
+        judged = {}
+        for name, declaration in reading.declared.items():
+            file = places[name]
+            why = pinned or folder.files[file].others
+            one = declaration if prefix is None else replace(declaration, spec=self._rename(declaration.spec, prefix))
+            if why is not None or self._ledger.pages.doubted:
+                one = self._judge_one(reader, folder, file, one, why)
+            judged[one.spec.name] = one
+        return judged
+
+    def _judge_one(self, reader: ProjectReader, folder: FolderReading, file: str, declaration: Declaration, why: str | None) -> Declaration:
+        name, specs = declaration.spec.name, folder.basis[1].specs or ""
+        path, doubt = os.path.join(specs, file), self._ledger.pages.doubted.get(os.path.join(specs, file))
+        if why is None and doubt is None:
+            return declaration
+        files = {path: folder.files[file].digest} if why is None else self._list_files(reader, folder, path, file, declaration.spec)
+        standing = Standing(name, os.path.dirname(specs), declaration.spec, path, files, None)
+        changed = [one for one, digest in files.items() if self._ledger.pages.trusted.get(one) != digest]
+        words = self._say(standing, changed, doubt or why or "") if changed else None
+        self.standings[name] = dataclasses.replace(standing, needs_trust=words)
+        return declaration if words is None else replace(declaration, needs_trust=words)
+
+    def _say(self, standing: Standing, changed: list[str], why: str) -> str:
+        trusted = self._ledger.pages.trusted
+        if trusted.get(standing.spec_file, ABSENT) == ABSENT:
+            words, look = "a new spec", "shows it"
+        else:
+            words = "its spec changed" if standing.spec_file in changed else f"{standing.label(changed[0])} changed"
+            look = "shows the difference"
+        return f"needs trust: {words}; {why} (wakeful trust {standing.name} {look})"
+
+    def _list_files(self, reader: ProjectReader, folder: FolderReading, path: str, file: str, spec: SessionSpec) -> dict[str, str]:
+        """All that a person who trusts a spec trusts with it."""
+        files = {path: folder.files[file].digest}
+        if spec.agent is not None and (agent := folder.files.get(f"{AGENTS}/{spec.agent}{SUFFIX}")) is not None:
+            files[os.path.join(folder.basis[1].specs or "", f"{AGENTS}/{spec.agent}{SUFFIX}")] = agent.digest
+        if reader.defaults.value:
+            files[f"{reader.settings_file}{DEFAULTS_MARK}"] = digest_content(show_defaults(reader.defaults.value))
+        return files | {program: self._programs.digest(program) for program in list_programs(spec)}
+
+    def _list_outposts(self, standing: Standing) -> list[str]:
+        return [path for path in list_programs(standing.spec) if path in standing.files]
+
+    def _rename(self, spec: SessionSpec, prefix: str) -> SessionSpec:
+        """The same value for the same spec: whoever compares readings compares identities first."""
+        known = self._renamed.get(f"{prefix}{spec.name}")
+        if known is not None and known[0] is spec:
+            return known[1]
+        bindings = tuple(replace(one, session=f"{prefix}{one.session}") if isinstance(one, SessionBinding) else one for one in spec.bindings)
+        renamed = replace(spec, name=f"{prefix}{spec.name}", bindings=bindings)
+        self._renamed[renamed.name] = spec, renamed
+        return renamed
+
+
+def _place_sessions(folder: FolderReading) -> dict[str, str]:
+    """Session -> its file below sessions.d: its own, or that of its template."""
+    places: dict[str, str] = {}
+    for relative, reading in folder.files.items():
+        if reading.spec is not None and (INSTANCE not in relative or reading.name not in places):
+            places[reading.name] = relative.split(INSTANCE)[0]
+    return places
+
+
+def show_defaults(value: object) -> bytes:
+    """Defaults as text that can be compared line by line."""
+    return msgspec.json.format(msgspec.json.encode(value, order="sorted"), indent=2)

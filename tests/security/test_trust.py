@@ -1,0 +1,272 @@
+"""Specs that others wrote, or that a run wrote: none of them counts before a person has looked at it.
+
+Each attack is proven to work where the folder is followed without any of this, as a person's own folder is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from e2e.box import Box
+from waiting import eventually
+from wakeful.cli.client import Client
+from wakeful.cli.failure import Failure
+
+SPEC = """
+objective: Count what is there.
+bindings:
+  data: {file: data.txt}
+  out:  {file: out/counts.txt, access: write}
+run:
+  command: [sh, count.sh]
+  retries: 0
+"""
+PROGRAM = "wc -l < data.txt > out/counts.txt\n"
+# What an author of the project would like to run once it is trusted.
+HOSTILE = "objective: Count what is there.\nrun: {command: [sh, -c, 'echo gotcha > out/gotcha']}\nbindings: {o: {file: out/gotcha, access: write}}\n"
+
+
+class Shop(Box):
+    """A daemon with a folder of its own, and a project of somebody else's beside it."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.write("wakeful.yaml", "")
+        self.project = folder / "shop"
+        (self.project / "sessions.d").mkdir(parents=True)
+        self.put("sessions.d/count.yaml", SPEC)
+        self.put("count.sh", PROGRAM)
+        self.put("data.txt", "one\n")
+
+    def reach(self) -> str:
+        return ""
+
+    def put(self, path: str, text: str) -> Path:
+        target = self.project / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        fresh = target.with_name(f".{target.name}.new~")
+        fresh.write_text(textwrap.dedent(text))
+        fresh.rename(target)
+        return target
+
+    def wait_untrusted(self, name: str, words: str) -> dict[str, Any]:
+        def matches() -> dict[str, Any] | None:
+            row = next((row for row in self.rows() if row["name"] == name), None)
+            return row if row is not None and row["state"] == "sleeping" and words in (row["reason"] or "") else None
+
+        return eventually(matches, 20, what=f"{name} sleeping: {words}")
+
+    def post(self, route: str, **body: Any) -> str:
+        """What the daemon says to a request that it refuses."""
+        with pytest.raises(Failure) as refusal:
+            Client(str(self.socket)).post(route, **body)
+        return str(refusal.value)
+
+    def rest(self, name: str, runs: int) -> dict[str, Any]:
+        eventually(lambda: any(row["name"] == name for row in self.rows()), 20, what=f"{name} declared")
+        return self.wait_at_rest(name, runs=runs)
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Iterator[Shop]:
+    tmp_path.chmod(0o700)
+    made = Shop(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def pinned(shop: Shop) -> Shop:
+    """The project attached and trusted, its session at rest after its first run."""
+    shop.start()
+    shop.ask("add", str(shop.project), "--yes")
+    shop.rest("shop/count", 1)
+    return shop
+
+
+def test_a_project_is_shown_before_it_is_attached_and_then_runs(shop: Shop) -> None:
+    """What it runs, reads and writes stands there; nobody there to answer means no."""
+    shop.start()
+    refused = shop.run("add", str(shop.project))
+    assert refused.returncode == 1 and "nobody is there to be asked" in refused.stderr
+    assert "runs: sh count.sh" in refused.stdout and "writes: out/counts.txt" in refused.stdout
+    assert shop.rows() == []
+    shop.ask("add", str(shop.project), "--yes")
+    row = shop.rest("shop/count", 1)
+    assert row["last_run"]["outcome"] == "succeeded"
+    assert (shop.project / "out" / "counts.txt").read_text().strip() == "1"
+    trusted = [record for record in shop.log("shop/count") if record["kind"] == "spec_trusted"]
+    assert [record["author"].partition(":")[0] for record in trusted] == ["person"]
+
+
+def test_a_spec_that_is_changed_in_a_project_does_not_run(pinned: Shop) -> None:
+    """Followed instead, the same change runs at once: that is the attack."""
+    pinned.put("sessions.d/count.yaml", HOSTILE)
+    pinned.wait_untrusted("shop/count", "its spec changed")
+    refused = pinned.run("activate", "shop/count")
+    assert refused.returncode == 1 and "needs trust" in refused.stderr
+    pinned.put("data.txt", "one\ntwo\n")
+    eventually(lambda: pinned.row("shop/count")["queued"] or pinned.row("shop/count")["owed"], 20)
+    assert not (pinned.project / "out" / "gotcha").exists()
+    pinned.ask("trust", str(pinned.project))
+    eventually(lambda: (pinned.project / "out" / "gotcha").exists(), 20, what="the attack, undefended")
+
+
+def test_one_byte_is_enough_also_over_a_restart_and_through_a_link(pinned: Shop) -> None:
+    """H57."""
+    spec = pinned.project / "sessions.d" / "count.yaml"
+    pinned.put("elsewhere.yaml", SPEC.replace("Count", "count"))
+    spec.unlink()
+    spec.symlink_to(pinned.project / "elsewhere.yaml")
+    pinned.wait_untrusted("shop/count", "its spec changed")
+    pinned.stop()
+    pinned.start()
+    row = pinned.wait_untrusted("shop/count", "its spec changed")
+    assert row["runs"] == 1
+    pinned.ask("trust", "shop/count", "--yes")
+    pinned.rest("shop/count", 2)
+    # What the link leads to is what was trusted.
+    pinned.put("elsewhere.yaml", HOSTILE)
+    pinned.wait_untrusted("shop/count", "its spec changed")
+
+
+def test_the_difference_is_shown_with_what_hides_in_it_and_trusted_as_shown(pinned: Shop) -> None:
+    """Marks that reorder text are shown, not obeyed; what is put there meanwhile is not what was shown."""
+    pinned.put("sessions.d/count.yaml", SPEC.replace("Count what", "Count\u202e what"))
+    pinned.wait_untrusted("shop/count", "its spec changed")
+    shown = pinned.run("trust", "shop/count")
+    assert shown.returncode == 1
+    assert "-objective: Count what is there." in shown.stdout and "\\u202e" in shown.stdout and "\u202e" not in shown.stdout
+    digest = pinned.json("trust", "shop/count")["digest"]
+    pinned.put("sessions.d/count.yaml", HOSTILE)
+    pinned.wait_untrusted("shop/count", "its spec changed")
+    told = pinned.post("/trust/accept", name="shop/count", digest=digest)
+    assert "changed since it was shown" in told
+    pinned.ask("trust", "shop/count", "--yes")
+    eventually(lambda: (pinned.project / "out" / "gotcha").exists(), 20)
+
+
+def test_a_spec_put_back_as_it_was_needs_nobody(pinned: Shop) -> None:
+    pinned.put("sessions.d/count.yaml", HOSTILE)
+    pinned.wait_untrusted("shop/count", "its spec changed")
+    pinned.put("sessions.d/count.yaml", SPEC)
+    pinned.wait_for("shop/count", state="suspended")
+    assert pinned.row("shop/count")["runs"] == 1
+
+
+def test_a_new_spec_of_a_project_waits_and_not_even_its_probe_is_run(pinned: Shop) -> None:
+    canary = pinned.folder / "canary"
+    probe = f"bindings: {{p: {{probe: [touch, {json.dumps(str(canary))}], check_every: 1s}}}}\n"
+    pinned.put("sessions.d/new.yaml", f"objective: x\n{probe}run: {{command: ['true']}}\n")
+    pinned.wait_untrusted("shop/new", "a new spec")
+    assert not canary.exists()
+    # The same spec in the person's own folder: its probe runs.
+    pinned.spec("own", f"objective: x\n{probe}run: {{command: ['true']}}\n")
+    eventually(canary.exists, 20, what="the probe of a spec that is followed")
+
+
+def test_a_program_that_is_changed_in_a_project_needs_trust_as_well(pinned: Shop) -> None:
+    """The spec is the same to the byte; what it runs is not."""
+    pinned.put("count.sh", "echo gotcha > out/counts.txt\n")
+    pinned.put("data.txt", "one\ntwo\n")
+    pinned.wait_untrusted("shop/count", "count.sh changed")
+    assert (pinned.project / "out" / "counts.txt").read_text().strip() == "1"
+    assert "-wc -l" in pinned.run("trust", "shop/count").stdout
+    pinned.ask("trust", "shop/count", "--yes")
+    eventually(lambda: (pinned.project / "out" / "counts.txt").read_text().strip() == "gotcha", 20)
+
+
+def test_the_defaults_of_a_project_are_part_of_what_is_trusted(pinned: Shop) -> None:
+    """And its other settings are nobody's: only the daemon's own wakeful.yaml says what may run unisolated."""
+    pinned.put("wakeful.yaml", "allow_unisolated: true\ndefaults: {network: true}\n")
+    pinned.wait_untrusted("shop/count", "wakeful.yaml#defaults changed")
+
+
+def test_the_ledger_is_out_of_reach_of_runs(pinned: Shop) -> None:
+    ledger = pinned.state / "trust" / "ledger.json"
+    assert oct(ledger.stat().st_mode & 0o777) == "0o600"
+    pinned.spec("evil", f"objective: x\nrun: {{command: [sh, -c, 'echo {{}} > {ledger}'], retries: 0}}\nbindings: {{d: {{file: d.txt}}}}\n")
+    assert pinned.rest("evil", 1)["last_run"]["outcome"] == "failed"
+
+
+def test_a_project_that_is_let_go_is_looked_at_again_when_it_comes_back(pinned: Shop) -> None:
+    pinned.ask("add", "--remove", "shop")
+    pinned.wait_for("shop/count", state="sleeping")
+    assert "undeclared" in pinned.row("shop/count")["reason"]
+    refused = pinned.run("add", str(pinned.project))
+    assert refused.returncode == 1
+    pinned.ask("add", str(pinned.project), "--yes")
+    pinned.wait_for("shop/count", state="suspended")
+
+
+def test_sessions_of_a_project_wait_for_each_other_by_their_own_names(shop: Shop) -> None:
+    shop.put("sessions.d/after.yaml", "objective: x\nbindings: {c: {session: count}}\nrun: {command: ['true']}\n")
+    shop.start()
+    shop.ask("add", str(shop.project), "--as", "store", "--yes")
+    assert shop.rest("store/after", 1)["last_run"]["causes"][0]["kind"] in ("first", "session")
+    shop.put("data.txt", "one\ntwo\n")
+    shop.rest("store/after", 2)
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o757, 0o1777])
+def test_a_folder_that_others_can_write_is_pinned(shop: Shop, mode: int) -> None:
+    """Anybody could put a spec there; chmod mends it, and everything says so."""
+    shop.spec("own", "objective: x\nbindings: {d: {file: d.txt}}\nrun: {command: ['true']}\n")
+    shop.specs.chmod(mode)
+    shop.start()
+    row = shop.wait_untrusted("own", "everybody can write")
+    assert "chmod o-w" in row["reason"] and row["runs"] == 0
+    assert "everybody can write" in shop.ask("trust")
+    shop.specs.chmod(0o755)
+    shop.rest("own", 1)
+
+
+def test_a_spec_that_others_can_write_is_pinned_alone(shop: Shop) -> None:
+    spec = shop.spec("own", "objective: x\nrun: {command: ['true']}\nbindings: {d: {file: d.txt}}\n")
+    shop.spec("other", "objective: x\nrun: {command: ['true']}\nbindings: {d: {file: d.txt}}\n")
+    spec.chmod(0o666)
+    shop.start()
+    shop.wait_untrusted("own", "everybody can write")
+    shop.rest("other", 1)
+    shop.ask("trust", "own", "--yes")
+    shop.rest("own", 1)
+    spec.write_text(HOSTILE)
+    shop.wait_untrusted("own", "its spec changed")
+
+
+def test_a_folder_of_another_user_is_pinned(shop: Shop) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can give files away")
+    shop.spec("own", "objective: x\nrun: {command: ['true']}\n")
+    os.chown(shop.specs, 65534, 65534)
+    shop.start()
+    shop.wait_untrusted("own", "belongs to")
+
+
+def test_wakeful_yaml_can_pin_everything(shop: Shop) -> None:
+    shop.write("wakeful.yaml", "trust: pinned\n")
+    shop.spec("own", "objective: x\nrun: {command: ['true']}\nbindings: {d: {file: d.txt}}\n")
+    shop.start()
+    shop.wait_untrusted("own", "wakeful.yaml says trust: pinned")
+    shop.ask("trust", "--all", "--yes")
+    shop.rest("own", 1)
+
+
+def test_a_run_may_neither_trust_nor_attach(shop: Shop) -> None:
+    """A child never gets more than its parent (H63): its token has no such reach, and without one it is nobody."""
+    for number, verb in enumerate((["trust"], ["trust", "own"], ["add", str(shop.project), "--yes"], ["fork", "run0", "--as", "free"], ["activate", "run0"])):
+        words = json.dumps(["wakeful", *verb])
+        shop.spec(f"run{number}", f"objective: x\nrun: {{command: {words}, retries: 0}}\nbindings: {{d: {{file: d.txt}}}}\n")
+    shop.start()
+    for number in range(5):
+        row = shop.rest(f"run{number}", 1)
+        assert row["last_run"]["outcome"] == "failed"
+        assert "and nothing else" in shop.run("output", f"run{number}").stdout
+    # A person says the same words, and they count.
+    shop.ask("add", str(shop.project), "--yes")
