@@ -46,5 +46,6 @@ ln -s machine.target etc/systemd/system/default.target
 rm -rf var/log/journal
 echo 5f3c1d9e0b7a4c62a1d8e94f6b2c7a10 > etc/machine-id
 pivot_root . mnt
+# Shared, as on a real machine: credentials are mounted by a process of systemd's own, and must be seen by the service.
 exec env -i container=test PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin TERM=dumb \
-  sh -c 'umount -l /mnt; exec /lib/systemd/systemd --system --log-target=journal --log-level=info --show-status=no'
+  sh -c 'umount -l /mnt; mount --make-rshared /; exec /lib/systemd/systemd --system --log-target=journal --log-level=info --show-status=no'
