@@ -70,6 +70,14 @@ def test_the_wheel_holds_the_whole_package(wheel: zipfile.ZipFile, checkout: Pat
     assert "wakeful/__init__.py" in packed
 
 
+def test_an_installed_wheel_finds_the_units_it_brought(wheel: zipfile.ZipFile, tmp_path: Path) -> None:
+    """`wakeful install` needs no checkout: what it would write comes out of the package alone."""
+    wheel.extractall(tmp_path)
+    script = "import wakeful.cli.units as units; print(units.__file__); print(units.render_user('/usr/bin/wakeful', None, None)['wakeful.service'])"
+    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, cwd="/", env={"PYTHONPATH": str(tmp_path)})
+    assert told.stdout.startswith(str(tmp_path)) and "ExecStart=/usr/bin/wakeful daemon" in told.stdout, told.stderr
+
+
 def test_the_wheel_claims_one_import_name(wheel: zipfile.ZipFile) -> None:
     """Nothing but `wakeful` lands in site-packages: `daemon` and `tests` are names of other projects."""
     tops = {member.split("/")[0] for member in wheel.namelist()}
