@@ -32,7 +32,7 @@ KEYS = [
     (
         "xyzzy: 1",
         "1:1: unknown key 'xyzzy' in this session; expected one of agent, objective, priority, tags, enabled, root, bindings,"
-        " when, pace, window, timezone, first, run, conversation, people, retention, budget, approve, network, isolation, allow, for_each, concurrency",
+        " when, pace, window, timezone, first, run, conversation, people, retention, budget, approve, network, secrets, isolation, allow, for_each, concurrency",
     ),
     ("run: {comand: [a]}", "1:7: unknown key 'comand' in run; did you mean 'command'?"),
     ("concurrency: {pol: gpu}", "1:15: unknown key 'pol' in concurrency; did you mean 'pool'?"),
@@ -74,6 +74,12 @@ VALUES = [
     ("run: {command: [a], script: b}", "1:21: run has a command and a script; keep one of them"),
     ("run: {timeout: 5m}", "1:1: run has neither a command nor a script; add one"),
     ("run: {command: [a], timeout: 0}", "1:30: timeout: 0 is too short here; write a duration such as 30s or 5m"),
+    (
+        "secrets: [../etc]",
+        "1:10: secrets: expected a list of names such as [gh-token, DB_PASSWORD]: each begins with a letter and goes on with letters, digits and _ . -",
+    ),
+    ("secrets: [gh-token, GH_TOKEN]", "1:10: secrets: 'gh-token' and 'GH_TOKEN' would be one variable; rename one of the two"),
+    ("secret: [gh-token]", "1:1: unknown key 'secret' in this session; did you mean 'secrets'?"),
     ("network: 443", "1:10: network: '443' is not an address; write HOST:PORT such as api.example.com:443, or true for any"),
     ("network: ['a:99999']", "1:10: network: 'a:99999' is not an address; write HOST:PORT such as api.example.com:443, or true for any"),
     ("isolation: off", "1:12: isolation is 'off'; expected strict, standard, observe or none"),
@@ -155,7 +161,7 @@ def test_a_mistake_in_a_binding_is_named_where_it_stands(binding: str, words: st
 
 
 LATER = [
-    "secrets: [a]", "isolation: strict", "isolation: observe",
+    "isolation: strict", "isolation: observe",
     "tools: {a: ask}", "notify: [mail]", "hosts: [big]",
     "run: {prompt: Do it.}", "run: {command: [a], workspace: worktree}", "bindings: {a: {webhook: github, secret: x}}",
     "bindings: {a: {file: b, access: both}}", "bindings: {a: {service: 'mcp:github'}}", "bindings: {a: {file: b, trust: untrusted}}",
