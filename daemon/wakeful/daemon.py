@@ -349,7 +349,7 @@ class Daemon:
         return dict(self.core.looked.refused)
 
     def secrets(self) -> tuple[list[Known], str]:
-        return self._edges.secrets.list(), self._edges.secrets.places.folder
+        return self._edges.secrets.list_known(), self._edges.secrets.places.folder
 
     def explain_path(self, path: str) -> list[PathVerdict]:
         verdicts = []

@@ -127,6 +127,7 @@ class RunStarter:
         except OperatorError as error:
             # It went between the decision and now. Later: who acts on a plan is not called back amid it.
             problem = ProcessEnded(session=session.id, run_id=run.run_id, problem=str(error))
+            self._loop.call_soon(self._known.look)
             self._loop.call_soon(self._report, problem)
             return
         causes = msgspec.json.encode(view_causes_file(session, run))

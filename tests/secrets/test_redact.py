@@ -115,6 +115,15 @@ def test_what_lets_nothing_stand_is_no_secret() -> None:
     assert find_unfitness(b"12345678") is None
 
 
+@pytest.mark.parametrize("before", [0, 262_100, 262_134, 262_144, 600_000])
+def test_a_value_is_found_wherever_it_lies_in_a_large_content(before: int) -> None:
+    """Also across the pieces in which it is searched."""
+    content = b"." * before + b"\n".join(base64.b64encode(TOKEN)[at : at + 5] for at in range(0, 52, 5)) + b"." * 300_000
+    redactor = Redactor([("TOKEN", TOKEN)])
+    assert redactor.find(content) == "TOKEN" and redactor.find(content.replace(b"\n", b"!")) is None
+    assert redactor.redact(content).strip(b".").startswith(b"[secret TOKEN]") and redactor.find(redactor.redact(content)) is None
+
+
 def test_a_redactor_and_its_errors_never_tell_a_value() -> None:
     assert repr(Redactor([("TOKEN", TOKEN)])) == "Redactor(['TOKEN'])"
 

@@ -1,15 +1,19 @@
 """Where secrets are found, in which order, and what is refused with words."""
 
+import asyncio
+import logging
 import os
 import stat
+import sys
 from pathlib import Path
 
 import pytest
 
 from wakeful.core.calls import Note
 from wakeful.core.observation import LookResult, PathChange, TargetLooked
-from wakeful.errors import CallerError
-from wakeful.secrets.known import KnownSecrets
+from wakeful.errors import CallerError, OperatorError
+from wakeful.secrets.known import KnownSecrets, RedactingFormatter
+from wakeful.secrets.lending import Lender
 from wakeful.secrets.store import (
     Secret,
     SecretMissing,
@@ -149,3 +153,58 @@ def test_observations_and_calls_are_rewritten_only_where_a_value_stands(places: 
     shown = known.redact(looked)
     assert shown.result.problem == "exit 1: [secret GH_TOKEN]" and shown.result.changes[0].path == "out/[secret GH_TOKEN].txt"
     assert known.redact(TargetLooked(LookResult(target="t", generation=1, version=None, problem="odd \udcff name"))) is not None
+
+
+def test_what_libraries_log_is_redacted_with_its_traceback(places: SecretPlaces) -> None:
+    known = KnownSecrets(places, lambda seen: None, lambda: ())
+    known.look()
+    try:
+        raise RuntimeError("refused: from the environment")
+    except RuntimeError:
+        record = logging.LogRecord("asyncio", logging.ERROR, __file__, 1, "a reply of %s", ("from the environment",), sys.exc_info())
+    shown = RedactingFormatter(known).format(record)
+    assert "a reply of [secret GH_TOKEN]" in shown and "RuntimeError: refused: [secret GH_TOKEN]" in shown
+    assert "from the environment" not in shown
+
+
+def test_a_secret_that_went_is_missed_when_it_is_handed_out_and_nobody_is_called_back(places: SecretPlaces) -> None:
+    """Who asks is amid a plan: what changed is told at the next look."""
+    told = []
+    known = KnownSecrets(places, told.append, lambda: ("db",))
+    save_secret(places.folder, "db", VALUE)
+    known.look()
+    remove_secret(places.folder, "db")
+    with pytest.raises(OperatorError, match="needs a secret: db"):
+        known.hand_out(("db",))
+    assert len(told) == 1
+    known.look()
+    assert told[-1].found["db"] == "needs a secret: db (wakeful secret set db)"
+
+
+@pytest.mark.asyncio
+async def test_what_is_lacking_is_looked_for_until_it_is_there(places: SecretPlaces) -> None:
+    told = []
+    known = KnownSecrets(places, told.append, lambda: ("db",))
+    known.look()
+    keeping = asyncio.ensure_future(known.keep())
+    save_secret(places.folder, "db", VALUE)
+    async with asyncio.timeout(10):
+        while told[-1].found["db"] is not None:
+            await asyncio.sleep(0.05)
+    keeping.cancel()
+
+
+def test_a_probe_is_lent_its_secrets_for_as_long_as_it_lasts(places: SecretPlaces, tmp_path: Path) -> None:
+    known = KnownSecrets(places, lambda seen: None, lambda: ())
+    save_secret(places.folder, "db", VALUE)
+    lender = Lender(known, str(tmp_path))
+    with lender.lend(("db",)) as variables:
+        path = Path(variables["WAKEFUL_SECRET_DB"])
+        assert path.read_bytes() == VALUE and stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert not path.parent.exists()
+    with lender.lend(()) as variables:
+        assert variables == {}
+    with pytest.raises(OperatorError, match="needs a secret: other"), lender.lend(("other",)):
+        pass
+    assert lender.redact_tail(VALUE[5:] + b": no; " + VALUE) == b": no; [secret db]"

@@ -1,7 +1,7 @@
 """The secrets this daemon knows: which there are, what a run is given, and the redactor of every value seen.
 
 Wiring makes one; it lives on the loop. A value that was replaced stays known until the daemon ends, because a run may still hold
-it. What is missing is looked for again every second while a session needs it, and told to the core; otherwise nothing ticks.
+it. What is missing is looked for again every second while a session needs it, and told to the core; otherwise once in a while.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from wakeful.secrets.redact import Redactor
 from wakeful.secrets.store import Secret, SecretPlaces, Source, find_secret, list_names, name_variable
 
 _LOOK_SECONDS = 1.0
+# While nobody lacks one: files that were replaced by hand, and names that came by a bundle.
+_SELDOM_SECONDS = 30.0
 # Of one name: who rotates a secret every minute does not fill the memory.
 _MOST_VALUES = 16
 
@@ -49,39 +51,48 @@ class KnownSecrets:
         self._values: dict[str, tuple[bytes, ...]] = {}
         self._known: dict[str, Known] = {}
         self._seen: SecretsSeen | None = None
+        self._lacking = asyncio.Event()
         # Sessions whose specs hold a value as they stand.
         self._outspoken: set[str] = set()
 
     def look(self, more: Iterable[str] = ()) -> None:
         """Read all there is anew; `more` are names that sessions are about to need."""
-        names = {*self._needed(), *more}
+        needed = {*self._needed(), *more}
+        names = set(needed)
         # A variable is known by the name that is asked for, where one is.
         asked = {name_variable(name) for name in names}
         names.update(name for name, source in list_names(self.places).items() if source != "environment" or name_variable(name) not in asked)
         self._known = {name: self._look_at(name) for name in sorted(names)}
+        if any(self._known[name].problem is not None for name in needed):
+            self._lacking.set()
+        else:
+            self._lacking.clear()
         self._tell()
 
     def hand_out(self, names: Iterable[str]) -> tuple[Secret, ...]:
-        """The values as they are now. Raises SecretMissing or SecretRefused."""
+        """The values as they are now. Raises OperatorError where one is missing or refused, and tells nobody: who asks may be amid a plan."""
         given = []
         for name in names:
             self._known[name] = known = self._look_at(name)
             if known.problem is not None:
-                self._tell()
                 raise OperatorError(known.problem)
             given.append(Secret(name, self._values[name][-1], known.source))
         return tuple(given)
 
-    def list(self) -> list[Known]:
+    def list_known(self) -> list[Known]:
         self.look()
         return list(self._known.values())
 
     async def keep(self) -> None:
-        """Until cancelled: look again while something is missing."""
+        """Until cancelled: look again, soon while something is missing."""
         while True:
-            await asyncio.sleep(_LOOK_SECONDS)
-            if self._is_wanting():
-                self.look()
+            try:
+                async with asyncio.timeout(_SELDOM_SECONDS):
+                    await self._lacking.wait()
+                await asyncio.sleep(_LOOK_SECONDS)
+            except TimeoutError:
+                pass
+            self.look()
 
     def find(self, content: bytes) -> str | None:
         return self.redactor.find(content)
@@ -119,14 +130,13 @@ class KnownSecrets:
         """Whether a spec as it was read holds a value: what was read must not be kept."""
         return bool(self._outspoken)
 
-    def _is_wanting(self) -> bool:
-        return any((known := self._known.get(name)) is None or known.problem is not None for name in self._needed())
-
     def _look_at(self, name: str) -> Known:
         try:
             secret = find_secret(self.places, name)
         except OperatorError as error:
             return Known(name, None, str(error))
+        except OSError as error:
+            return Known(name, None, f"the secret {name} cannot be read: {error}")
         values = self._values.get(name, ())
         if not values or values[-1] != secret.value:
             self._values[name] = (*(value for value in values if value != secret.value), secret.value)[-_MOST_VALUES:]

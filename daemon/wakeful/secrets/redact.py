@@ -17,6 +17,8 @@ _WORD = re.compile(b"[^" + re.escape(WHITESPACE) + b"]+")
 _BASE64 = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_")
 # Of a shape, what is searched for in a tail that may go on.
 _LEAD_BYTES = 8
+# Searched at once: no other thread goes on meanwhile, and the loop is one of them.
+_PIECE_BYTES = 256 * 1024
 
 
 class _Span(NamedTuple):
@@ -66,7 +68,12 @@ class Redactor:
         """The name of a secret whose value stands here, or None. Fast where there is none, which is nearly always."""
         if not self._folded:
             return None
-        folded = fold(data)
+        pieces = range(0, max(1, len(data)), _PIECE_BYTES)
+        found = (self._find_in_piece(data[start : start + _PIECE_BYTES + self._margin_bytes]) for start in pieces)
+        return next((name for name in found if name is not None), None)
+
+    def _find_in_piece(self, piece: bytes) -> str | None:
+        folded = fold(piece)
         # One pass of C for all of them: this stands before every record.
         if not any(map(folded.__contains__, self._folded)):
             return None
