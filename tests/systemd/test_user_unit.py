@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from systemd.machine import ACCOUNT, UID, WAKEFUL, Machine
+from systemd.machine import ACCOUNT, TOOLS, TOOLS_SAID, UID, WAKEFUL, Machine
 
 from waiting import eventually
 
@@ -82,6 +82,18 @@ def test_the_hardening_of_the_unit_holds(service: Machine) -> None:
     status = dict(line.split(":\t", 1) for line in service.read(f"/proc/{pid}/status").splitlines() if ":\t" in line)
     assert (status["NoNewPrivs"], status["Seccomp"], int(status["CapEff"], 16), int(status["CapPrm"], 16)) == ("1", "2", 0, 0)
     assert status["Uid"].split() == [str(UID)] * 4
+
+
+def test_people_s_tools_work_inside(service: Machine) -> None:
+    """Tried in the unit itself, with all it takes away: nothing of what people's programs need is among it."""
+    home, drop_in = f"/home/{ACCOUNT}", f"{UNITS}/wakeful.service.d/test.conf"
+    service.write(f"{home}/tools", TOOLS)
+    service.write(drop_in, f"[Service]\nExecStartPre=/bin/sh -c 'sh {home}/tools > {home}/tools.out 2>&1'\n")
+    service.run("systemctl", "--user", "daemon-reload", is_person=True)
+    service.run("systemctl", "--user", "restart", "wakeful.service", is_person=True)
+    service.run("rm", "-r", f"{UNITS}/wakeful.service.d")
+    service.run("systemctl", "--user", "daemon-reload", is_person=True)
+    assert service.read(f"{home}/tools.out").splitlines() == TOOLS_SAID
 
 
 def test_doctor_knows_the_service(service: Machine) -> None:

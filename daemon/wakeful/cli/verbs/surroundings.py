@@ -50,10 +50,10 @@ def check_surroundings(pid: int | None, state: Path) -> Iterator[Check]:
 
 def check_service(pid: int | None) -> Iterator[Check]:
     """Whether somebody restarts the daemon, watches over it and listens for it; and whether its unit is of this version."""
-    environ = read_environ(pid) if pid is not None else {}
+    environ = read_environ(pid) if pid is not None else None
     user, system = user_folder() / USER_SERVICE, SYSTEM_FOLDER / SYSTEM_SERVICE
-    if pid is not None:
-        yield _check_supervision(environ, is_installed=user.exists() or system.exists())
+    if environ is not None:
+        yield _check_supervision(environ, is_installed=user.exists())
     for path, mend in ((user, "wakeful install"), (system, "sudo wakeful install --system --account NAME")):
         version = _read_version(path)
         if version not in (None, __version__):
@@ -79,12 +79,12 @@ def _check_supervision(environ: dict[str, str], *, is_installed: bool) -> Check:
     return Check("service", "good", f"run by systemd, which ends it after {int(watchdog) / 1e6:.0f} s without a sign of life, and listens for it")
 
 
-def read_environ(pid: int) -> dict[str, str]:
-    """What a process was started with; nothing of one that is gone, or not ours."""
+def read_environ(pid: int) -> dict[str, str] | None:
+    """What a process was started with; None of one that is gone, or not ours to look into."""
     try:
         data = Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
-        return {}
+        return None
     pairs = (entry.decode(errors="replace").partition("=") for entry in data.split(b"\0") if entry)
     return {name: value for name, _, value in pairs}
 
