@@ -1,6 +1,6 @@
 """`make bench`: all benchmarks, or those named, as one table with the machine and the date. Asserts nothing.
 
-    python bench/run.py [latency appends scale burst slices histories listing recovery spawn matching templates]
+    python bench/run.py [latency appends scale burst slices histories listing recovery spawn isolation matching templates]
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import sys
 import appends
 import burst
 import histories
+import isolation
 import latency
 import listing
 import matching
@@ -23,7 +24,7 @@ from place import TookTooLong
 from table import Row, describe_machine, print_table
 
 BENCHMARKS = {
-    one.__name__: one.measure for one in (latency, appends, scale, burst, slices, histories, listing, recovery, spawn, matching, templates)
+    one.__name__: one.measure for one in (latency, appends, scale, burst, slices, histories, listing, recovery, spawn, isolation, matching, templates)
 }
 
 

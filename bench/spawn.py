@@ -20,9 +20,11 @@ from table import Row, print_table
 
 from wakeful.blobs import Blobs
 from wakeful.core.observation import ProcessEnded, RunRecovered
+from wakeful.core.spec import Confinement
 from wakeful.runners.children import Children, become_subreaper
 from wakeful.runners.command import CommandRunner
 from wakeful.runners.contract import RunOrder
+from wakeful.runners.isolation.reach import Protected
 from wakeful.runners.place import open_run_folders
 
 SECTION = "start of a run -> its first instruction"
@@ -59,7 +61,11 @@ class Rounds:
         self._number = 0
         self._runs = open_run_folders(folder, os.environ)
         self._runner = CommandRunner(
-            report=self._reports.put_nowait, blobs=self._blobs, state=folder, children=Children()
+            report=self._reports.put_nowait,
+            blobs=self._blobs,
+            state=folder,
+            children=Children(),
+            protected=Protected(specs=f"{folder}/project/sessions.d"),
         )
 
     async def close(self) -> None:
@@ -91,12 +97,14 @@ class Rounds:
         process.stdout.close()
         return first - began, called - began, ended - first
 
-    async def by_runner(self) -> tuple[float, float, float]:
+    async def by_runner(self, confinement: Confinement = Confinement(), output: str | None = None) -> tuple[float, float, float]:
+        """`output` is a file that the run declares to write."""
         self._number += 1
         order = RunOrder(
-            session="s", name="s", run=self._number, run_id=f"run-{self._number}", argv=(self._program,), root="/", cwd="",
+            session="s", name="s", run=self._number, run_id=f"run-{self._number}", argv=(self._program,), root=self._folder, cwd="",
             timeout_seconds=60, grace_seconds=5, scratch=f"{self._folder}/scratch", folder=f"{self._runs}/{self._number}",
             causes=b"{}" * 200, changed=("a.csv",) * 10, bindings={"salaries": "/x"}, socket="/s", token="t", output_limit_bytes=1 << 20,
+            temporary=f"{self._folder}/temporary", reads=("first",), writes=(output,) if output else (), confinement=confinement,
         )  # fmt: skip
         began = time.monotonic()
         self._runner.start(order)

@@ -53,7 +53,7 @@ async def test_the_environment_is_the_allow_list_the_spec_and_ours_and_nothing_e
     assert (await bench.run(order)).exit_code == 0
     found = _dumped(bench)
     bindings = {"WAKEFUL_BINDING_SALARIES", "WAKEFUL_BINDING_LAST_MONTH"}
-    assert set(found) == set(polluted) | {"RATE", "TMPDIR"} | OURS | bindings
+    assert set(found) == set(polluted) | {"RATE", "TMPDIR", "GIT_CONFIG_GLOBAL"} | OURS | bindings
     assert found["TMPDIR"] == order.temporary
     assert found | polluted | {"TZ": "Asia/Shanghai"} == found
     assert (found["WAKEFUL_RUN"], found["WAKEFUL_SESSION"]) == (order.run_id, "payroll")

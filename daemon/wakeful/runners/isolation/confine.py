@@ -1,16 +1,17 @@
 """Spawns a program under a policy: a short-lived thread restricts itself, spawns, and ends.
 
 Landlock, the system call filter, a mount namespace and "no new privileges" belong to a thread and are inherited by what it starts, so
-the run is confined before its first instruction, with no wrapper process and no code between fork and exec (0.1 ms, measured);
-the daemon itself is untouched. `runners/process.py` calls it; a second way of launching (bubblewrap) has the same face.
+the run is confined before its first instruction, with no wrapper process and no code between fork and exec; the daemon itself is
+untouched. What most runs share, a thread takes on in advance and waits (`_Prepared`): half of the cost is paid before a run is due. `runners/process.py` calls it; a second way of launching (bubblewrap) has the same face.
 """
 
 from __future__ import annotations
 
 import os
+from _thread import start_new_thread
 from collections.abc import Sequence
-from threading import Thread
-from typing import Protocol, TypeVar
+from queue import SimpleQueue
+from typing import Any, ClassVar, Protocol, TypeVar, cast
 
 from msgspec import Struct
 
@@ -77,29 +78,100 @@ class ConfinedLaunch:
 
     def __call__(self, spawn: Spawn[Spawned]) -> Spawned:
         """Blocks until the program is spawned. What the restriction or the spawn raises is raised here."""
-        results: list[Spawned] = []
-        problems: list[BaseException] = []
+        policy = self._policy
+        # A mount namespace must come before everything else, and a network leaves more open than what was prepared.
+        if policy.guard is None or policy.shielded or policy.network is not False:
+            return _spawn_afresh(policy, spawn)
+        return _Prepared.take(policy.guard).spawn(policy, spawn)
 
-        def spawn_restricted() -> None:
-            try:
-                restrict_self(self._policy)
-                results.append(spawn())
-            except BaseException as problem:
-                problems.append(problem)
 
-        spawning = Thread(target=spawn_restricted, name="spawn")
-        spawning.start()
-        spawning.join()
-        if problems:
-            raise problems[0]
-        return results[0]
+def _spawn_afresh(policy: Policy, spawn: Spawn[Spawned]) -> Spawned:
+    answers: SimpleQueue[tuple[Spawned | None, BaseException | None]] = SimpleQueue()
+
+    def spawn_restricted() -> None:
+        try:
+            restrict_self(policy)
+            answers.put((spawn(), None))
+        except BaseException as problem:
+            answers.put((None, problem))
+
+    start_new_thread(spawn_restricted, ())
+    return _unwrap(answers.get())
+
+
+class _Prepared:
+    """A thread that has taken on what runs without a network share, and waits for the rest: one run's files, and its program."""
+
+    _waiting: ClassVar[_Prepared | None] = None
+
+    def __init__(self, guard: Ruleset) -> None:
+        self.guard = guard
+        # A fork has our memory and none of our threads.
+        self.process = os.getpid()
+        self._own_guard = guard.copy()
+        self._orders: SimpleQueue[tuple[Policy, Spawn[Any]] | None] = SimpleQueue()
+        self._answers: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
+        # Not a Thread, whose start waits until it has begun: a switch of contexts there and back, with a program under way.
+        start_new_thread(self._live, ())
+
+    @classmethod
+    def take(cls, guard: Ruleset) -> _Prepared:
+        """The one that waits, if it is still of use."""
+        found, cls._waiting = cls._waiting, None
+        if found is None or found.process != os.getpid():
+            return cls(guard)
+        if found.guard is guard:
+            return found
+        found._orders.put(None)
+        return cls(guard)
+
+    def spawn(self, policy: Policy, spawn: Spawn[Spawned]) -> Spawned:
+        self._orders.put((policy, spawn))
+        answer = self._answers.get()
+        # The next one is made now, when the program is on its way.
+        _Prepared._waiting = _Prepared(self.guard)
+        return _unwrap(answer)
+
+    def _live(self) -> None:
+        try:
+            with self._own_guard:
+                _restrict_alike(self._own_guard, has_network=False)
+            order = self._orders.get()
+            if order is not None:
+                policy, spawn = order
+                _restrict_files(policy)
+                self._answers.put((spawn(), None))
+        except BaseException as problem:
+            self._answers.put((None, problem))
+
+
+def _unwrap(answer: tuple[Spawned | None, BaseException | None]) -> Spawned:
+    result, problem = answer
+    if problem is not None:
+        raise problem
+    return cast(Spawned, result)
 
 
 def restrict_self(policy: Policy) -> None:
     """Confine the calling thread for good. A path that is not there (any more) is not granted."""
-    network = policy.network
     if policy.shielded:
         shield(policy.shielded, policy.kept_writable)
+    _restrict_alike(policy.guard, has_network=bool(policy.network))
+    _restrict_files(policy)
+
+
+def _restrict_alike(guard: Ruleset | None, *, has_network: bool) -> None:
+    """What does not depend on the run. Paths can still be looked up afterwards, which is all that is needed."""
+    forbid_new_privileges()
+    if guard is not None:
+        guard.restrict_self()
+    drop_capabilities()
+    if is_known_machine():
+        install_filter(build_filter(has_network=has_network))
+
+
+def _restrict_files(policy: Policy) -> None:
+    network = policy.network
     with Ruleset(has_tcp=network is True) as ruleset:
         for kept in policy.system:
             ruleset.allow_known(kept.fd, kept.rights)
@@ -107,13 +179,7 @@ def restrict_self(policy: Policy) -> None:
             _allow(ruleset, grant)
         if not isinstance(network, bool):
             ruleset.allow_connect(network)
-        forbid_new_privileges()
-        if policy.guard is not None:
-            policy.guard.restrict_self()
         ruleset.restrict_self()
-    drop_capabilities()
-    if is_known_machine():
-        install_filter(build_filter(has_network=bool(network)))
 
 
 def _allow(ruleset: Ruleset, grant: Grant) -> None:

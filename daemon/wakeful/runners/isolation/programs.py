@@ -26,9 +26,15 @@ _COMPANIONS = {".cargo": (".rustup/toolchains", ".rustup/settings.toml")}
 
 def find_program_places(texts: Iterable[str], script: str | None, search_path: str, cwd: str) -> tuple[str, ...]:
     """Paths to be readable. `texts` are words or lines, `script` a file whose text is looked through too."""
-    folders = tuple(folder for folder in search_path.split(":") if folder.startswith("/") and not is_of_system(os.path.realpath(folder)))
+    folders = _list_folders(search_path)
     key = tuple(_stamp(path) for path in (*folders, *((script,) if script is not None else ())))
     return _find_places("\n".join(texts), script, folders, cwd, key)
+
+
+@functools.lru_cache(maxsize=64)
+def _list_folders(search_path: str) -> tuple[str, ...]:
+    """Those outside the system."""
+    return tuple(folder for folder in search_path.split(":") if folder.startswith("/") and not is_of_system(os.path.realpath(folder)))
 
 
 @functools.lru_cache(maxsize=4096)

@@ -1,0 +1,111 @@
+"""What isolation costs a run, beside the same run without: to its first instruction, to its reported end, and from a save.
+
+Rounds alternate, so that a noisy neighbour hits all of them alike. "beside the specs" is the dearest case of `standard`: an output in the folder that
+holds sessions.d, which is shielded by a mount namespace where the daemon may mount.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import shutil
+import statistics
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import latency
+from latency import Contestant
+from place import daemon
+from spawn import LONGEST_SECONDS, Rounds, build
+from table import Bar, Row, print_table
+
+from wakeful.core.spec import Confinement
+from wakeful.runners.children import become_subreaper
+from wakeful.runners.isolation.landlock import probe_abi
+
+SECTION = "isolation of a run"
+ROUNDS = 400
+WARM_UP = 20
+SAVES = 100
+# The bar of a whole run, from its start to its reported end.
+DEAREST_MS = 1.0
+SPEC = latency.SPEC + "isolation: {level}\n"
+
+
+async def take_turns() -> list[Row]:
+    with tempfile.TemporaryDirectory() as folder:
+        become_subreaper()
+        os.makedirs(f"{folder}/project/sessions.d")
+        rounds = Rounds(folder, build(folder))
+        ways = {
+            "none": functools.partial(rounds.by_runner, Confinement(level="none")),
+            "standard": rounds.by_runner,
+            "standard, an output": functools.partial(rounds.by_runner, output="out/report.md"),
+            "standard, an output beside the specs": functools.partial(rounds.by_runner, output="project/report.md"),
+        }
+        taken: dict[str, list[tuple[float, float, float]]] = {name: [] for name in ways}
+        for _ in range(ROUNDS):
+            for name, way in ways.items():
+                taken[name].append(await asyncio.wait_for(way(), LONGEST_SECONDS))
+        await rounds.close()
+    bare = {which: statistics.median(_measure(taken["none"], which)) for which in ("first", "end")}
+    return [_make_row(name, rounds, bare) for name, rounds in taken.items()]
+
+
+def _measure(rounds: list[tuple[float, float, float]], which: str) -> list[float]:
+    """Milliseconds to the first instruction, or to the end as it is reported."""
+    return [(first + (after if which == "end" else 0.0)) * 1e3 for first, _, after in rounds[WARM_UP:]]
+
+
+def _make_row(name: str, rounds: list[tuple[float, float, float]], bare: dict[str, float]) -> Row:
+    first, end = (statistics.median(_measure(rounds, which)) for which in ("first", "end"))
+    note = f"first instruction after {first:.2f} ms, reported end after {end:.2f} ms"
+    if name == "none":
+        return Row(SECTION, "none: a whole run", end, "ms p50", note=note)
+    return Row(SECTION, f"{name}: more than none", end - bare["end"], "ms p50", Bar("<=", DEAREST_MS), f"{note}, {first - bare['first']:+.2f} ms")
+
+
+def race() -> list[Row]:
+    """Saved to first instruction, through the whole daemon, with and without."""
+    with tempfile.TemporaryDirectory() as text, ExitStack() as stack:
+        stamp = latency.build(Path(text))
+        assert stamp is not None
+        racing = []
+        for level in ("none", "standard"):
+            folder = Path(text) / level
+            folder.mkdir()
+            latency.plant(folder, 100)
+            (folder / "stamps").touch()
+            place = stack.enter_context(daemon(folder))
+            (folder / "wakeful.yaml").write_text("allow_unisolated: true\n")
+            for number in range(latency.SESSIONS):
+                spec = SPEC.format(pattern=f"watched/**/f{number}.txt", stamp=stamp, stamps=folder / "stamps", level=level)
+                (place.specs / f"bench-{number}.yaml").write_text(spec)
+            place.start()
+            racing.append(Contestant(level, folder))
+            racing[-1].warm_up()
+        for number in range(SAVES):
+            for contestant in racing:
+                contestant.play(number)
+                time.sleep(latency.PAUSE_SECONDS)
+    return [
+        Row(SECTION, f"saved -> first instruction, {one.name}", statistics.median(one.took), "ms p50", note=f"p95 {_p95(one.took):.2f}")
+        for one in racing
+    ]
+
+
+def _p95(took: list[float]) -> float:
+    return statistics.quantiles(took, n=20)[18]
+
+
+def measure() -> list[Row]:
+    if shutil.which("cc") is None or not probe_abi():
+        return [Row(SECTION, "standard", None, "ms p50", note="needs a C compiler (cc) and a kernel with Landlock")]
+    return [*asyncio.run(take_turns()), *race()]
+
+
+if __name__ == "__main__":
+    print_table(measure())
