@@ -40,7 +40,7 @@ from wakeful.journal import ERROR
 from wakeful.narration import Voice, grade, narrate, suggest_edit
 from wakeful.past import fold_at
 from wakeful.reactor import Outside, Reactor, read_moment
-from wakeful.runners.contract import Runner
+from wakeful.runners.contract import LevelWatch, OutputLanding, Runner
 from wakeful.secrets.known import Known, KnownSecrets
 from wakeful.settings import Places
 from wakeful.sources.contract import DiskWatch, Sources, SpecWatch, WallClock
@@ -58,6 +58,8 @@ class Edges:
 
     sources: Sources
     specs: SpecWatch
+    landing: OutputLanding
+    strictness: LevelWatch
     room: DiskWatch
     clock: WallClock
     runner: Runner
@@ -107,6 +109,7 @@ class Daemon:
             forget=edges.sources.forget,
             look=edges.sources.look,
             start=edges.starter.start,
+            land=edges.landing.land,
             wake_at=edges.clock.wake_at,
             runner=edges.runner,
             finished=self._after_run,
@@ -136,6 +139,7 @@ class Daemon:
                 self._tell_ready()
             keeping.append(keepers.create_task(self._specs.keep(), name="keep specs"))
             keeping.append(keepers.create_task(self._edges.secrets.keep(), name="keep secrets"))
+            keeping.append(keepers.create_task(self._edges.strictness.keep(), name="keep strictness"))
             keeping.append(keepers.create_task(self._keep_watchdog(), name="keep watchdog"))
             keeping.append(keepers.create_task(self._keep_archiving(), name="keep archiving"))
             code = await self._run_once() if self._is_once else await self._wait_for_stop()
@@ -224,6 +228,7 @@ class Daemon:
         self._edges.clock.stop()
         self._specs.close()
         await self._edges.runner.close(0.0)
+        await self._edges.landing.close()
         await self._edges.keeper.close()
         await self._edges.sources.close()
         self._starter.close()
@@ -273,6 +278,7 @@ class Daemon:
 
     def _after_run(self, entry: Entry) -> None:
         self._starter.forget(entry.session, entry.run)
+        self._edges.landing.discard(f"{entry.session}.{entry.run}")
         if entry.event.outcome == "failed" and entry.event.is_final:
             self._failures += 1
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from wakeful.core.action import Look, RecoverRun, StartProcess, StopProcess
+from wakeful.core.action import LandOutputs, Look, RecoverRun, StartProcess, StopProcess
 from wakeful.core.calls import Call, Called, Rename
 from wakeful.core.decide import Observation, decide
 from wakeful.core.decision import Decision, Entry
@@ -47,6 +47,7 @@ class Outside:
     start: Callable[[Session, OpenRun], None]
     wake_at: Callable[[int | None], None]
     runner: Runner
+    land: Callable[[Session, OpenRun], None] = lambda session, run: None
     finished: Callable[[Entry], None] = lambda entry: None
     recorded: Callable[[], None] = lambda: None
     fatal: Callable[[BaseException], None] = field(default=lambda error: None)
@@ -69,6 +70,7 @@ class Reactor:
         self._all_durable = asyncio.Event()
         self._started: set[str] = set()
         self._recovering: set[str] = set()
+        self._landing: set[str] = set()
         self._gathered: list[str] = []
         self._snapshots = dict(snapshots)
         self._timer: asyncio.TimerHandle | None = None
@@ -210,6 +212,8 @@ class Reactor:
                     self.outside.runner.stop(run.run_id, how, grace)
                 case RecoverRun(run=run):
                     self._recover(session_id, run)
+                case LandOutputs(run=run):
+                    self._land(session, run)
         if session.run is None:
             self._forget_runs(session_id)
         self._save_snapshot(session)
@@ -218,6 +222,12 @@ class Reactor:
         prefix = f"{session_id}."
         if any(run_id.startswith(prefix) for run_id in self._started):
             self._started = {run_id for run_id in self._started if not run_id.startswith(prefix)}
+            self._landing = {run_id for run_id in self._landing if not run_id.startswith(prefix)}
+
+    def _land(self, session: Session, run: OpenRun) -> None:
+        if run.run_id not in self._landing:
+            self._landing.add(run.run_id)
+            self.outside.land(session, run)
 
     def _recover(self, session_id: str, run: OpenRun) -> None:
         """All runs of the dead incarnation are found in one scan, so they are gathered for one turn of the loop."""

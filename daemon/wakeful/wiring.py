@@ -44,6 +44,8 @@ from wakeful.runners.children import Children, become_subreaper
 from wakeful.runners.command import CommandRunner
 from wakeful.runners.contract import Runner, RunOrder
 from wakeful.runners.isolation.reach import Protected
+from wakeful.runners.isolation.strictness import StrictnessWatch
+from wakeful.runners.landing import Landing
 from wakeful.runners.orders import Premises, make_order
 from wakeful.runners.place import open_run_folders
 from wakeful.secrets.known import KnownSecrets, RedactingFormatter
@@ -72,6 +74,7 @@ from wakeful.trust.reader import HouseReader
 from wakeful.workspaces.places import Workspaces
 
 KEPT_SPECS = "specs.cache"
+STAGED = "staged"
 
 
 def run_daemon(*, specs: str | None, state: str | None, socket: str | None, once: bool, log: Style | None = None) -> int:
@@ -140,10 +143,13 @@ def build_daemon(places: Places, log: EventLog, handed_over: Socket | None = Non
     ledger = Ledger(Path(places.state) / "trust")
     ledger.find_secret = lambda content: known.redactor.find(content)
     house = HouseReader(places.specs, ledger, kept=places.state / KEPT_SPECS)
-    specs = _build_specs(places, reactor, hints, voice, known, house)
+    strictness = StrictnessWatch(reactor.observe, lambda: (session.spec for session in reactor.core.state))
+    specs = _build_specs(places, reactor, hints, voice, known, house, strictness)
     edges = Edges(
         sources=sources,
         specs=specs,
+        landing=_build_landing(places, reactor, sessions),
+        strictness=strictness,
         room=RoomWatch(str(places.state), _tell_room(reactor, voice)),
         clock=Clock(reactor.observe, asyncio.get_running_loop(), lambda: time.time_ns() // 1000, on_jump=voice.say),
         runner=runner,
@@ -190,12 +196,13 @@ def load_sessions(log: EventLog) -> tuple[list[Session], dict[str, int]]:
 
 
 def _build_specs(
-    places: Places, reactor: Reactor, hints: HintsSwitch, voice: Voice, known: KnownSecrets, reader: HouseReader
+    places: Places, reactor: Reactor, hints: HintsSwitch, voice: Voice, known: KnownSecrets, reader: HouseReader, strictness: StrictnessWatch
 ) -> DeclarationsWatch:
 
     def report(observation: SpecsRead | SettingsRead) -> None:
         if isinstance(observation, SpecsRead):
             observation = known.screen(observation)
+            strictness.look(one.spec for one in observation.declared)
         reactor.observe(observation)
         if isinstance(observation, SettingsRead):
             try:
@@ -283,6 +290,13 @@ def _build_runner(
     )
 
 
+def _build_landing(places: Places, reactor: Reactor, sessions: list[Session]) -> Landing:
+    """What runs of a daemon that died had staged goes, but for what was recorded as staged."""
+    landing = Landing(f"{places.state}/{STAGED}", f"{places.state}/conflicts", reactor.observe)
+    landing.sweep(session.run.run_id for session in sessions if session.run is not None and session.run.staged is not None)
+    return landing
+
+
 def _find_protected(places: Places, run_folders: str) -> Protected:
     """What no run may change, wherever it lies: also what starts the daemon, and what tells it what to trust."""
     settings = find_settings_file(places.specs)
@@ -318,6 +332,8 @@ def _build_starter(
     state = str(places.state)
     # What runs of a daemon that died left there.
     shutil.rmtree(f"{state}/temporary", ignore_errors=True)
-    premises = Premises(scratch=f"{state}/scratch", temporary=f"{state}/temporary", run_folders=run_folders, socket=str(places.socket))
+    premises = Premises(
+        scratch=f"{state}/scratch", temporary=f"{state}/temporary", run_folders=run_folders, staged=f"{state}/{STAGED}", socket=str(places.socket)
+    )
     order = functools.partial(make_order, premises=premises)
     return RunStarter(reactor.core, sources, runner, order, premises.run_folders, reactor.observe, keeper, known, find_distrust)

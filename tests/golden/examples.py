@@ -12,7 +12,7 @@ import msgspec
 from wakeful.core import events as ev
 from wakeful.core.budget import Amounts, Budget
 from wakeful.core.knowledge import Conflict, Conversation, Fact, Origin, Recollection, Stretch
-from wakeful.core.observation import Output, Usage
+from wakeful.core.observation import Enforced, KeptOutput, Output, StagedOutput, Usage
 from wakeful.core.spec import (
     CommandRun,
     CommitsBinding,
@@ -106,8 +106,13 @@ PAYROLL_EVENTS: tuple[Example, ...] = (
     ev.RunFinished(run=2, outcome="interrupted", is_final=True, by="ada", signal=2, touched=(RATES,), reason="interrupted by ada"),
     ev.WakeRequested(wake=2, causes=(CAUSE,)),
     start(3, 2),
+    ev.OutputsStaged(
+        run=3, outputs=(StagedOutput(path="out/report.md", base=None, new="d1", place="0/report.md"),), exit_code=0, undeclared=("out/x",),
+        usage=Usage(cpu_seconds=0.5), output=Output(head=BLOB, total_bytes=9, kept_bytes=9), isolation=Enforced("strict", ("hosts",)),
+    ),
+    ev.OutputsLanded(run=3, kept=(KeptOutput(path="out/report.md", words="others changed it", kept="/state/conflicts/3/out/report.md"),)),
     ev.RunFinished(
-        run=3, outcome="succeeded", is_final=True, exit_code=0, written={"out/report.md": "r1"}, assumed=False, files=BLOB,
+        run=3, outcome="succeeded", is_final=True, exit_code=0, written={"out/report.md": "r1"}, assumed=False, files=BLOB, conflicts=(REPORT,),
         usage=Usage(cpu_seconds=0.5, max_rss_bytes=10_000_000, read_bytes=4_096, written_bytes=512, wall_seconds=0.7),
         output=Output(head=BLOB, tail=BLOB, total_bytes=2_000_000, kept_bytes=200_000),
     ),

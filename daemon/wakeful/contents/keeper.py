@@ -179,12 +179,20 @@ class Keeper:
     def attend(self) -> None:
         for run_id, record in list(self._ending.items()):
             ended = self._core.looked.ended.get(record.session)
+            if ended is None and self._is_landing(record):
+                continue
             if ended is None or ended.report.run_id != run_id:
                 # Closed without us: a look that hung, a session that was removed.
                 del self._ending[run_id]
             elif has_last_look(self._core, ended):
                 del self._ending[run_id]
                 self._close_record(record)
+
+    def _is_landing(self, record: _OpenRecord) -> bool:
+        """What it wrote is not where it belongs yet."""
+        session = self._core.state.sessions.get(record.session)
+        run = session.run if session is not None else None
+        return run is not None and run.run_id == record.run_id and run.staged is not None
 
     def forget(self) -> None:
         """Blobs were removed: what is remembered of lists and outputs may lean on them, and is worked out again."""

@@ -32,4 +32,9 @@ class RecoverRun(Struct, frozen=True, kw_only=True):
     run: OpenRun
 
 
-Action = StartProcess | StopProcess | RecoverRun
+class LandOutputs(Struct, frozen=True, kw_only=True):
+    session: str
+    run: OpenRun
+
+
+Action = StartProcess | StopProcess | RecoverRun | LandOutputs

@@ -12,6 +12,7 @@ from wakeful.core.observation import (
     DaemonStarted,
     DaemonStopping,
     FilesWritten,
+    LandingEnded,
     Moment,
     ProcessEnded,
     RoomSeen,
@@ -19,6 +20,7 @@ from wakeful.core.observation import (
     SecretsSeen,
     SettingsRead,
     SpecsRead,
+    StrictnessSeen,
     TargetLooked,
     TargetsHinted,
 )
@@ -33,9 +35,11 @@ Observation = (
     | TargetLooked
     | RoomSeen
     | SecretsSeen
+    | StrictnessSeen
     | ClockTicked
     | ProcessEnded
     | FilesWritten
+    | LandingEnded
     | RunRecovered
     | Called
 )

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from wakeful.core.knowledge import Conflict, Fact, Origin, Recollection, Stretch, Workspace
-from wakeful.core.observation import ChangeWord, Enforced, Output, Usage
+from wakeful.core.observation import ChangeWord, Enforced, KeptOutput, Output, StagedOutput, Usage
 from wakeful.core.spec import SessionSpec
 
 Outcome = Literal["succeeded", "failed", "cancelled", "interrupted", "lost"]
@@ -200,6 +200,28 @@ class RunStopRequested(Struct, frozen=True, kw_only=True):
     why: StopWord
 
 
+class OutputsStaged(Struct, frozen=True, kw_only=True):
+    """A run has succeeded, and this is to be put in place: from here on nothing but that happens to it (rules 23, 27).
+
+    What is known of its end stands here, too: a crash in the middle of landing must not lose it.
+    """
+
+    run: int
+    outputs: tuple[StagedOutput, ...]
+    exit_code: int | None = None
+    usage: Usage = Usage()
+    output: Output = Output()
+    isolation: Enforced | None = None
+    undeclared: tuple[str, ...] = ()
+
+
+class OutputsLanded(Struct, frozen=True, kw_only=True):
+    """What was staged is in place, but for what others changed meanwhile: theirs stands, the run's is kept aside."""
+
+    run: int
+    kept: tuple[KeptOutput, ...] = ()
+
+
 class RunFinished(Struct, frozen=True, kw_only=True):
     """How a run ended. `is_final` moves the marks (rule 15); otherwise the wake stays open until `retry_at`."""
 
@@ -222,6 +244,8 @@ class RunFinished(Struct, frozen=True, kw_only=True):
     isolation: Enforced | None = None
     undeclared: tuple[str, ...] = ()
     hint: str | None = None
+    # The bindings whose outputs others changed meanwhile, by what they are: their seen stays where the run began (rule 27).
+    conflicts: tuple[str, ...] = ()
 
 
 class SlotSkipped(Struct, frozen=True, kw_only=True):
@@ -441,6 +465,8 @@ Event = (
     | WakeWithdrawn
     | RunStarted
     | RunStopRequested
+    | OutputsStaged
+    | OutputsLanded
     | RunFinished
     | SlotSkipped
     | ClockRebased

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from wakeful.core import events as ev
 from wakeful.core.decision import DAEMON, Decision
+from wakeful.core.landing import find_conflicts, has_succeeded, stage_outputs
 from wakeful.core.looked import Ended
 from wakeful.core.machine import Core
 from wakeful.core.observation import ProcessEnded
@@ -28,6 +29,9 @@ LONGEST_BACKOFF_SECONDS = 300.0
 
 def attend_run(core: Core, decision: Decision, session: Session) -> None:
     ended = core.looked.ended.get(session.id)
+    # What it wrote is being put in place.
+    if ended is None and session.run is not None and session.run.staged is not None:
+        return
     if ended is None:
         _mind_overlap(core, decision, session)
     elif _is_last_look_done(core, decision, session, ended):
@@ -42,6 +46,12 @@ def begin_end(core: Core, decision: Decision, session: Session, report: ProcessE
         if known.report.is_keeping and not report.is_keeping:
             known.report = report
             decision.touch(session.id)
+        return
+    if stage_outputs(core, decision, session, report):
+        return
+    if session.run is not None and session.run.staged is not None and session.run.landed is None:
+        # Said again while what it wrote is being put in place.
+        core.looked.landing[session.id] = report
         return
     awaited = {}
     for bound in core.looked.bounds.get(session.id, ()):
@@ -120,6 +130,14 @@ def finish_run(core: Core, decision: Decision, session: Session, ended: Ended | 
     _sleep_if_needed(core, decision, session, event, run)
 
 
+def _say_kept(run: OpenRun) -> str | None:
+    kept = run.landed.kept if run.landed is not None else ()
+    if not kept:
+        return None
+    more = f" and {len(kept) - 1} more" if len(kept) > 1 else ""
+    return f"conflict: {kept[0].path}{more} was changed by others meanwhile; theirs stands, the run's is kept beside"
+
+
 def _say_shutdown(stop: Stop) -> str:
     return "the daemon stopped" if stop.by == DAEMON else f"everything was put to sleep by {stop.by}"
 
@@ -127,26 +145,29 @@ def _say_shutdown(stop: Stop) -> str:
 def _judge_end(session: Session, run: OpenRun, report: ProcessEnded | None, wall: int) -> ev.RunFinished:
     """The outcome, strongest reason first: a stop that was logged, then the crash, then the process's own word."""
     exit_code = report.exit_code if report is not None else None
-    has_succeeded = report is not None and report.problem is None and report.exit_code == 0
+    is_success = report is not None and has_succeeded(run, report)
     facts = {"run": run.run, "exit_code": exit_code, "signal": report.signal if report is not None else None}
     if report is not None:
         facts |= {"usage": report.usage, "output": report.output, "files": report.files}
-        facts |= {"isolation": report.isolation, "undeclared": report.undeclared, "hint": report.hint}
+        facts |= {"isolation": report.isolation, "undeclared": report.undeclared, "hint": report.hint, "assumed": report.staged is None}
     stop = run.stop
+    if run.staged is not None:
+        # Whoever terminates it now does so after the success (rule 23).
+        return ev.RunFinished(outcome="succeeded", is_final=True, reason=_say_kept(run), conflicts=tuple(sorted(find_conflicts(run))), **facts)
     match stop.why if stop is not None else None:
         case "terminate" | "cancel":
             return ev.RunFinished(outcome="cancelled", is_final=True, by=stop.by, reason=f"{stop.why} by {stop.by}", **facts)
         case "interrupt":
             return ev.RunFinished(outcome="interrupted", is_final=True, by=stop.by, reason=f"interrupted by {stop.by}", **facts)
-        case "suspend" if not has_succeeded:
+        case "suspend" if not is_success:
             return ev.RunFinished(outcome="interrupted", is_final=True, by=stop.by, reason=f"suspended by {stop.by}", **facts)
-        case "replace" if not has_succeeded:
+        case "replace" if not is_success:
             return ev.RunFinished(outcome="interrupted", is_final=False, by="clock", reason="replaced: its next slot came due", **facts)
-        case "shutdown" if not has_succeeded:
+        case "shutdown" if not is_success:
             return ev.RunFinished(outcome="interrupted", is_final=False, by=stop.by, reason=_say_shutdown(stop), **facts)
     if report is None:
         return ev.RunFinished(outcome="lost", is_final=False, reason="the daemon ended while it ran", **facts)
-    if has_succeeded:
+    if is_success:
         return ev.RunFinished(outcome="succeeded", is_final=True, **facts)
     return _judge_failure(session, run, report, facts, wall)
 
@@ -176,6 +197,7 @@ def _add_findings(core: Core, session: Session, run: OpenRun, event: ev.RunFinis
     stamps = core.looked.stamps.get(session.id, {})
     known = {binding.identity for binding in run.spec.bindings}
     written, touched = dict[str, str](), []
+    conflicted = find_conflicts(run)
     for bound in core.looked.bounds.get(session.id, ()):
         look = core.looked.target(bound)
         if look is None:
@@ -183,7 +205,7 @@ def _add_findings(core: Core, session: Session, run: OpenRun, event: ev.RunFinis
         # It cannot be seen any more, or it was dirty when the process ended and not looked at since: a rebase, a look that hangs.
         is_judged = look.version is not None and look.applied >= awaited.get(look.target.key, 0)
         if bound.is_written:
-            if bound.key in known and is_judged:
+            if bound.key in known and is_judged and bound.key not in conflicted:
                 written[bound.name] = look.version
         elif bound.key in known and bound.key not in run.versions and not bound.is_ordered and bound.kind != "service":
             # An activation ran it although this could not be seen (rule 5): nobody knows what it found there.

@@ -68,7 +68,12 @@ def _find_missing_secret(core: Core, session: Session) -> str | None:
 
 def _find_unisolated(core: Core, session: Session) -> str | None:
     spec = session.spec
-    if spec is None or spec.run is None or spec.confinement.level != "none" or core.settings.allow_unisolated:
+    if spec is None or spec.run is None:
+        return None
+    if spec.confinement.level == "strict":
+        # Never silently weaker than what was asked for.
+        return core.looked.laxity
+    if spec.confinement.level != "none" or core.settings.allow_unisolated:
         return None
     return "isolation: none is not allowed here; remove it from the spec, or set allow_unisolated: true in wakeful.yaml"
 

@@ -116,7 +116,7 @@ def _(call: calls.SleepAll, core: Core, decision: Decision, called: calls.Called
     fresh = [session for session in core.state if not session.is_shut and session.brake is None]
     for session in fresh:
         session = emit_call(core, decision, session, ev.SessionBraked(words=words), called)
-        if session.run is not None and session.run.stop is None:
+        if session.run is not None and session.run.stop is None and session.run.staged is None:
             emit_call(core, decision, session, ev.RunStopRequested(run=session.run.run, why="shutdown"), called)
     if not fresh:
         return "everything sleeps already"
@@ -312,6 +312,9 @@ def _stop(core: Core, decision: Decision, session: Session, why: ev.StopWord, ca
     assert run is not None
     if run.stop is not None and STRENGTH[run.stop.why] >= STRENGTH[why]:
         return f"{run.stop.why} was asked for already by {run.stop.by}"
+    # Too late for anything but to close it after its success (rule 23).
+    if run.staged is not None and why != "terminate":
+        return "its run has succeeded, and its outputs are being put in place; it ends in a moment"
     emit_call(core, decision, session, ev.RunStopRequested(run=run.run, why=why), called)
     return words
 

@@ -304,6 +304,8 @@ class Looked:
         self.clocks: dict[tuple[str, str], ClockLook] = {}
         self.ended: dict[str, Ended] = {}
         self.writing: dict[str, Writing] = {}
+        # The end of a run whose outputs are being put in place.
+        self.landing: dict[str, ProcessEnded] = {}
         # Stamps of the inputs when the open run started (rule 17), and the commits that waited behind it (rule 38).
         self.stamps: dict[str, dict[str, str]] = {}
         self.backlogs: dict[str, frozenset[str]] = {}
@@ -314,6 +316,8 @@ class Looked:
         self.untrusted: dict[str, str] = {}
         # Why no run may start now, whoever asks: the disk is nearly full. The log goes on.
         self.shortage: str | None = None
+        # Why `isolation: strict` cannot be had on this machine.
+        self.laxity: str | None = None
         # By name: why a secret cannot be used, in words, or None where it can. One that nobody has looked for is not here.
         self.secrets: dict[str, str | None] = {}
         # Above every generation of a forgotten target: its last look must not answer for a new one of the same key.
@@ -342,7 +346,7 @@ class Looked:
         bounds = self.bounds.pop(session_id, ())
         self._stop_clocks(session_id, bounds, set())
         self.fairness.release(session_id)
-        for kept in (self.ended, self.writing, self.stamps, self.backlogs, self.owed_since):
+        for kept in (self.ended, self.writing, self.landing, self.stamps, self.backlogs, self.owed_since):
             kept.pop(session_id, None)
         return self._unsubscribe(session_id, [bound.target for bound in bounds])
 

@@ -86,6 +86,12 @@ class RoomSeen(Struct, frozen=True):
     words: str | None
 
 
+class StrictnessSeen(Struct, frozen=True):
+    """Why no run can be isolated strictly on this machine, in words with what mends it; None: it can."""
+
+    words: str | None
+
+
 class SecretsSeen(Struct, frozen=True):
     """Every secret that there is or that somebody needs, by name: why it cannot be used, in words, or None where it can."""
 
@@ -194,6 +200,22 @@ class ProcessEnded(Struct, frozen=True, kw_only=True):
     hint: str | None = None
     # What waits to be put in place; None: it wrote directly.
     staged: tuple[StagedOutput, ...] | None = None
+
+
+class KeptOutput(Struct, frozen=True, kw_only=True):
+    """An output that was not put in place: why, and where what the run made of it is kept instead, if it made anything."""
+
+    path: str
+    words: str
+    kept: str | None = None
+
+
+class LandingEnded(Struct, frozen=True, kw_only=True):
+    """What a run had staged is in place (rule 27), but for what is kept aside."""
+
+    session: str
+    run_id: str
+    kept: tuple[KeptOutput, ...] = ()
 
 
 class FilesWritten(Struct, frozen=True, kw_only=True):

@@ -198,6 +198,8 @@ def _describe(state: State, looked: Looked, session: Session, bound: Bound, at: 
 def _reason(session: Session, bound: Bound, target: TargetLook) -> str | None:
     if bound.key in session.touched:
         return "touched during run"
+    if bound.key in session.conflicted:
+        return "conflict"
     return "history-rewritten" if bound.is_each_commit and target.is_rewritten else None
 
 

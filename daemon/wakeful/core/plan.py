@@ -6,7 +6,7 @@ again by itself (rules 2 and 3).
 
 from __future__ import annotations
 
-from wakeful.core.action import Action, RecoverRun, StartProcess, StopProcess
+from wakeful.core.action import Action, LandOutputs, RecoverRun, StartProcess, StopProcess
 from wakeful.core.state import Session
 
 
@@ -14,6 +14,9 @@ def plan(session: Session, incarnation: str, attached: frozenset[str] | set[str]
     run = session.run
     if run is None:
         return []
+    # Whoever started it: it has succeeded, and landing twice is landing once (rule 27).
+    if run.staged is not None:
+        return [LandOutputs(session=session.id, run=run)]
     # Started by a daemon that is no more: nothing may be alive before the wake is tried again.
     if run.incarnation != incarnation:
         return [RecoverRun(session=session.id, run=run)]

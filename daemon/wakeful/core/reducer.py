@@ -235,6 +235,18 @@ def _(event: ev.RunStopRequested, session: Session, at: int, author: str, seq: i
 
 
 @_apply.register
+def _(event: ev.OutputsStaged, session: Session, at: int, author: str, seq: int) -> Session:
+    assert session.run is not None
+    return replace(session, run=replace(session.run, staged=event))
+
+
+@_apply.register
+def _(event: ev.OutputsLanded, session: Session, at: int, author: str, seq: int) -> Session:
+    assert session.run is not None
+    return replace(session, run=replace(session.run, landed=event))
+
+
+@_apply.register
 def _(event: ev.RunFinished, session: Session, at: int, author: str, seq: int) -> Session:
     run = session.run
     assert run is not None
@@ -249,6 +261,7 @@ def _(event: ev.RunFinished, session: Session, at: int, author: str, seq: int) -
         exit_code=event.exit_code,
         written=event.written,
         usage=event.usage,
+        kept=run.landed.kept if run.landed is not None else (),
         seq=seq,
     )
     session = replace(session, run=None, last_run=last, last_active_at=at, spent=_charge_run(session, run, event.usage, at))
@@ -298,6 +311,7 @@ def _move_marks(session: Session, run: OpenRun, event: ev.RunFinished) -> Sessio
         seen=seen,
         good=_advance(session.good, versions) if succeeded else session.good,
         touched=event.touched,
+        conflicted=event.conflicts,
         successes=session.successes + succeeded,
         is_first_taken=True,
         is_suspect=event.outcome not in ("succeeded", "cancelled"),

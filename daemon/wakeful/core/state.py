@@ -12,8 +12,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from wakeful.core.budget import Spent
-from wakeful.core.events import Cause, Hold, Outcome, StopWord, Usage
+from wakeful.core.events import Cause, Hold, Outcome, OutputsLanded, OutputsStaged, StopWord, Usage
 from wakeful.core.knowledge import Checkpoint, Conflict, Conversation, Fact, Origin, Recollection, Stretch, Workspace, close_line
+from wakeful.core.observation import KeptOutput
 from wakeful.core.spec import SessionSpec
 from wakeful.errors import UnknownSession
 
@@ -61,6 +62,9 @@ class OpenRun(Struct, frozen=True, kw_only=True):
     mixed: bool = False
     resumed_from: int | None = None
     stop: Stop | None = None
+    # It has succeeded: what it wrote is being put in place (rule 27), or is there.
+    staged: OutputsStaged | None = None
+    landed: OutputsLanded | None = None
     # Of the record that started it.
     seq: int = 0
 
@@ -76,6 +80,8 @@ class LastRun(Struct, frozen=True, kw_only=True):
     exit_code: int | None = None
     written: dict[str, str] = {}
     usage: Usage = Usage()
+    # Of its outputs, what was not put in place because others had changed it.
+    kept: tuple[KeptOutput, ...] = ()
     # Of the record that ended it.
     seq: int = 0
 
@@ -92,6 +98,8 @@ class Session(Struct, frozen=True, kw_only=True):
     seen: dict[str, str] = {}
     good: dict[str, str] = {}
     touched: tuple[str, ...] = ()
+    # Bindings of which the last run's outputs were kept aside (rule 27).
+    conflicted: tuple[str, ...] = ()
     is_first_taken: bool = False
     # The last run left its outputs half done: readers are held (rules 28, 31).
     is_suspect: bool = False

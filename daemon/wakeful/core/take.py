@@ -16,6 +16,7 @@ from wakeful.core.decision import Decision
 from wakeful.core.declare import declare, new_id
 from wakeful.core.finish import begin_end, finish_run
 from wakeful.core.judge_history import judge_call
+from wakeful.core.landing import land_outputs
 from wakeful.core.looked import TargetLook
 from wakeful.core.machine import Core
 from wakeful.core.observation import (
@@ -24,12 +25,14 @@ from wakeful.core.observation import (
     DaemonStopping,
     Declaration,
     FilesWritten,
+    LandingEnded,
     ProcessEnded,
     RoomSeen,
     RunRecovered,
     SecretsSeen,
     SettingsRead,
     SpecsRead,
+    StrictnessSeen,
     TargetLooked,
     TargetsHinted,
 )
@@ -58,7 +61,7 @@ def _(observation: DaemonStopping, core: Core, decision: Decision) -> None:
         return
     for session_id in sorted(core.state.running):
         run = core.state.get(session_id).run
-        if run is not None and run.stop is None:
+        if run is not None and run.stop is None and run.staged is None:
             core.emit(decision, session_id, ev.RunStopRequested(run=run.run, why="shutdown"))
 
 
@@ -75,6 +78,14 @@ def _(observation: SettingsRead, core: Core, decision: Decision) -> None:
 def _(observation: RoomSeen, core: Core, decision: Decision) -> None:
     """Nobody is touched: who waits for room waits in line for a slot, and slots are offered after every observation."""
     core.looked.shortage = observation.words
+
+
+@take.register
+def _(observation: StrictnessSeen, core: Core, decision: Decision) -> None:
+    core.looked.laxity = observation.words
+    for session in core.state:
+        if session.spec is not None and session.spec.confinement.level == "strict":
+            decision.touch(session.id)
 
 
 @take.register
@@ -284,6 +295,14 @@ def _(observation: ProcessEnded, core: Core, decision: Decision) -> None:
     session = _session_of(core, observation.session, observation.run_id)
     if session is not None:
         begin_end(core, decision, session, observation)
+
+
+@take.register
+def _(observation: LandingEnded, core: Core, decision: Decision) -> None:
+    session = _session_of(core, observation.session, observation.run_id)
+    report = land_outputs(core, decision, session, observation.kept) if session is not None else None
+    if report is not None:
+        begin_end(core, decision, core.state.get(observation.session), report)
 
 
 @take.register

@@ -16,6 +16,7 @@ from msgspec import Struct
 from wakeful.core.budget import Amounts
 from wakeful.core.observation import Enforceable, ProcessEnded, RunRecovered, Usage
 from wakeful.core.spec import Confinement, RunLimits
+from wakeful.core.state import OpenRun, Session
 from wakeful.errors import InternalError
 from wakeful.secrets.store import Secret
 
@@ -82,6 +83,26 @@ class LiveUsage(Usage, frozen=True, kw_only=True):
     # Summed over the tree: pages that several share count for each.
     rss_bytes: int = 0
     processes: int = 0
+
+
+class OutputLanding(Protocol):
+    """Puts staged outputs in place. Everything but `close` returns at once and is called on the loop."""
+
+    def land(self, session: Session, run: OpenRun) -> None:
+        """Begin, or go on where an earlier daemon left off; the end of it is reported as `LandingEnded`."""
+
+    def discard(self, run_id: str) -> None:
+        """The run is over, whatever became of it."""
+
+    async def close(self) -> None:
+        """Return when nothing is being written any more."""
+
+
+class LevelWatch(Protocol):
+    """Reports whether a level of isolation can be had here."""
+
+    async def keep(self) -> None:
+        """Look again and again, until cancelled."""
 
 
 class Runner(Protocol):

@@ -24,6 +24,8 @@ class Premises(msgspec.Struct, frozen=True, kw_only=True):
     scratch: str
     temporary: str
     run_folders: str
+    # Where outputs are staged; None: nobody would put them in place.
+    staged: str | None = None
     socket: str
 
 
@@ -57,6 +59,7 @@ def make_order(
         scratch=posixpath.join(premises.scratch, session.id),
         temporary=posixpath.join(premises.temporary, session.id),
         folder=posixpath.join(premises.run_folders, run.run_id),
+        staging=posixpath.join(premises.staged, run.run_id) if premises.staged is not None else None,
         causes=causes,
         changed=tuple(dict.fromkeys(path.path for cause in run.causes for path in cause.paths)),
         bindings=binding_paths(spec) | exports,

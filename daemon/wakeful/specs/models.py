@@ -173,7 +173,7 @@ class RunLimitKeys(Keys):
 
 
 def _refuse_unbuilt(level: str) -> str:
-    if level in ("strict", "observe"):
+    if level == "observe":
         raise ValueError(f"not yet: isolation '{level}' is not in this version; use standard, which is the default")
     return level
 
@@ -255,8 +255,10 @@ class SessionKeys(Keys):
     approve: Literal["before_run"] | None = _describe(None, "before_run: it sleeps with the question until a person says yes.")
     network: Network = _describe(False, "false, true, or a list of HOST:PORT it may connect to. Default: false.")
     secrets: SecretNames = _describe((), "Names of secrets it receives as files, such as [gh-token]; see wakeful secret.")
-    isolation: Annotated[Isolation, AfterValidator(_refuse_unbuilt), WithJsonSchema({"enum": ["standard", "none"]})] = _describe(
-        "standard", "standard: it reaches its bindings and the system alone; none: everything (needs allow_unisolated in wakeful.yaml)."
+    isolation: Annotated[Isolation, AfterValidator(_refuse_unbuilt), WithJsonSchema({"enum": ["strict", "standard", "none"]})] = _describe(
+        "standard",
+        "strict: a view of its own by bubblewrap, its outputs put in place after success; standard: it reaches its bindings and the system alone; "
+        "none: everything (needs allow_unisolated in wakeful.yaml).",
     )
     allow: AllowKeys | None = _describe(None, "What it may reach besides its bindings, such as {read: [~/.netrc], write: [~/.cache/tool]}.")
     for_each: PathPattern | None = _describe(

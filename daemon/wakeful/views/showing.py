@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, assert_never
 
+from msgspec import structs
+
 from wakeful.core.budget import PERIODS, UNITS, Amounts, Budget, Spent
 from wakeful.core.events import Hold
 from wakeful.core.looked import Bound, TargetLook, bounds_of
@@ -124,6 +126,7 @@ def _view_recorded(session: Session) -> dict[str, Any]:
             "causes": view_causes(wake.causes),
         },
         "run": view_open_run(session.run),
+        "kept_outputs": [structs.asdict(kept) for kept in session.last_run.kept] if session.last_run is not None else [],
         "successes": session.successes,
         "mailbox": session.mailbox,
         "facts": view_facts(session),

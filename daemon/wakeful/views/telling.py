@@ -42,6 +42,10 @@ def tell(event: ev.Event) -> str:
             return f"{messages} messages replaced by a summary (by {by})"
         case ev.SessionMigrated(agent=agent, model=model):
             return "worked from now on by " + (" ".join(part for part in (agent, model) if part) or "whom its spec names")
+        case ev.OutputsStaged(run=run, outputs=outputs):
+            return f"run {run} has succeeded; {_count_outputs(len(outputs))} to be put in place"
+        case ev.OutputsLanded(run=run):
+            return f"what run {run} wrote is in place"
         case ev.PayloadErased(erased=erased, kind=kind, reason=reason):
             return f"the payload of record {erased} ({kind}) was erased" + (f": {reason}" if reason else "")
         case ev.ClockRebased(binding=binding, old=old, new=new):
@@ -49,3 +53,7 @@ def tell(event: ev.Event) -> str:
         case _:
             # Narrated elsewhere, or of a newer release: its kind, in words.
             return re.sub(r"(?<!^)(?=[A-Z])", " ", type(event).__name__).lower()
+
+
+def _count_outputs(number: int) -> str:
+    return "1 output is" if number == 1 else f"{number} outputs are"

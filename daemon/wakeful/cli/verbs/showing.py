@@ -71,6 +71,7 @@ def _head(found: dict[str, Any]) -> list[str]:
         ("approve", "a person is asked before every run" if found["approve"] else ""),
         ("root", found["root"]),
         ("isolation", _say_confinement(found["confinement"]) if found.get("confinement") else None),
+        *(("conflict", f"{one['path']}: {one['words']}" + (f"; the run's is {one['kept']}" if one["kept"] else "")) for one in found["kept_outputs"]),
         ("upstream", ", ".join(found.get("upstream", ()))),
         ("readers", ", ".join(found.get("readers", ()))),
         ("opened", format_both(found["opened_at"])),

@@ -1,0 +1,250 @@
+"""`isolation: strict` with a real daemon: outputs land all together after success, or not at all, whenever anybody is killed (rule 27)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from e2e.box import Box
+from waiting import eventually
+from wakeful.runners.isolation.bubblewrap import find_obstacle
+
+OBSTACLE = find_obstacle()
+pytestmark = pytest.mark.skipif(OBSTACLE is not None, reason=f"nothing can be isolated strictly here: {OBSTACLE}")
+
+SESSION = """
+objective: Make a report.
+isolation: strict
+bindings:
+  order:  {{file: order.txt}}
+  report: {{file: out/report.txt, access: write}}
+  pages:  {{file: "site/**/*.html", access: write}}
+run:
+  script: |
+    {script}
+  retries: 0
+  grace: 1s
+"""
+
+
+class StrictBox(Box):
+    """Its runs reach what they declare, and nothing else."""
+
+    def reach(self) -> str:
+        return ""
+
+    def declare(self, script: str, name: str = "maker") -> None:
+        self.spec(name, SESSION.format(script=script.replace("\n", "\n    ")))
+
+    def settle(self, name: str = "maker", *, runs: int) -> dict[str, Any]:
+        return self.wait_at_rest(name, runs=runs)
+
+    def finished(self, name: str = "maker") -> dict[str, Any]:
+        return [record["payload"] for record in self.log(name) if record["kind"] == "run_finished"][-1]
+
+    def kinds(self, name: str = "maker") -> list[str]:
+        return [record["kind"] for record in self.log(name)]
+
+
+@pytest.fixture
+def strict(tmp_path: Path) -> Iterator[StrictBox]:
+    box = StrictBox(tmp_path)
+    yield box
+    box.close()
+
+
+def test_outputs_land_after_success_and_the_record_says_how(strict: StrictBox) -> None:
+    """New, changed and removed files; recorded as staged, landed, finished; written by nobody's assumption."""
+    strict.write("order.txt", "1")
+    strict.write("out/report.txt", "old")
+    strict.write("site/gone.html", "gone")
+    strict.write("site/deep/same.html", "same")
+    strict.declare("cat out/report.txt > site/was.html\necho new > out/report.txt\nrm site/gone.html\ncat site/deep/same.html")
+    strict.start()
+    strict.settle(runs=1)
+    assert (strict.read("out/report.txt"), strict.read("site/was.html")) == ("new\n", "old")
+    assert not (strict.folder / "site/gone.html").exists() and strict.read("site/deep/same.html") == "same"
+    kinds = strict.kinds()
+    assert [kind for kind in kinds if kind in ("run_started", "outputs_staged", "outputs_landed", "run_finished")] == [
+        "run_started", "outputs_staged", "outputs_landed", "run_finished",
+    ]  # fmt: skip
+    finished = strict.finished()
+    assert finished["outcome"] == "succeeded" and finished["assumed"] is False and finished["isolation"]["level"] == "strict"
+    assert set(finished["written"]) == {"report", "pages"}
+    eventually(lambda: not list((strict.state / "staged").iterdir()), 10)
+
+
+def test_a_failed_run_lands_nothing(strict: StrictBox) -> None:
+    """Half of the work is none of it: the outputs are as they were."""
+    strict.write("order.txt", "1")
+    strict.write("out/report.txt", "old")
+    strict.declare("echo half > out/report.txt\nexit 3")
+    strict.start()
+    strict.settle(runs=1)
+    assert strict.read("out/report.txt") == "old"
+    assert "outputs_staged" not in strict.kinds() and strict.finished()["assumed"] is False
+    eventually(lambda: not list((strict.state / "staged").iterdir()), 10)
+
+
+@pytest.mark.parametrize("verb", ["cancel", "interrupt"])
+def test_a_stopped_run_lands_nothing(strict: StrictBox, verb: str) -> None:
+    """Also one that ends in good order when it is told to."""
+    strict.write("order.txt", "1")
+    strict.declare("trap 'exit 0' INT TERM\necho half > out/report.txt\ntouch $WAKEFUL_SCRATCH/begun\nwhile true; do sleep 0.05; done")
+    strict.start()
+    eventually(lambda: list((strict.state / "scratch").glob("*/begun")), 20)
+    strict.ask(verb, "maker")
+    strict.settle(runs=1)
+    # The program had its grace: bubblewrap, which only waits for it, was not signalled.
+    assert strict.finished()["exit_code"] == 0
+    assert not (strict.folder / "out/report.txt").exists() and "outputs_staged" not in strict.kinds()
+
+
+def test_what_a_person_changed_meanwhile_stays_and_so_does_the_runs_own(strict: StrictBox) -> None:
+    """A conflict keeps both, is told with the run, and `show` says where the other one is."""
+    strict.write("order.txt", "1")
+    strict.write("out/report.txt", "old")
+    strict.declare("echo ours > out/report.txt\necho page > site/a.html\ntouch $WAKEFUL_SCRATCH/begun\nwhile [ ! -e $WAKEFUL_SCRATCH/go ]; do sleep 0.05; done")
+    strict.start()
+    [begun] = eventually(lambda: list((strict.state / "scratch").glob("*/begun")), 20)
+    strict.save("out/report.txt", "theirs")
+    begun.with_name("go").touch()
+    strict.settle(runs=1)
+    assert (strict.read("out/report.txt"), strict.read("site/a.html")) == ("theirs", "page\n")
+    finished = strict.finished()
+    assert finished["outcome"] == "succeeded" and finished["reason"].startswith("conflict: out/report.txt")
+    [landed] = [record["payload"] for record in strict.log("maker") if record["kind"] == "outputs_landed"]
+    [kept] = landed["kept"]
+    assert kept["path"] == "out/report.txt" and Path(kept["kept"]).read_text() == "ours\n"
+    assert kept["kept"] in strict.ask("show", "maker").replace("\n", "").replace(" ", "")
+    # What it saw there is what it began with: the other's change is shown as drift.
+    assert "report" not in finished["written"] and "pages" in finished["written"]
+
+
+FAULT = """
+import os, signal
+from wakeful.core import finish
+from wakeful.runners import landing
+
+def die(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+whole, put, end = landing.put_in_place, landing._put, finish.finish_run
+count = 0
+
+def put_some(*arguments):
+    global count
+    count += 1
+    if count > {most}:
+        die()
+    return put(*arguments)
+
+def land_and_die(*arguments):
+    whole(*arguments)
+    die()
+
+def end_unless_landed(core, decision, session, ended):
+    if session.run.landed is not None:
+        die()
+    end(core, decision, session, ended)
+
+match "{step}":
+    case "staged":
+        landing.put_in_place = die
+    case "landing":
+        landing._put = put_some
+    case "in place":
+        landing.put_in_place = land_and_die
+    case "landed":
+        finish.finish_run = end_unless_landed
+"""
+
+
+@pytest.mark.parametrize(("step", "most"), [("staged", 0), ("landing", 1), ("landing", 2), ("in place", 0), ("landed", 0)])
+def test_a_landing_that_was_cut_short_is_finished_by_the_next_daemon(strict: StrictBox, step: str, most: int) -> None:
+    """kill -9 after any step: everything lands once, the run has succeeded, and nothing runs a second time."""
+    strict.write("order.txt", "1")
+    strict.write("out/report.txt", "old")
+    strict.write("site/gone.html", "gone")
+    strict.declare("echo run >> $WAKEFUL_SCRATCH/runs\necho new > out/report.txt\necho page > site/a.html\nrm site/gone.html")
+    strict.write("faults/sitecustomize.py", FAULT.format(step=step, most=most))
+    strict.start(is_ready=False, env={"PYTHONPATH": str(strict.folder / "faults")})
+    assert strict.daemon is not None and strict.daemon.wait(30) == -9, "the fault did not fire"
+    strict.daemon = None
+    landed = [strict.read("out/report.txt") == "new\n", strict.read("site/a.html") == "page\n", not (strict.folder / "site/gone.html").exists()]
+    assert sum(landed) == (most if step == "landing" else 0 if step == "staged" else 3)
+    strict.start()
+    strict.settle(runs=1)
+    assert (strict.read("out/report.txt"), strict.read("site/a.html")) == ("new\n", "page\n")
+    assert not (strict.folder / "site/gone.html").exists()
+    finished = strict.finished()
+    assert (finished["outcome"], finished["exit_code"], finished["assumed"]) == ("succeeded", 0, False)
+    assert set(finished["written"]) == {"report", "pages"}
+    kinds = strict.kinds()
+    assert kinds.count("run_started") == kinds.count("outputs_staged") == kinds.count("outputs_landed") == 1
+    [ledger] = (strict.state / "scratch").glob("*/runs")
+    assert ledger.read_text() == "run\n"
+    eventually(lambda: not list((strict.state / "staged").iterdir()), 10)
+
+
+def test_what_a_killed_daemon_left_of_an_unfinished_run_is_swept(strict: StrictBox) -> None:
+    """The run was lost: its area goes, and it is tried again."""
+    strict.write("order.txt", "1")
+    strict.declare("echo new > out/report.txt\ntouch $WAKEFUL_SCRATCH/begun\nwhile [ ! -e $WAKEFUL_SCRATCH/go ]; do sleep 0.05; done")
+    strict.start()
+    [begun] = eventually(lambda: list((strict.state / "scratch").glob("*/begun")), 20)
+    strict.kill()
+    assert list((strict.state / "staged").iterdir()) and not (strict.folder / "out/report.txt").exists()
+    begun.with_name("go").touch()
+    strict.start()
+    strict.settle(runs=2)
+    assert strict.read("out/report.txt") == "new\n"
+    eventually(lambda: not list((strict.state / "staged").iterdir()), 10)
+
+
+def test_a_reader_wakes_by_what_landed_and_sees_all_of_it(strict: StrictBox) -> None:
+    """Never half: two outputs of one run are there together when the next session starts."""
+    strict.write("order.txt", "1")
+    strict.declare("cp order.txt out/report.txt\ncp order.txt site/a.html")
+    strict.spec(
+        "reader",
+        """
+        objective: Read both.
+        isolation: strict
+        bindings:
+          report: {file: out/report.txt}
+          page:   {file: site/a.html}
+          ledger: {file: seen/ledger.txt, access: write}
+        run: {script: "cat out/report.txt site/a.html >> seen/ledger.txt; echo >> seen/ledger.txt", retries: 0}
+        """,
+    )
+    strict.start()
+    strict.settle("reader", runs=1)
+    strict.save("order.txt", "2")
+    strict.settle("reader", runs=2)
+    assert strict.lines("seen/ledger.txt") == ["11", "22"]
+
+
+def test_without_bubblewrap_a_strict_session_sleeps_and_says_what_mends_it(strict: StrictBox) -> None:
+    """Never silently weaker: not even a person's wish starts it."""
+    strict.write("order.txt", "1")
+    strict.declare("echo new > out/report.txt")
+    empty = strict.folder / "bin"
+    empty.mkdir()
+    strict.start(env={"PATH": str(empty)})
+    row = strict.row("maker")
+    assert row["state"] == "sleeping" and "sudo apt install bubblewrap" in row["reason"]
+    strict.ask("activate", "maker")
+    assert strict.row("maker")["runs"] == 0
+
+
+def test_other_files_in_a_folder_of_outputs_are_reported_and_do_not_land(strict: StrictBox) -> None:
+    """What was not declared stays behind, by name."""
+    strict.write("order.txt", "1")
+    strict.declare("echo new > out/report.txt\necho more > out/more.txt")
+    strict.start()
+    strict.settle(runs=1)
+    assert not (strict.folder / "out/more.txt").exists()
+    assert strict.finished()["undeclared"] == ["out/more.txt"]
