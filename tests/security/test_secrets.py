@@ -115,7 +115,8 @@ def read_state(box: Box, when: str) -> dict[str, bytes]:
 class SecretBox(Box):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self.config = folder / "config"
+        # Outside of what runs may reach here, as anybody's own is.
+        self.config = folder.with_name(f"{folder.name}-config")
         shutil.copy(LEAK, folder / "leak.py")
         self.write("in.txt", "1")
         (folder / "out").mkdir()
@@ -329,6 +330,27 @@ def test_a_spec_that_holds_a_value_is_refused_before_the_log_has_it(box: SecretB
     box.wait_at_rest("told", runs=1)
     surfaces = read_surfaces(box, "told")
     assert not {name: found for name, data in surfaces.items() if (found := find_canaries(data, CANARY))}
+
+
+@pytest.mark.parametrize("opening", ["allow: {{read: ['{config}']}}", "allow: {{write: ['{config}/wakeful/secrets/canary']}}", "root: {config}"])
+def test_a_spec_that_would_open_every_secret_is_refused(box: SecretBox, opening: str) -> None:
+    """A run has those it names; a folder that holds them all is not opened to it, and what lies beside them may be."""
+    box.set_secret("canary", CANARY)
+    text = f"objective: o\n{opening.format(config=box.config)}\nbindings: {{in: {{file: '**/*.txt'}}}}\nrun: {{command: ['true']}}\n"
+    box.spec("wide", text)
+    box.spec("narrow", f"objective: o\nallow: {{read: ['{box.config}/tool']}}\nbindings: {{in: {{file: in.txt}}}}\nrun: {{command: ['true']}}\n")
+    box.start()
+    eventually(lambda: "would open every secret" in box.output.read_text(), 10)
+    assert [row["name"] for row in box.rows()] == ["narrow"]
+
+
+def test_a_replay_is_given_no_secret_and_says_so(box: SecretBox) -> None:
+    box.set_secret("canary", CANARY)
+    box.spec("leaky", SECRET)
+    box.start()
+    box.wait_at_rest("leaky", runs=1)
+    shown = box.run("replay", "leaky", "1")
+    assert "secret canary" in shown.stdout + shown.stderr and not find_canaries((shown.stdout + shown.stderr).encode(), CANARY)
 
 
 def test_a_secret_is_asked_for_unseen_and_a_short_one_is_refused(box: SecretBox) -> None:

@@ -150,7 +150,7 @@ def prepare(blobs: Blobs, recorded: Recorded, wish: Wish, folder: str) -> Prepar
         run=replace(run, run_id=f"replay-{os.path.basename(folder)}", spec=redirect(run.spec, copy, wish.command)),
         folder=folder,
         copy=copy,
-        missing=(*missing, *((lack,) if lack is not None else ())),
+        missing=(*missing, *((lack,) if lack is not None else ()), *(Missing(f"secret {name}", "no replay is given one") for name in run.spec.secrets)),
         brought=tuple(brought),
     )
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -23,6 +25,7 @@ from wakeful.secrets.store import Secret, SecretPlaces, Source, find_secret, lis
 _LOOK_SECONDS = 1.0
 # While nobody lacks one: files that were replaced by hand, and names that came by a bundle.
 _SELDOM_SECONDS = 30.0
+_WILDCARD = re.compile(r"[*?\[]")
 # Of one name: who rotates a secret every minute does not fill the memory.
 _MOST_VALUES = 16
 
@@ -38,6 +41,19 @@ class Known(Struct, frozen=True):
 def decide_secrets(spec: SessionSpec) -> tuple[str, ...]:
     """The names a run of this spec is given: the one place that decides it."""
     return spec.secrets
+
+
+def find_opening(spec: SessionSpec, folder: str) -> str | None:
+    """What of a spec lets its runs read the folder of all secrets: Landlock grants whole folders, and takes nothing back from one."""
+    if spec.confinement.level == "none":
+        return None
+    patterns = (binding.pattern for binding in spec.files if binding.access == "read" and _WILDCARD.search(binding.pattern))
+    places = (*spec.confinement.allow_read, *spec.confinement.allow_write, *(os.path.dirname(_WILDCARD.split(text, 1)[0]) for text in patterns))
+    for place in places:
+        opened = os.path.normpath(os.path.join(spec.root, place)).rstrip("/")
+        if f"{folder}/".startswith(f"{opened}/") or opened.startswith(f"{folder}/"):
+            return place or "."
+    return None
 
 
 class KnownSecrets:
@@ -112,18 +128,22 @@ class KnownSecrets:
         return _rewrite(redactor, value)
 
     def screen(self, read: SpecsRead) -> SpecsRead:
-        """Specs as they may be declared: one that holds a value instead of a name is refused, since the log would keep it."""
+        """Specs as they may be declared: one that holds a value is refused, since the log would keep it, and one that opens them all."""
         self.look(name for declared in read.declared for name in declared.spec.secrets)
-        refused = {one.spec.name: name for one in read.declared if self.redactor and (name := self.redactor.find(_pack(one.spec))) is not None}
+        told = {one.spec.name: name for one in read.declared if self.redactor and (name := self.redactor.find(_pack(one.spec))) is not None}
         self._outspoken -= {*read.removed, *(one.spec.name for one in read.declared)}
-        self._outspoken |= refused.keys()
+        self._outspoken |= told.keys()
+        refused = {
+            spec: f"its spec holds the value of the secret {name}: list the name under secrets, read it from the file in ${name_variable(name)}, and change the secret"
+            for spec, name in told.items()
+        }
+        folder = self.places.folder if os.path.isdir(self.places.folder) else None
+        for one in read.declared if folder is not None else ():
+            if (place := find_opening(one.spec, folder)) is not None:
+                refused[one.spec.name] = f"'{place}' would open every secret in {folder} to its runs: name what they need below it, and list secrets by name"
         if not refused:
             return read
-        words = {
-            spec: f"its spec holds the value of the secret {name}: list the name under secrets, read it from the file in ${name_variable(name)}, and change the secret"
-            for spec, name in refused.items()
-        }
-        return msgspec.structs.replace(read, declared=tuple(one for one in read.declared if one.spec.name not in refused), refused={**read.refused, **words})
+        return msgspec.structs.replace(read, declared=tuple(one for one in read.declared if one.spec.name not in refused), refused={**read.refused, **refused})
 
     @property
     def has_outspoken_specs(self) -> bool:
