@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -251,6 +251,8 @@ class ProjectReader:
         self._environ = environ
         self._settings = default_settings()
         self.pools = pools
+        # The text that counts in the place of what the file says now; None: it counts as it stands.
+        self.accept: Callable[[Path], bytes | None] = lambda path: None
         self.defaults = NO_DEFAULTS
         self._folder: FolderReading | None = None
         self._kept = kept
@@ -258,7 +260,7 @@ class ProjectReader:
         self._left: Mapping[str, FileReading] = {}
 
     def read(self) -> ProjectReading:
-        settings, defaults, problems = read_settings_file(self.settings_file)
+        settings, defaults, problems = self._read_accepted()
         if not problems:
             self._settings = settings
             # The same text read again is the same basis, and keeps every file's reading valid.
@@ -272,7 +274,9 @@ class ProjectReader:
         )
         if self._folder is None and self._kept is not None:
             self._left = load_readings(self._kept, self.defaults, around)
-        folder = self._folder = read_folder(self._specs_dir, around, self.defaults, self._folder, self._left)
+        # What was kept was read under the defaults of the first reading, and under no others.
+        kept = self._left if self._folder is None else None
+        folder = self._folder = read_folder(self._specs_dir, around, self.defaults, self._folder, kept)
         refused = dict(folder.refused)
         if problems:
             refused[SETTINGS_FILE] = "\n".join(map(str, problems))
@@ -284,6 +288,14 @@ class ProjectReader:
             warnings=tuple(folder.warnings),
             globs=tuple(expansion.glob for expansion in folder.expansions.values()),
         )
+
+    def _read_accepted(self) -> tuple[Settings, Defaults, tuple[Problem, ...]]:
+        text = self.accept(self.settings_file)
+        if text is None:
+            return read_settings_file(self.settings_file)
+        self._settings, self.defaults = _parse_settings(text, SETTINGS_FILE)
+        problem = Problem(SETTINGS_FILE, 1, 1, f"changed within the reach of a run; what it said before counts (wakeful trust {SETTINGS_FILE} shows it)")
+        return self._settings, self.defaults, (problem,)
 
     @property
     def folder(self) -> FolderReading | None:

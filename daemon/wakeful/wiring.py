@@ -44,6 +44,7 @@ from wakeful.runners.children import Children, become_subreaper
 from wakeful.runners.command import CommandRunner
 from wakeful.runners.contract import Runner, RunOrder
 from wakeful.runners.isolation.reach import Protected
+from wakeful.runners.isolation.writing import could_write
 from wakeful.runners.isolation.strictness import StrictnessWatch
 from wakeful.runners.landing import Landing
 from wakeful.runners.orders import Premises, make_order
@@ -70,6 +71,7 @@ from wakeful.starting import FindDistrust, RunStarter
 from wakeful.supervision import take_listener
 from wakeful.trust.desk import TrustDesk
 from wakeful.trust.ledger import Ledger
+from wakeful.trust.reached import ReachedBy
 from wakeful.trust.reader import HouseReader
 from wakeful.workspaces.places import Workspaces
 
@@ -139,10 +141,12 @@ def build_daemon(places: Places, log: EventLog, handed_over: Socket | None = Non
     run_folders = open_run_folders(str(places.state), os.environ)
     sources = _build_sources(places, reactor, hints.make, keeper, Lender(known, run_folders))
     replays = Replays(blobs, str(places.state), _make_replay_order(reactor.core))
-    replays.runner = runner = _build_runner(places, run_folders, keeper, replays, sources, blobs, known)
+    reached = ReachedBy(reactor.core, lambda spec, path, is_guarded: could_write(spec, path, is_guarded=is_guarded), lambda: time.time_ns() // 1000)
+    replays.runner = runner = _build_runner(places, run_folders, keeper, replays, sources, blobs, known, reached)
     ledger = Ledger(Path(places.state) / "trust")
     ledger.find_secret = lambda content: known.redactor.find(content)
     house = HouseReader(places.specs, ledger, kept=places.state / KEPT_SPECS)
+    _tell_of_runs(house, reached, reactor.core)
     strictness = StrictnessWatch(reactor.observe, lambda: (session.spec for session in reactor.core.state))
     specs = _build_specs(places, reactor, hints, voice, known, house, strictness)
     edges = Edges(
@@ -225,6 +229,13 @@ def _build_specs(
     return DeclarationsWatch(declarations, asyncio.get_running_loop(), hints.make, str(places.specs), SETTINGS_FILE, keep)
 
 
+def _tell_of_runs(house: HouseReader, reached: ReachedBy, core: Core) -> None:
+    """Who reads specs knows nothing of runs, and of what the log says was declared."""
+    house.find_run = lambda path, changed_at, is_guarded: reached.find(path, changed_at, is_guarded=is_guarded)
+    house.find_known = lambda name: core.state.by_name(name).text_digest if name in core.state.ids else None
+    house.have_read = reached.turn
+
+
 def _watch_programs(house: HouseReader, specs: DeclarationsWatch) -> FindDistrust:
     """Asked before every run. What was found changed is read at once: the session is to sleep before its run is told to have failed."""
     loop = asyncio.get_running_loop()
@@ -270,13 +281,14 @@ def _build_sources(places: Places, reactor: Reactor, make_hints: MakeHints, keep
 
 
 def _build_runner(
-    places: Places, run_folders: str, keeper: Keeper, replays: Replays, sources: Sources, blobs: Blobs, known: KnownSecrets
+    places: Places, run_folders: str, keeper: Keeper, replays: Replays, sources: Sources, blobs: Blobs, known: KnownSecrets, reached: ReachedBy
 ) -> CommandRunner:
     def report(end: ProcessEnded | RunRecovered) -> None:
         if replays.take(end):
             return
         # A change that came and went during the run lies in the watcher's queue: it is taken in first (rule 17).
         sources.hear()
+        reached.end(end.session)
         keeper.end(end)
 
     return CommandRunner(

@@ -270,3 +270,110 @@ def test_a_run_may_neither_trust_nor_attach(shop: Shop) -> None:
         assert "and nothing else" in shop.run("output", f"run{number}").stdout
     # A person says the same words, and they count.
     shop.ask("add", str(shop.project), "--yes")
+
+
+# -- what a run could have written ------------------------------------------------------------------
+
+OBEY = "objective: x\nisolation: {level}\nbindings: {{m: {{file: mail.sh}}, o: {{file: report.md, access: write}}}}\nrun: {{command: [sh, mail.sh], retries: 0}}\n"
+GOTCHA = "objective: x\nbindings: {m: {file: mail.sh}}\nrun: {command: [touch, gotcha]}\nisolation: none\n"
+
+
+@pytest.fixture
+def open_house(shop: Shop) -> Shop:
+    """A run here may write wherever its user may, by the operator's leave: also where specs lie."""
+    shop.write("wakeful.yaml", "allow_unisolated: true\n")
+    shop.spec("other", "objective: x\nbindings: {m: {file: other.txt}}\nrun: {command: ['true']}\n")
+    return shop
+
+
+def tell(shop: Shop, script: str, level: str = "none") -> None:
+    shop.write("mail.sh", script)
+    shop.spec("obey", OBEY.format(level=level))
+    if shop.daemon is None:
+        shop.start()
+    shop.rest("obey", 1)
+
+
+def test_a_spec_that_changed_during_a_run_that_could_write_it_needs_trust(open_house: Shop) -> None:
+    """H57. The same words in the same file count at once where a person wrote them."""
+    (open_house.folder / "hostile.yaml").write_text(GOTCHA)
+    tell(open_house, "cp hostile.yaml sessions.d/other.yaml; cp hostile.yaml sessions.d/fresh.yaml; sleep 0.3")
+    open_house.wait_untrusted("other", "it changed during run 1 of obey, which could write it")
+    open_house.wait_untrusted("fresh", "it changed during run 1 of obey")
+    # Also for the daemon after this one, and after further edits by a person, who may not have seen all of it.
+    open_house.stop()
+    open_house.start()
+    open_house.wait_untrusted("other", "it changed during run 1 of obey")
+    open_house.spec("other", GOTCHA + "priority: 60\n")
+    open_house.wait_untrusted("other", "it changed during run 1 of obey")
+    assert not (open_house.folder / "gotcha").exists()
+    open_house.spec("mine", GOTCHA)
+    eventually(lambda: (open_house.folder / "gotcha").exists(), 20, what="the same spec, by a person")
+
+
+def test_what_a_run_changed_and_a_person_put_back_is_followed_again(open_house: Shop) -> None:
+    before = (open_house.specs / "other.yaml").read_text()
+    tell(open_house, "echo '# x' >> sessions.d/other.yaml; sleep 0.3")
+    open_house.wait_untrusted("other", "it changed during run 1 of obey")
+    open_house.spec("other", before)
+    open_house.wait_for("other", state="suspended")
+    open_house.spec("other", before + "priority: 70\n")
+    open_house.wait_for("other", priority=70)
+
+
+def test_what_a_run_changed_counts_once_a_person_trusts_it(open_house: Shop) -> None:
+    tell(open_house, "echo 'priority: 70' >> sessions.d/other.yaml; sleep 0.3")
+    open_house.wait_untrusted("other", "it changed during run 1 of obey")
+    assert "+priority: 70" in open_house.ask("trust", "other", "--yes")
+    open_house.wait_for("other", priority=70)
+    open_house.spec("other", (open_house.specs / "other.yaml").read_text() + "tags: [a]\n")
+    open_house.wait_for("other", state="suspended")
+
+
+def test_a_run_that_edits_a_spec_and_takes_the_daemon_down_gains_nothing(open_house: Shop) -> None:
+    """The next daemon finds the run open in the log, and the spec changed within its time."""
+    (open_house.folder / "hostile.yaml").write_text(GOTCHA)
+    open_house.write("mail.sh", "cp hostile.yaml sessions.d/other.yaml; kill -9 $PPID; sleep 60")
+    open_house.spec("obey", OBEY.format(level="none"))
+    open_house.start(is_ready=False)
+    assert open_house.daemon is not None
+    assert open_house.daemon.wait(30) == -9
+    open_house.write("mail.sh", "true")
+    open_house.start()
+    open_house.wait_untrusted("other", "it changed during run 1 of obey")
+    assert not (open_house.folder / "gotcha").exists()
+
+
+def test_settings_that_a_run_wrote_do_not_count(open_house: Shop) -> None:
+    """Also those that were not there before: no shield covers what does not exist."""
+    tell(open_house, "echo 'defaults: {priority: 99}' >> wakeful.yaml; sleep 0.3")
+    eventually(lambda: "wakeful.yaml" in open_house.ask("trust"), 20, what="wakeful.yaml doubted")
+    open_house.spec("late", "objective: x\n")
+    eventually(lambda: any(row["name"] == "late" for row in open_house.rows()), 20)
+    assert open_house.row("late")["priority"] == 50
+    open_house.stop()
+    open_house.start()
+    assert open_house.row("late")["priority"] == 50
+    assert "+defaults: {priority: 99}" in open_house.ask("trust", "wakeful.yaml", "--yes")
+    open_house.wait_for("late", priority=99)
+
+
+def test_a_settings_file_that_a_confined_run_makes_does_not_count(shop: Shop) -> None:
+    """An output beside sessions.d opens that folder, and a wakeful.yaml that is not there yet cannot be shielded."""
+    (shop.folder / "wakeful.yaml").unlink()
+    tell(shop, "echo 'allow_unisolated: true' > wakeful.yaml; echo 'defaults: {isolation: none}' >> wakeful.yaml; sleep 0.3", level="standard")
+    assert (shop.folder / "wakeful.yaml").exists(), "the attack was carried out"
+    eventually(lambda: "wakeful.yaml" in shop.ask("trust"), 20, what="wakeful.yaml doubted")
+    shop.spec("late", "objective: x\nrun: {command: ['true']}\n")
+    eventually(lambda: any(row["name"] == "late" for row in shop.rows()), 20)
+    assert shop.json("show", "late")["confinement"]["isolation"] == "standard"
+
+
+def test_a_person_who_edits_specs_while_confined_runs_go_on_is_not_asked(shop: Shop) -> None:
+    """Nobody's run could have written them."""
+    tell(shop, "true", level="standard")
+    shop.write("mail.sh", "sleep 3")
+    shop.wait_for("obey", state="running")
+    shop.spec("late", "objective: x\npriority: 60\n")
+    shop.wait_for("obey", state="running")
+    eventually(lambda: any(row["name"] == "late" and row["priority"] == 60 for row in shop.rows()), 20)

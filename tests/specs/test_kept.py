@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 import pytest
+from waiting import eventually
 
 from wakeful.settings import ProjectReader, ProjectReading
 
@@ -75,3 +78,14 @@ def test_a_damaged_cache_costs_a_reading_and_nothing_else(project: Path, content
 def test_a_cache_that_cannot_be_written_is_no_error(project: Path) -> None:
     (project / "specs.cache").mkdir()
     assert read(project).declared
+
+
+def test_defaults_that_change_while_it_lives_apply_to_what_was_kept_as_well(project: Path) -> None:
+    """Kept readings are of the defaults they were made under: a file may lie untouched since before the restart."""
+    os.utime(project / "sessions.d" / "one.yaml", (1, 1))
+    eventually(lambda: time.time() - (project / "sessions.d" / "one.yaml").stat().st_ctime > 2.1, 5)
+    read(project)
+    reader = ProjectReader(project / "sessions.d", {}, project / "specs.cache")
+    assert reader.read().declared["one"].spec.priority == 50
+    (project / "wakeful.yaml").write_text("defaults: {priority: 77}\n")
+    assert reader.read().declared["one"].spec.priority == 77

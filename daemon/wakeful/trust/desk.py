@@ -60,7 +60,7 @@ class TrustDesk:
             "name": name,
             "digest": digest_files(_digest_contents(contents)),
             "reason": standing.needs_trust,
-            "spec": describe(standing.spec),
+            "spec": None if standing.spec is None else describe(standing.spec),
             "files": [self._compare(standing, path, content) for path, content in contents.items()],
         }
 
@@ -87,7 +87,8 @@ class TrustDesk:
         contents = {path: read_trusted(path) for path in standing.files}
         if digest_files(_digest_contents(contents)) != digest:
             raise CallerError(f"{name} changed since it was shown; look at it again with: wakeful trust {name}")
-        same = [one.name for one in self._house.standings.values() if one.spec_file == standing.spec_file]
+        # The daemon's own settings have no log to be recorded in.
+        same = [one.name for one in self._house.standings.values() if one.spec is not None and one.spec_file == standing.spec_file]
         return Trusting(contents, dict.fromkeys(same, digest), tuple(map(standing.label, contents)))
 
     def commit(self, trusting: Trusting) -> None:
@@ -104,7 +105,11 @@ class TrustDesk:
             "project": project.name,
             "folder": project.folder,
             "digest": digest_files(files),
-            "sessions": [{"name": one.name, "file": one.label(one.spec_file), "files": sorted(map(one.label, one.files)), **describe(one.spec)} for one in standings],
+            "sessions": [
+                {"name": one.name, "file": one.label(one.spec_file), "files": sorted(map(one.label, one.files)), **describe(one.spec)}
+                for one in standings
+                if one.spec is not None
+            ],
             "refused": refused,
         }
 

@@ -85,10 +85,8 @@ class Ledger:
         doubted = {path: words for path, words in self.pages.doubted.items() if path not in files}
         self._write(replace(self.pages, trusted={**self.pages.trusted, **digests}, doubted=doubted))
 
-    def doubt(self, path: str, words: str, digest: str | None, content: bytes | None) -> None:
-        """What is there now is not followed. `digest` is what was in force before, and `content` its text, where that is known."""
-        if content is not None:
-            self._keep(content)
+    def doubt(self, path: str, words: str, digest: str | None) -> None:
+        """What is there now is not followed. `digest` is that of what was in force before."""
         trusted = {**self.pages.trusted, path: digest or ABSENT}
         self._write(replace(self.pages, trusted=trusted, doubted={**self.pages.doubted, path: words}))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,13 +18,16 @@ from msgspec.structs import replace
 
 from wakeful.core.observation import Declaration
 from wakeful.core.spec import SessionBinding, SessionSpec, Settings
-from wakeful.settings import ProjectReader, ProjectReading
-from wakeful.specs.load import AGENTS, INSTANCE, SUFFIX, FolderReading
+from wakeful.settings import SETTINGS_FILE, ProjectReader, ProjectReading
+from wakeful.specs.load import AGENTS, INSTANCE, SUFFIX, FileReading, FolderReading
 from wakeful.specs.others import find_others
 from wakeful.specs.problem import Problem
 from wakeful.trust.ledger import ABSENT, Ledger, Project, digest_content
+from wakeful.trust.own_settings import OwnSettings
 from wakeful.trust.programs import Programs, list_programs
 
+# Path, when it changed in microseconds, and whether runs are shielded from it -> the run that could have changed it.
+FindRun = Callable[[str, int, bool], str | None]
 # Behind the path of a wakeful.yaml: of a project's settings the defaults are what its specs lean on.
 DEFAULTS_MARK = "#defaults"
 
@@ -35,7 +38,8 @@ class Standing:
 
     name: str
     folder: str
-    spec: SessionSpec
+    # None: it is the daemon's own settings.
+    spec: SessionSpec | None
     spec_file: str
     files: dict[str, str]
     needs_trust: str | None
@@ -77,11 +81,20 @@ class HouseReader:
         self.standings: dict[str, Standing] = {}
         self.folders: list[FolderStanding] = []
         self._pools: frozenset[str] = frozenset()
+        # Files of followed folders as they were read last, by path.
+        self._seen: dict[str, FileReading] = {}
+        self._own_settings = OwnSettings(ledger, Path(self._specs).parent / SETTINGS_FILE, self._doubt)
+        self._main.accept = self._accept_settings
+        # Asked about what changed, and told when all was read: for whoever knows runs and the log.
+        self.find_run: FindRun = lambda path, changed_at, is_guarded: None
+        self.find_known: Callable[[str], str | None] = lambda name: None
+        self.have_read: Callable[[], None] = lambda: None
 
     def read(self) -> ProjectReading:
         self.standings, self.folders = {}, []
         main = self._main.read()
         self._pools = frozenset(main.settings.pools)
+        self._doubt_reached(self._main, None)
         declared = self._judge(self._main, main, None, self._pin_main(main.settings))
         parts = [self._read_project(project, main.settings) for project in self._ledger.pages.projects.values()]
         refused = dict(main.refused)
@@ -89,6 +102,7 @@ class HouseReader:
             # Who has a file in the daemon's own folder is not a project's.
             declared |= {name: one for name, one in part.declared.items() if name not in declared}
             refused |= part.refused
+        self.have_read()
         outposts = {os.path.split(path) for standing in self.standings.values() for path in self._list_outposts(standing)}
         return dataclasses.replace(
             main,
@@ -135,6 +149,7 @@ class HouseReader:
         reading = reader.read()
         pinned = "attached with wakeful add"
         if project.is_followed:
+            self._doubt_reached(reader, project.name)
             pinned = "wakeful.yaml says trust: pinned" if settings.trust == "pinned" else self._find_others(reader.folder, project.specs)
         self.folders.append(FolderStanding(project.specs, project.name, pinned))
         prefix = f"{project.name}/"
@@ -170,15 +185,55 @@ class HouseReader:
             judged[one.spec.name] = one
         return judged
 
+    def _doubt_reached(self, reader: ProjectReader, project: str | None) -> None:
+        """What changed in a folder that is followed, while a run could write it, is not followed any further (S11)."""
+        folder = reader.folder
+        assert folder is not None
+        specs = folder.basis[1].specs or ""
+        for relative, reading in folder.files.items():
+            path = os.path.join(specs, relative)
+            before = self._seen.get(path)
+            if before is reading or INSTANCE in relative or not reading.digest:
+                continue
+            self._seen[path] = reading
+            known = before.digest if before is not None else self.find_known(reading.name if project is None else f"{project}/{reading.name}")
+            if self._ledger.pages.trusted.get(path) == reading.digest and path in self._ledger.pages.doubted:
+                self._ledger.clear(path)
+            elif known != reading.digest and path not in self._ledger.pages.doubted:
+                # A rename shows in the folder's time on every file system, and in the file's own on most.
+                self._doubt(path, known, (reading.key[1], os.stat(os.path.dirname(path)).st_ctime_ns))
+
+    def _doubt(self, path: str, digest: str | None, times: tuple[int, ...]) -> bool:
+        """`digest` is that of what counted before. What was there is shielded from runs; a file that is new may not have been."""
+        is_guarded = digest is not None or not path.endswith(SETTINGS_FILE)
+        runs = (self.find_run(path, changed_ns // 1000, is_guarded) for changed_ns in times)
+        run = next((one for one in runs if one is not None), None)
+        if run is not None:
+            self._ledger.doubt(path, f"it changed during {run}, which could write it", digest)
+        return run is not None
+
+    def _accept_settings(self, path: Path) -> bytes | None:
+        """The text of the daemon's own settings that counts in the place of what stands there; None: that does."""
+        found = self._own_settings.find_doubted(path)
+        if found is None:
+            return None
+        file, digest, text = found
+        told = f"needs trust: {self._ledger.pages.doubted[file]} (wakeful trust {SETTINGS_FILE} shows it)"
+        self.standings[SETTINGS_FILE] = Standing(SETTINGS_FILE, os.path.dirname(file), None, file, {file: digest}, told)
+        return text
+
     def _judge_one(self, reader: ProjectReader, folder: FolderReading, file: str, declaration: Declaration, why: str | None) -> Declaration:
         name, specs = declaration.spec.name, folder.basis[1].specs or ""
-        path, doubt = os.path.join(specs, file), self._ledger.pages.doubted.get(os.path.join(specs, file))
-        if why is None and doubt is None:
+        path = os.path.join(specs, file)
+        files = self._list_files(reader, folder, path, file, declaration.spec)
+        if why is None:
+            files = {one: digest for one, digest in files.items() if one in self._ledger.pages.doubted}
+        if not files:
             return declaration
-        files = {path: folder.files[file].digest} if why is None else self._list_files(reader, folder, path, file, declaration.spec)
+        doubt = next((self._ledger.pages.doubted[one] for one in files if one in self._ledger.pages.doubted), None)
         standing = Standing(name, os.path.dirname(specs), declaration.spec, path, files, None)
         changed = [one for one, digest in files.items() if self._ledger.pages.trusted.get(one) != digest]
-        words = self._say(standing, changed, doubt or why or "") if changed else None
+        words = self._say(standing, changed, why or doubt or "") if changed else None
         self.standings[name] = dataclasses.replace(standing, needs_trust=words)
         return declaration if words is None else replace(declaration, needs_trust=words)
 
@@ -201,7 +256,7 @@ class HouseReader:
         return files | {program: self._programs.digest(program) for program in list_programs(spec)}
 
     def _list_outposts(self, standing: Standing) -> list[str]:
-        return [path for path in list_programs(standing.spec) if path in standing.files]
+        return [] if standing.spec is None else [path for path in list_programs(standing.spec) if path in standing.files]
 
     def _rename(self, spec: SessionSpec, prefix: str) -> SessionSpec:
         """The same value for the same spec: whoever compares readings compares identities first."""

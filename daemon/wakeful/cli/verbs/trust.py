@@ -61,7 +61,8 @@ def _trust(options: Options, client: Client, name: str, *, is_sure: bool) -> Non
         print(json.dumps(shown))
         return
     if not options.is_json:
-        _print_session(name, shown["spec"])
+        if shown["spec"] is not None:
+            _print_session(name, shown["spec"])
         for file in shown["files"]:
             _print_file(file)
     if shown["reason"] is None:

@@ -1,0 +1,73 @@
+"""Which run may have written a file: those under way, and those that ended since specs were last read.
+
+The reader asks for every spec that it finds changed. A file's own time of change decides (ctime, which no program sets): what was
+changed before a run began or after it ended is not its doing. Knows nothing of files: who could write where is told by `could_write`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from wakeful.core.machine import Core
+from wakeful.core.spec import SessionSpec
+from wakeful.core.state import Session
+
+# The clock of file systems lags behind by a tick; a run begins after its start was recorded, and ends before its end was.
+SLACK_US = 20_000
+
+# spec, path, and whether runs are shielded from it.
+CouldWrite = Callable[[SessionSpec, str, bool], bool]
+
+
+class Stretch(NamedTuple):
+    words: str
+    spec: SessionSpec
+    began: int
+    # None: under way.
+    ended: int | None
+
+
+class ReachedBy:
+    def __init__(self, core: Core, could_write: CouldWrite, now: Callable[[], int]) -> None:
+        self._core = core
+        self._could_write = could_write
+        self._now = now
+        self._ended: list[Stretch] = []
+        self._is_first = True
+
+    def end(self, session_id: str) -> None:
+        """A run of this session has ended just now; the core may not know it yet."""
+        session = self._core.state.sessions.get(session_id)
+        if session is not None and session.run is not None:
+            self._ended.append(_say_open(session, self._now()))
+
+    def find(self, path: str, changed_at: int, *, is_guarded: bool) -> str | None:
+        """The run that could have changed this path at this time, in words; None: nobody's run."""
+        for one in (*self._list_open(), *self._ended):
+            is_within = one.began - SLACK_US <= changed_at and (one.ended is None or changed_at <= one.ended + SLACK_US)
+            if is_within and self._could_write(one.spec, path, is_guarded):
+                return one.words
+        return None
+
+    def turn(self) -> None:
+        """Everything was read: what ended before that is dealt with."""
+        self._ended.clear()
+        self._is_first = False
+
+    def _list_open(self) -> list[Stretch]:
+        running = [_say_open(self._core.state.get(session_id), None) for session_id in sorted(self._core.state.running)]
+        if not self._is_first:
+            return running
+        # Ended before an earlier daemon did, and maybe before that read what they wrote.
+        return running + [
+            Stretch(f"run {one.last_run.run} of {one.name}", one.spec, one.last_run.started_at, one.last_run.finished_at)
+            for one in self._core.state
+            if one.last_run is not None and one.spec is not None
+        ]
+
+
+def _say_open(session: Session, ended: int | None) -> Stretch:
+    run = session.run
+    assert run is not None
+    return Stretch(f"run {run.run} of {session.name}", run.spec, run.started_at, ended)
