@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from wakeful.cli.command import verb
 from wakeful.cli.failure import Failure, NoDaemon
@@ -21,6 +22,12 @@ from wakeful.secrets.store import SecretPlaces, find_secret, list_names, remove_
 _HEADINGS = ("NAME", "FROM", "USED BY")
 
 
+def _complete_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Those in our own folder: a tab asks no daemon for this."""
+    names = list_names(SecretPlaces(find_secrets())) if ctx.params.get("what") != "list" else ()
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
 @verb(
     "secret",
     "wakeful secret list",
@@ -29,14 +36,18 @@ _HEADINGS = ("NAME", "FROM", "USED BY")
     "wakeful secret remove gh-token",
 )
 @click.argument("what", type=click.Choice(("list", "set", "remove")))
-@click.argument("name", required=False)
-def secret_verb(options: Options, what: str, name: str | None) -> None:
+@click.argument("name", required=False, shell_complete=_complete_names)
+@click.argument("rest", nargs=-1, metavar="")
+def secret_verb(options: Options, what: str, name: str | None, rest: tuple[str, ...]) -> None:
     """List secrets, set one or remove one.
 
     A session names those it needs under `secrets`; a run finds each as a file, whose path is in WAKEFUL_SECRET_<NAME>.
     `set` reads the value from standard input, or asks for it; it is never an argument, which others could see and the
     shell would remember. It counts from the next run on.
     """
+    if rest:
+        # Not said again: what was typed there is perhaps the value.
+        raise click.UsageError("a value is never an argument: others can see it, and your shell may remember it now; give it on standard input, or when asked")
     if (what == "list") != (name is None):
         raise click.UsageError("list takes no name" if what == "list" else f"say which: wakeful secret {what} NAME")
     if what == "list":
