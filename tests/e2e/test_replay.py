@@ -138,13 +138,16 @@ def test_a_session_that_writes_outside_its_root_is_not_replayed(box: Box, tmp_pa
     assert done.returncode == 1 and "outside of its root" in done.stderr and (outside / "out").read_text() == "by a person"
 
 
-def test_who_stops_listening_ends_the_replay(words: Box, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_who_stops_listening_ends_the_replay(words: Box) -> None:
     """Ctrl-C at the command: nothing of its tree is alive afterwards, and the copy is gone."""
-    # Outside of root: what lies inside is led to the copy.
-    mark = tmp_path_factory.mktemp("mark") / "alive"
-    command = f"sh -c 'sleep 1000 & echo $! > {mark}; wait'"
+    command = "sh -c 'sleep 1000 & echo $! > $WAKEFUL_SCRATCH/alive; wait'"
+
+    def find_pid() -> str:
+        # In the copy's own scratch folder: a replay writes nowhere else.
+        return "".join(path.read_text().strip() for path in words.state.glob("replays/*/scratch/*/alive"))
+
     replay = subprocess.Popen([WAKEFUL, "replay", "words", "1", "--command", command], env=words.environment(), cwd=words.folder)
-    pid = int(eventually(lambda: mark.exists() and mark.read_text().strip(), 10))
+    pid = int(eventually(find_pid, 10))
     replay.send_signal(signal.SIGINT)
     replay.wait(10)
     eventually(lambda: not os.path.exists(f"/proc/{pid}"), 10)

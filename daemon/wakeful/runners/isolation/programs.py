@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import glob
+import itertools
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -15,6 +16,9 @@ from collections.abc import Iterable, Iterator
 from wakeful.runners.isolation.system import is_of_system
 
 _WORD = re.compile(r"[A-Za-z0-9_./+~-]+")
+# A path as it may stand in a line of a shell; of a long script so many are looked at.
+_NAME = re.compile(r"[\w./+~@,%-]+")
+_MOST_NAMES = 200
 # What a program of the project says is looked at for names of programs, as far as this.
 _LONGEST_TEXT_BYTES = 64 * 1024
 _DEEPEST_INTERPRETER = 4
@@ -29,6 +33,15 @@ def find_program_places(texts: Iterable[str], script: str | None, search_path: s
     folders = _list_folders(search_path)
     key = tuple(_stamp(path) for path in (*folders, *((script,) if script is not None else ())))
     return _find_places("\n".join(texts), script, folders, cwd, key)
+
+
+def find_named_files(texts: Iterable[str], root: str, cwd: str) -> Iterator[str]:
+    """Files inside root that the author named in the command, script or check itself: `python3 build.py` needs build.py."""
+    words = dict.fromkeys(word for text in texts for word in _NAME.findall(text) if "." in word or "/" in word)
+    for word in itertools.islice(words, _MOST_NAMES):
+        path = os.path.normpath(os.path.join(cwd, word))
+        if path.startswith(f"{root}/") and os.path.isfile(path):
+            yield path
 
 
 @functools.lru_cache(maxsize=64)

@@ -6,6 +6,7 @@ kernel is told by `confine`. What cannot be enforced here is never left out sile
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 from collections.abc import Iterable
@@ -19,7 +20,7 @@ from wakeful.runners.isolation.beneath import make_beneath
 from wakeful.runners.isolation.confine import Grant, Policy
 from wakeful.runners.isolation.filter import is_known_machine
 from wakeful.runners.isolation.landlock import READ, READ_DIR, WRITE, find_gaps, probe_abi
-from wakeful.runners.isolation.programs import find_program_places
+from wakeful.runners.isolation.programs import find_named_files, find_program_places
 from wakeful.runners.isolation.repositories import find_repository_places
 from wakeful.runners.isolation.shield import can_shield
 from wakeful.runners.isolation.system import SETTINGS, SystemPlaces, is_of_system, list_settings
@@ -98,6 +99,11 @@ def _plan(order: RunOrder, environment: dict[str, str], protected: Protected) ->
         plan.read(program)
         plan.list(os.path.dirname(program))
     texts = (*order.argv, order.script or "", *(order.check or ()))
+    for path in find_named_files(texts, order.root, order.cwd):
+        # One that leads elsewhere was not declared by being named: it is denied, not refused.
+        with contextlib.suppress(ReachRefused):
+            plan.read(path)
+            plan.list(os.path.dirname(path))
     for place in find_program_places(texts, program, environment.get("PATH", ""), order.cwd):
         plan.grant(place, READ)
     for path in plan.allowed_reads:
@@ -118,7 +124,9 @@ class _Plan:
         self._has_view = order.confinement.level == "strict"
         self._can_shield = self._has_view or can_shield()
         self._areas: dict[str, list[tuple[str, Pattern]]] = {}
-        self._own = tuple(map(_resolve, (order.scratch, order.temporary, order.folder)))
+        # What was made for it inside the state folder: also a root, which is a copy to run in, or a fork's place.
+        roots = (order.root,) if any(_contains(place, self._root) for place in self._guarded) else ()
+        self._own = tuple(map(_resolve, (order.scratch, order.temporary, order.folder, *roots)))
         allow = order.confinement
         self.allowed_reads = [self._resolve(path) for path in allow.allow_read]
         self.allowed_writes = [self._resolve(path) for path in allow.allow_write]
@@ -262,9 +270,7 @@ class _Plan:
         return _resolve(os.path.join(self._order.root, path))
 
     def _is_own(self, folder: str) -> bool:
-        """Folders that we made for it inside the state folder: its scratch, a copy to run in, a fork's place."""
-        state_made = self._root if any(_contains(place, self._root) for place in self._guarded) else None
-        return any(_contains(place, folder) for place in (*self._own, *((state_made,) if state_made else ())))
+        return any(_contains(place, folder) for place in self._own)
 
 
 def _list_ports(network: bool | tuple[str, ...]) -> bool | tuple[int, ...]:
