@@ -87,6 +87,7 @@ MUTANTS = (
     Mutant(20, "an activation respects holds", "holds.py", "    if not is_activation_owed(session):\n        return find_hold_words", "    if True:\n        return find_hold_words"),
     Mutant(20, "an activation waits for quiet", "dispatch.py", "    if not is_activation_owed(session) and _is_settling", "    if _is_settling"),
     Mutant(20, "an activation needs no slot", "verdict.py", "    if not core.has_slot(session.spec.pool):\n", "    if not is_activation_owed(session) and not core.has_slot(session.spec.pool):\n"),
+    Mutant(20, "an activation goes round the operator's isolation", "holds.py", "    # The operator's setting is for them to change.\n    if (refused := _find_unisolated(core, session)) is not None:\n        return refused\n", ""),
     Mutant(20, "an activation while running is used up", "owed.py", "    if session.activations:\n        versions[ACTIVATION] = str(session.activations)\n", "    if session.activations:\n        versions[ACTIVATION] = str(session.activations + 1)\n"),
     Mutant(20, "an activation ends a snooze", "reducer.py", '    hold = session.hold if session.hold is not None and session.hold.kind == "snoozed" else None\n', "    hold = None\n"),
     Mutant(21, "attempts go on over changed versions", "dispatch.py", "attempt = wake.attempt if wake.tried == versions else 0", "attempt = wake.attempt"),
