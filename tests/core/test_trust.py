@@ -1,5 +1,7 @@
 """Trust as the core knows it: a spec that nobody has trusted is neither admitted nor followed, and its session sleeps with words."""
 
+from typing import Any
+
 import pytest
 from core.specs import read, session, write
 from core.world import World, declare
@@ -8,8 +10,9 @@ from msgspec.structs import replace
 from wakeful.core import calls
 from wakeful.core.decide import decide
 from wakeful.core.machine import Core
-from wakeful.core.observation import DaemonStarted, SpecsRead
-from wakeful.core.spec import CommandRun, ProbeBinding, SessionSpec
+from wakeful.core.observation import DaemonStarted, SecretsSeen, SpecsRead
+from wakeful.core.provenance import find_way_out
+from wakeful.core.spec import CommandRun, Confinement, FileBinding, ProbeBinding, SessionSpec
 from wakeful.core.verdict import find_hold_words
 from wakeful.errors import CallerError
 
@@ -117,3 +120,121 @@ def test_contributors_do_not_trust() -> None:
     world = World(session("s", read("in"), people={"bob": "contributor"}), files={"in": "1"})
     with pytest.raises(CallerError, match="maintainers"):
         world.call(calls.Trust(name="s", digest="d"), author="person:bob")
+
+
+# -- the rule of two --------------------------------------------------------------------------------
+
+NETWORK = Confinement(network=True)
+
+
+def stranger(name: str = "mail", **keys: Any) -> SessionSpec:
+    return session(name, FileBinding(name="letters", pattern="letters", is_untrusted=True), write(f"{name}.out"), **keys)
+
+
+def give(world: World, *names: str) -> None:
+    world.observe(SecretsSeen(dict.fromkeys(names)))
+
+
+def test_a_reader_of_what_strangers_wrote_asks_before_it_runs_with_secrets_and_a_way_out() -> None:
+    """Also where the clock or a person wakes it: the words are in what it reads."""
+    agent = session("agent", read("mail.out"), read("go"), secrets=("token",), confinement=NETWORK)
+    world = World(stranger(), agent, files={"letters": "1", "go": "1"})
+    give(world, "token")
+    world.rest()
+    assert world.starts("mail") == 1
+    assert world.starts("agent") == 0
+    assert "came by way of mail" in (world.hold("agent") or "") and "token" in (world.hold("agent") or "")
+    world.call(calls.Answer(name="agent", text="yes"))
+    world.rest()
+    assert world.starts("agent") == 1
+    world.write("go", "2")
+    world.rest()
+    assert (world.starts("agent"), "may it run?" in (world.hold("agent") or "")) == (1, True)
+
+
+@pytest.mark.parametrize("keys", [{"secrets": ("token",)}, {"confinement": NETWORK}, {}])
+def test_two_of_the_three_run_unasked(keys: dict[str, Any]) -> None:
+    agent = session("agent", read("mail.out"), **keys)
+    world = World(stranger(), agent, files={"letters": "1"})
+    give(world, "token")
+    world.rest()
+    assert world.starts("agent") == 1
+
+
+def test_secrets_of_who_reads_strangers_count_for_who_carries_their_words_out() -> None:
+    """The one knows the secret and was told what to do with it; the other has the network."""
+    carrier = session("carrier", read("mail.out"), confinement=NETWORK)
+    world = World(stranger(secrets=("token",)), carrier, files={"letters": "1"})
+    give(world, "token")
+    world.rest()
+    assert world.starts("mail") == 1
+    assert "token of mail" in (world.hold("carrier") or "")
+
+
+@pytest.mark.parametrize("wake", [True, False])
+def test_a_message_of_who_reads_strangers_makes_the_receiver_ask(wake: bool) -> None:
+    """Also one that wakes nobody, and also after a restart: it stands in the mailbox."""
+    agent = session("agent", read("go"), secrets=("token",), confinement=NETWORK)
+    world = World(stranger(), agent, files={"letters": "1", "go": "1"})
+    give(world, "token")
+    world.rest()
+    assert world.starts("agent") == 1
+    world.call(calls.Send(name="agent", text="do as I say", sender="mail", wake=wake), author="run:mail#1")
+    world.crash()
+    give(world, "token")
+    world.write("go", "2")
+    world.rest()
+    assert world.starts("agent") == 1
+    assert "came by way of mail" in (world.hold("agent") or "")
+    world.call(calls.Answer(name="agent", text="yes"))
+    world.rest()
+    assert world.starts("agent") == 2
+    world.write("go", "3")
+    world.rest()
+    assert world.starts("agent") == 3, "a person looked, and said yes"
+
+
+def test_words_of_strangers_stay_what_they_are_over_several_sessions() -> None:
+    """mail -> middle (a message) -> agent (a file)."""
+    middle = session("middle", read("start"), write("middle.out"))
+    agent = session("agent", read("middle.out"), secrets=("token",), confinement=NETWORK)
+    world = World(stranger(), middle, agent, files={"letters": "1", "start": "1"})
+    give(world, "token")
+    world.rest()
+    assert world.starts("agent") == 1
+    world.call(calls.Send(name="middle", text="do as I say", sender="mail"), author="run:mail#1")
+    world.rest()
+    assert world.starts("middle") == 2
+    world.write("start", "2")
+    world.rest()
+    assert world.starts("agent") == 1
+    assert "came by way of middle" in (world.hold("agent") or "")
+
+
+def test_a_message_of_a_person_is_trusted() -> None:
+    agent = session("agent", read("go"), secrets=("token",), confinement=NETWORK)
+    world = World(stranger(), agent, files={"letters": "1", "go": "1"})
+    give(world, "token")
+    world.rest()
+    world.call(calls.Send(name="agent", text="go on"))
+    world.rest()
+    assert world.starts("agent") == 2
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({"confinement": NETWORK}, "network"),
+        ({"confinement": Confinement(network=("a:1",))}, "network"),
+        ({"confinement": Confinement(level="none")}, "isolation: none"),
+        ({"confinement": Confinement(allow_write=("~/out",))}, "writes ~/out"),
+        ({"bindings": (write("../out"),)}, "writes ../out"),
+        ({"bindings": (write("/project2/out"),)}, "writes /project2/out"),
+        ({"bindings": (write("/project/out"), write("out"))}, None),
+        ({}, None),
+    ],
+)
+def test_what_is_a_way_out(keys: dict[str, Any], words: str | None) -> None:
+    """Besides the network: writing outside of its own project."""
+    bindings = keys.pop("bindings", ())
+    assert find_way_out(session("s", *bindings, **keys)) == words

@@ -115,6 +115,8 @@ class MessageAdded(Struct, frozen=True, kw_only=True):
     text: str
     wake: bool = True
     chain: tuple[str, ...] = ()
+    # The session by which words of strangers may have come into it; None: nobody's.
+    untrusted_by: str | None = None
 
 
 class MessageSent(Struct, frozen=True, kw_only=True):

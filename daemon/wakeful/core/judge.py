@@ -18,6 +18,7 @@ from wakeful.core.knowledge import count_bytes
 from wakeful.core.limits import ADVICE, LimitName
 from wakeful.core.machine import Core
 from wakeful.core.owed import start_versions
+from wakeful.core.provenance import find_source
 from wakeful.core.state import Session
 from wakeful.errors import CallerError
 
@@ -240,7 +241,8 @@ def _(call: calls.Send, core: Core, decision: Decision, called: calls.Called) ->
     sender = core.state.by_name(call.sender) if call.sender is not None else None
     chain = (*sender.run.chain, sender.id) if sender is not None and sender.run is not None else ()
     position = receiver.mailbox + 1
-    message = ev.MessageAdded(position=position, sender=called.author, text=call.text, wake=call.wake, chain=chain)
+    source = find_source(core, sender) if sender is not None else None
+    message = ev.MessageAdded(position=position, sender=called.author, text=call.text, wake=call.wake, chain=chain, untrusted_by=source)
     emit_call(core, decision, receiver, message, called)
     if sender is not None:
         # Sent and received are one transaction (rule 39).

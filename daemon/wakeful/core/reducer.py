@@ -113,6 +113,8 @@ def _(event: ev.MessageAdded, session: Session, at: int, author: str, seq: int) 
     session = replace(
         session, mailbox=event.position, conversation=session.conversation.add(event.text), last_active_at=at
     )
+    if event.untrusted_by is not None:
+        session = replace(session, untrusted_by=event.untrusted_by)
     if not event.wake:
         return session
     return replace(session, mailbox_waking=event.position, mailbox_chain=event.chain)
@@ -358,7 +360,7 @@ def _(event: ev.SessionReleased, session: Session, at: int, author: str, seq: in
 
 @_apply.register
 def _(event: ev.QuestionAnswered, session: Session, at: int, author: str, seq: int) -> Session:
-    return replace(session, hold=None, approved=event.wake, last_active_at=at)
+    return replace(session, hold=None, approved=event.wake, untrusted_by=None, last_active_at=at)
 
 
 @_apply.register

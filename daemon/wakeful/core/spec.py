@@ -57,6 +57,8 @@ class Binding(Struct, frozen=True, kw_only=True):
     stale_allowed: bool = False
     settle_seconds: float = DEFAULT_SETTLE_SECONDS
     settle_max_seconds: float = 2.0
+    # Words of strangers come in by it (`trust: untrusted`).
+    is_untrusted: bool = False
 
 
 class FileBinding(Binding, frozen=True, kw_only=True, tag_field="kind", tag="file"):

@@ -124,6 +124,8 @@ class Session(Struct, frozen=True, kw_only=True):
     # Position of the newest message that wakes, and the chain it came by.
     mailbox_waking: int = 0
     mailbox_chain: tuple[str, ...] = ()
+    # By whom words of strangers came in with a message, until a person has said yes to a run that may act on them.
+    untrusted_by: str | None = None
     facts: dict[str, Fact] = {}
     handoff: str | None = None
     memory: dict[str, str] = {}

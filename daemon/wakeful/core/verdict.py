@@ -17,6 +17,7 @@ from wakeful.core.looked import Bound
 from wakeful.core.machine import Core
 from wakeful.core.observation import Moment
 from wakeful.core.owed import is_activation_owed
+from wakeful.core.provenance import find_third_leg
 from wakeful.core.spec import FileBinding
 from wakeful.core.state import Session
 
@@ -73,7 +74,10 @@ def judge_start(core: Core, session: Session, moment: Moment) -> Verdict:
     if spent is not None:
         return Sleeps(spent)
     verdict = _judge_turn(core, session)
-    return Sleeps(_ask(session)) if isinstance(verdict, Ready) and _must_ask(session) else verdict
+    if not isinstance(verdict, Ready):
+        return verdict
+    question = _find_question(core, session)
+    return Sleeps(question) if question is not None else verdict
 
 
 def _find_unseen(core: Core, session: Session) -> Waits | None:
@@ -153,16 +157,17 @@ def _find_spent(session: Session, moment: Moment) -> Hold | None:
     return Hold(kind="budget", words=found.words, until=found.until, length_seconds=(found.until - moment.wall) / 1e6)
 
 
-def _must_ask(session: Session) -> bool:
+def _find_question(core: Core, session: Session) -> Hold | None:
     """Once for each wake: a yes covers its tries, and what joins it before it starts."""
     assert session.spec is not None and session.wake is not None
-    return session.spec.is_approved_first and session.approved != session.wake.wake
-
-
-def _ask(session: Session) -> Hold:
-    assert session.wake is not None
+    if session.approved == session.wake.wake:
+        return None
+    danger = find_third_leg(core, session)
+    if danger is None and not session.spec.is_approved_first:
+        return None
     told = ", ".join(dict.fromkeys(cause.binding for cause in session.wake.causes))
-    return Hold(kind="asking", words=f"may it run? woken by {told}: wakeful answer {session.name} yes, or no")
+    why = f"; {danger}" if danger is not None else ""
+    return Hold(kind="asking", words=f"may it run? woken by {told}{why}: wakeful answer {session.name} yes, or no")
 
 
 def _judge_turn(core: Core, session: Session) -> Verdict:

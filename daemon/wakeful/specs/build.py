@@ -14,6 +14,7 @@ from typing import Any
 
 from wakeful.core.cron import find_cron_problem
 from wakeful.core.budget import Amounts, Budget
+from wakeful.core.provenance import find_untrusted, find_way_out
 from wakeful.core.spec import (
     DEFAULT_SETTLE_SECONDS,
     RESERVED_BINDINGS,
@@ -132,6 +133,10 @@ def build_spec(name: str, keys: SessionKeys, around: Surroundings) -> Built:
         budget=_build_budget(keys.budget, zone or "UTC"),
         is_approved_first=keys.approve == "before_run",
     )
+    _refuse_three_legs(built.spec, built)
+    if built.findings:
+        built.spec = None
+        return built
     _warn_about(built.spec, keys, around, built)
     return built
 
@@ -201,6 +206,7 @@ def _build_common(name: str, keys: BindingKeys, built: Built) -> dict[str, Any]:
         "stale_allowed": keys.stale == "allow",
         "settle_seconds": settle,
         "settle_max_seconds": longest,
+        "is_untrusted": getattr(keys, "trust", None) == "untrusted",
     }
 
 
@@ -353,6 +359,18 @@ def _check_reach(keys: SessionKeys, root: str, around: Surroundings, built: Buil
         real = os.path.realpath(os.path.join(root, place))
         if found := next((guard for guard in guarded if f"{real}/".startswith(f"{guard}/")), None):
             built.refuse(path, f"'{shorten(place)}' lies in {shorten(found, 80)}, which no run may change; write elsewhere")
+
+
+def _refuse_three_legs(spec: SessionSpec, built: Built) -> None:
+    """The rule of two (S10): who acts on words of strangers, knows secrets and can carry them out is only as safe as those words."""
+    binding, way_out = find_untrusted(spec), find_way_out(spec)
+    if binding is None or way_out is None or not spec.secrets:
+        return
+    words = (
+        f"untrusted input ({binding}), secrets ({', '.join(spec.secrets)}) and a way out ({way_out}) do not go together;"
+        " drop one of them, or part the session in two"
+    )
+    built.refuse(("bindings", binding, "trust"), words)
 
 
 def _warn_about(spec: SessionSpec, keys: SessionKeys, around: Surroundings, built: Built) -> None:

@@ -83,6 +83,7 @@ class FileKeys(BindingKeys):
     exclude: PathPatterns = _describe((), "Patterns to leave out, besides the default excludes.")
     compare: Compare = _describe("content", "What makes a version: content, stat (for huge data) or names.")
     missing: Missing = _describe("run", "A literal path that is not there: run all the same, or wait for it.")
+    trust: Literal["untrusted"] | None = _describe(None, "untrusted: words of strangers come in by it; then secrets and a way out do not go together.")
 
 
 class CommitsKeys(BindingKeys):
@@ -91,6 +92,7 @@ class CommitsKeys(BindingKeys):
     branch: Branch | None = _describe(None, "A branch such as main or origin/main. Default: HEAD, the one checked out.")
     each_commit: Boolean = _describe(False, "true: every commit is one occurrence.")
     export: Boolean = _describe(False, "true: a clean copy of the new tree at $WAKEFUL_BINDING_<NAME>.")
+    trust: Literal["untrusted"] | None = _describe(None, "untrusted: words of strangers come in by it; then secrets and a way out do not go together.")
 
 
 class ClockKeys(BindingKeys):
@@ -111,6 +113,7 @@ class EveryKeys(ClockKeys):
 
 class MessageKeys(BindingKeys):
     message: Literal["any"] = _describe(..., "The session's mailbox; implied for every session that has a run.")
+    trust: Literal["untrusted"] | None = _describe(None, "untrusted: words of strangers come in by it; then secrets and a way out do not go together.")
 
 
 class SessionBindingKeys(BindingKeys):
@@ -121,6 +124,7 @@ class ProbeKeys(BindingKeys):
     probe: Argv = _describe(..., "A command. Version: digest of its standard output.")
     check_every: Period = _describe(300.0, "How often the command is run. Default: 5m.")
     timeout: PositiveDuration = _describe(30.0, "How long it may take. Default: 30s.")
+    trust: Literal["untrusted"] | None = _describe(None, "untrusted: words of strangers come in by it; then secrets and a way out do not go together.")
 
 
 class ServiceKeys(BindingKeys):

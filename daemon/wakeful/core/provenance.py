@@ -1,0 +1,70 @@
+"""Whose words a run would act on: the rule of two (reliability.md, S10).
+
+Of secrets, untrusted input and a way out a run has at most two. A spec that asks for all three itself is refused when it is read;
+here it is judged what comes by way of others: sessions whose output it reads, and messages. A session that would have all three
+this way asks a person before it runs. Asked by the verdict and by `send`; nothing here knows what the words are.
+"""
+
+from __future__ import annotations
+
+from wakeful.core.machine import Core
+from wakeful.core.spec import SessionSpec
+from wakeful.core.state import Session
+
+
+def find_way_out(spec: SessionSpec) -> str | None:
+    """How a run could carry something out of its project, in words; None: it cannot."""
+    if spec.confinement.level in ("none", "observe"):
+        return f"isolation: {spec.confinement.level}"
+    if spec.confinement.network:
+        return "network"
+    outside = [path for path in (*spec.written_patterns, *spec.confinement.allow_write) if _leads_out(path, spec.root)]
+    return f"writes {outside[0]}" if outside else None
+
+
+def _leads_out(path: str, root: str) -> bool:
+    """Outside of root. What has `..` or `~` in it is taken to be."""
+    return ".." in path or path.startswith("~") or (path.startswith("/") and not f"{path}/".startswith(f"{root.rstrip('/')}/"))
+
+
+def find_untrusted(spec: SessionSpec) -> str | None:
+    """The binding by which words of strangers come in."""
+    return next((binding.name for binding in spec.bindings if binding.is_untrusted), None)
+
+
+def find_source(core: Core, session: Session) -> str | None:
+    """By whom words of strangers reach this session, its own bindings included: a session's name; None: by nobody.
+
+    What a message brought stays until a person has looked at it: it may stand in files, facts and notes by now.
+    """
+    if session.spec is not None and find_untrusted(session.spec) is not None:
+        return session.name
+    if session.untrusted_by is not None:
+        return session.untrusted_by
+    for name in sorted(core.graph.all_upstreams(session.name)):
+        upstream = core.state.by_name(name) if name in core.state.ids else None
+        if upstream is None or upstream.spec is None:
+            continue
+        if find_untrusted(upstream.spec) is not None or upstream.untrusted_by is not None:
+            return name
+    return None
+
+
+def find_third_leg(core: Core, session: Session) -> str | None:
+    """Why a person is to be asked before this session runs, in words; None: it has two of the three at most."""
+    spec = session.spec
+    way_out = find_way_out(spec) if spec is not None else None
+    # Nearly everybody.
+    if spec is None or way_out is None:
+        return None
+    source = find_source(core, session)
+    if source is None:
+        return None
+    secrets = list(spec.secrets) or _list_secrets(core, source)
+    return f"what it reads came by way of {source}, which reads untrusted words; secrets: {', '.join(secrets)}; way out: {way_out}" if secrets else None
+
+
+def _list_secrets(core: Core, source: str) -> list[str]:
+    """What strangers' words may have been told there: it can come along with them."""
+    found = core.state.by_name(source) if source in core.state.ids else None
+    return [f"{name} of {source}" for name in found.spec.secrets] if found is not None and found.spec is not None else []

@@ -1,0 +1,142 @@
+"""Trust as specs say it: the label of a binding, the three legs that do not go together, and who besides us can write a file."""
+
+from __future__ import annotations
+
+import grp
+import os
+import pwd
+from pathlib import Path
+
+import pytest
+
+from wakeful.settings import read_settings
+from wakeful.specs.build import Surroundings
+from wakeful.specs.load import read_folder, read_text
+from wakeful.specs.others import find_others, judge_writers
+from wakeful.specs.problem import RefusedSpec
+
+RUN = "objective: x\nrun: {command: ['true']}\n"
+
+
+def read(text: str) -> object:
+    return read_text(text.encode(), "f", "f.yaml", Surroundings("/project"))[0]
+
+
+def refusal(text: str) -> str:
+    with pytest.raises(RefusedSpec) as found:
+        read(text)
+    return str(found.value)
+
+
+@pytest.mark.parametrize("kind", ["file: mail/*.txt", "commits: src", "message: any", "probe: [fetch]"])
+def test_what_brings_words_of_strangers_can_say_so(kind: str) -> None:
+    spec = read(f"{RUN}bindings: {{m: {{{kind}, trust: untrusted}}}}\n")
+    assert [binding.name for binding in spec.bindings if binding.is_untrusted] == ["m"]
+
+
+def test_nothing_else_is_a_label() -> None:
+    assert "trust" in refusal(f"{RUN}bindings: {{m: {{file: a, trust: yes}}}}\n")
+    assert "trust" in refusal(f"{RUN}bindings: {{m: {{every: 5m, trust: untrusted}}}}\n")
+
+
+@pytest.mark.parametrize(
+    ("way", "words"),
+    [
+        ("network: true", "network"),
+        ("network: ['api.example.com:443']", "network"),
+        ("isolation: none", "isolation: none"),
+        ("allow: {write: [/srv/share]}", "writes /srv/share"),
+    ],
+)
+def test_untrusted_input_secrets_and_a_way_out_are_refused_together(way: str, words: str) -> None:
+    """With the place, and all three by name; any two of them are taken."""
+    legs = ["bindings: {mail: {file: mail.txt, trust: untrusted}}", "secrets: [token]", way]
+    told = refusal(RUN + "\n".join(legs) + "\n")
+    assert told == (
+        f"f.yaml:3:42: untrusted input (mail), secrets (token) and a way out ({words}) do not go together; drop one of them, or part the session in two"
+    )
+    for left in range(3):
+        read(RUN + "\n".join(leg for number, leg in enumerate(legs) if number != left) + "\n")
+
+
+def test_a_write_outside_of_root_is_a_way_out_and_one_inside_is_not() -> None:
+    legs = "secrets: [token]\nbindings: {{mail: {{file: mail.txt, trust: untrusted}}, o: {{file: {}, access: write}}}}\n"
+    assert "writes ../out.txt" in refusal(RUN + legs.format("../out.txt"))
+    read(RUN + legs.format("out.txt"))
+
+
+def test_pinning_everything_is_a_setting(tmp_path: Path) -> None:
+    (tmp_path / "wakeful.yaml").write_text("trust: pinned\n")
+    assert read_settings(tmp_path / "sessions.d", {})[0].trust == "pinned"
+    (tmp_path / "wakeful.yaml").write_text("trust: nobody\n")
+    assert "trust" in str(read_settings(tmp_path / "sessions.d", {})[2][0])
+
+
+# -- who else can write ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "one" / "sessions.d"
+    made.mkdir(parents=True)
+    for one in (tmp_path, tmp_path / "one", made):
+        one.chmod(0o755)
+    return made
+
+
+def test_a_folder_of_ones_own_is_nobody_elses(folder: Path) -> None:
+    """/tmp above it is sticky: nobody renames there what is not theirs."""
+    assert find_others(str(folder)) is None
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o757, 0o1777])
+def test_a_folder_that_everybody_can_write_says_so_and_what_mends_it(folder: Path, mode: int) -> None:
+    """The sticky bit keeps others from taking specs away, not from adding some."""
+    folder.chmod(mode)
+    assert find_others(str(folder)) == f"everybody can write {folder} (chmod o-w {folder})"
+
+
+def test_a_folder_in_a_folder_that_others_can_rename_in_is_theirs(folder: Path) -> None:
+    folder.parent.chmod(0o777)
+    assert f"everybody can write {folder.parent}" in (find_others(str(folder)) or "")
+    folder.parent.chmod(0o1777)
+    assert find_others(str(folder)) is None
+
+
+def test_a_link_is_judged_by_where_it_leads(folder: Path, tmp_path: Path) -> None:
+    target = tmp_path / "open"
+    target.mkdir()
+    target.chmod(0o777)
+    (target / "spec.yaml").write_text(RUN)
+    (folder / "linked.yaml").symlink_to(target / "spec.yaml")
+    assert read_folder(folder).files["linked.yaml"].others == f"everybody can write {target} (chmod o-w {target})"
+
+
+def test_a_mode_that_changes_alone_is_noticed(folder: Path) -> None:
+    spec = folder / "one.yaml"
+    spec.write_text(RUN)
+    first = read_folder(folder)
+    assert first.files["one.yaml"].others is None
+    spec.chmod(0o666)
+    second = read_folder(folder, previous=first)
+    assert "everybody can write" in (second.files["one.yaml"].others or "")
+    spec.chmod(0o644)
+    assert read_folder(folder, previous=second).files["one.yaml"].others is None
+
+
+def test_what_belongs_to_another_user_is_theirs(folder: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can give files away")
+    os.chown(folder, 65534, 0)
+    assert find_others(str(folder)) == f"{folder} belongs to {pwd.getpwuid(65534).pw_name} (chown it to yourself)"
+
+
+def test_a_group_of_others_can_write_and_a_group_of_ones_own_is_oneself(folder: Path) -> None:
+    """Most systems give every account a group of its own, and a umask that lets it write."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can give files to groups")
+    folder.chmod(0o775)
+    assert find_others(str(folder)) is None
+    other = next(one for one in grp.getgrall() if one.gr_gid != 0)
+    os.chown(folder, 0, other.gr_gid)
+    assert judge_writers(str(folder), folder.stat()) == f"group {other.gr_name} can write {folder} (chmod g-w {folder})"
