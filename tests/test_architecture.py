@@ -26,6 +26,8 @@ LAYERS: dict[str, set[str]] = {
     "supervision": set(),
     "journal": set(),
     "escaping": set(),
+    # Paths that no link leads out of.
+    "beneath": set(),
     # Text to values.
     "specs": {"core"},
     "settings": {"core", "specs"},
@@ -34,7 +36,7 @@ LAYERS: dict[str, set[str]] = {
     # The edges know the core and themselves, never each other.
     "eventlog": {"core"},
     "sources": {"core"},
-    "runners": {"core", "blobs", "secrets"},
+    "runners": {"core", "blobs", "secrets", "beneath"},
     # Sessions as files, over the log's contract and the blobs.
     "bundles": {"core", "eventlog", "blobs", "contents"},
     # State, and events, to what people see.
@@ -45,9 +47,9 @@ LAYERS: dict[str, set[str]] = {
     # What was said, read along a session's line.
     "conversation": {"core", "eventlog"},
     # What runs read and wrote: taken down, put back, run again.
-    "contents": {"core", "blobs", "runners"},
+    "contents": {"core", "blobs", "runners", "beneath"},
     # A fork's own place for files, over what git shows of itself.
-    "workspaces": {"core", "blobs", "contents", "sources"},
+    "workspaces": {"core", "blobs", "contents", "sources", "beneath"},
     # The loop speaks to the edges through their contracts, which it is handed.
     "reactor": {"core", "eventlog", "sources", "runners", "supervision"},
     # Whose specs are in force, and what a person trusted of them.

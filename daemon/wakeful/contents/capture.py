@@ -3,7 +3,7 @@
 Called by `Keeper` in a thread, while the run may already be changing what is read here: every content is checked against
 the digest that was looked at, and one that moved on is not kept. What a run writes is read as it is taken down; of what it only
 reads the digest is known, which is all a record needs: its content is `wanted`, and `Backlog` keeps it. Never reads more than
-`Limits` allow, never follows a path into anything but a regular file, never opens what could wait for ever.
+`Limits` allow, never follows a path into anything but a regular file, never out of the session's root, never opens what could wait for ever.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import NamedTuple, Protocol
 
 from msgspec import Struct
 
+from wakeful.beneath import open_beneath
 from wakeful.blobs import SHORT_BYTES, Blobs, SecretContent, address_of
 from wakeful.contents.record import Entry
 
@@ -29,10 +30,11 @@ CHANGED = "changed"
 NO_FILE = "not a file"
 LATE = "not read in time"
 SECRET = "holds a secret"
+OUTSIDE = "leads outside"
 # What will not be kept next time either, as long as the file stays as it is (None: it was kept).
-LASTING = (None, TOO_LARGE, NO_FILE, SECRET)
+LASTING = (None, TOO_LARGE, NO_FILE, SECRET, OUTSIDE)
 # Not there, or another kind of thing than what was looked at.
-_GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EINVAL, errno.ENXIO, errno.EISDIR)
+_GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EINVAL, errno.ENXIO, errno.EISDIR, errno.EAGAIN)
 # So much of one run is read however late it is, in a few milliseconds: on a busy machine, too, small outputs are always kept.
 _SURE_FILES = 16
 _SURE_BYTES = 256 << 10
@@ -61,15 +63,23 @@ class Sight(Protocol):
 
 
 class Wanted(NamedTuple):
-    """A content that a record names and nobody has read yet."""
+    """A content that a record names and nobody has read yet. `root`: no link leads out of it on the way."""
 
     path: str
     digest: bytes
     size: int
+    root: str = "/"
 
 
 class NotKept(Exception):
     """Its content is not for keeping; the words say why."""
+
+
+class Outside(NotKept):
+    """A link on the way leads out of the session's root."""
+
+    def __init__(self) -> None:
+        super().__init__(OUTSIDE)
 
 
 class Moved(NotKept):
@@ -108,14 +118,14 @@ class Capture:
         `is_later`: contents that are known by their digest are not read now, but wanted.
         """
         lead = f"{root.rstrip('/')}/"
-        return tuple([self._take_one(path, path.removeprefix(lead), seen[path], is_later) for path in sorted(seen)])
+        return tuple([self._take_one(root, path.removeprefix(lead), seen[path], is_later) for path in sorted(seen)])
 
     def hand_over(self) -> list[Wanted]:
         """What is to be kept later, once."""
         wanted, self._wanted = self._wanted, []
         return wanted
 
-    def _take_one(self, path: str, name: str, sight: Sight, is_later: bool) -> Entry:
+    def _take_one(self, root: str, name: str, sight: Sight, is_later: bool) -> Entry:
         shown, raw = name, None
         try:
             name.encode()
@@ -125,19 +135,19 @@ class Capture:
         if is_later and sight.digest and sight.kind in ("f", "x"):
             # All is known from the look: a run on 1,000 files waits for this at its end, so nothing is touched here.
             size = sight.size
-            reason = self._want(path, sight.digest, size)
+            reason = self._want(root, name, sight.digest, size)
             return Entry(path=shown, kind=sight.kind, digest=sight.digest.hex(), size=size, mode=mode, not_kept=reason, raw=raw)
         facts: dict[str, object] = {"path": shown, "kind": sight.kind, "size": sight.size, "mode": mode, "raw": raw}
         try:
-            facts |= self._take_link(path, sight, is_later) if sight.kind == "l" else self._take_file(path, sight, is_later)
+            facts |= self._take_link(root, name, sight, is_later) if sight.kind == "l" else self._take_file(root, name, sight, is_later)
         except NotKept as reason:
             facts |= {"not_kept": str(reason), "digest": "" if sight.kind == "l" else sight.digest.hex()}
         return Entry(**facts)
 
-    def _take_file(self, path: str, sight: Sight, is_later: bool) -> dict[str, object]:
+    def _take_file(self, root: str, name: str, sight: Sight, is_later: bool) -> dict[str, object]:
         if sight.kind not in ("f", "x"):
             raise NotKept(NO_FILE)
-        mode = _read_mode(path)
+        mode = _read_mode(os.path.join(root, name))
         facts: dict[str, object] = {} if mode is None else {"mode": mode}
         # Kept already, by this run or another: not read again, whatever became of the file meanwhile.
         if sight.digest and self.blobs.has(address_of(sight.digest), sight.size):
@@ -145,16 +155,19 @@ class Capture:
             return facts | {"digest": sight.digest.hex()}
         if self._is_late(is_later):
             # It may still be had, and is then found by its digest.
-            raise NotKept((self._want(path, sight.digest, sight.size) if sight.digest else None) or LATE)
+            raise NotKept((self._want(root, name, sight.digest, sight.size) if sight.digest else None) or LATE)
         self._refuse_more(sight.size)
-        content, digest = _read_file(path, sight.size, os.O_NOFOLLOW)
+        content, digest = _read_file(root, name, sight.size, os.O_NOFOLLOW)
         if sight.digest and digest != sight.digest:
             raise Moved
         self._keep_new(content, digest, is_later)
         return facts | {"digest": digest.hex(), "size": len(content)}
 
-    def _take_link(self, path: str, sight: Sight, is_later: bool) -> dict[str, object]:
-        """Its words, and the content of the file it leads to, if that was looked at."""
+    def _take_link(self, root: str, name: str, sight: Sight, is_later: bool) -> dict[str, object]:
+        """Its words, and the content of the file it leads to, if that was looked at and lies below root.
+
+        A run may leave a link to a file that it cannot read itself: we can, and must not fetch it for anybody."""
+        path = os.path.join(root, name)
         with _reading():
             words = os.readlink(path)
         facts: dict[str, object] = {"link": os.fsencode(words).decode("utf-8", "backslashreplace"), "size": 0, "mode": 0o777}
@@ -169,7 +182,11 @@ class Capture:
         # The look knows words and content by one digest: what the content's own is, only reading tells.
         if self._is_late(is_later):
             raise NotKept(LATE)
-        content, digest = _read_file(path, target.st_size, 0)
+        try:
+            content, digest = _read_file(root, name, target.st_size, 0)
+        except Outside:
+            # Its words are all there is to keep.
+            return facts
         named.update(b"\0" + (b"x" if target.st_mode & stat.S_IXUSR else b"f") + digest)
         if named.digest() != sight.digest:
             raise Moved
@@ -187,7 +204,7 @@ class Capture:
             return time.monotonic() > self.inputs_until
         return time.monotonic() > self.outputs_until and (self._sure_files <= 0 or self._sure_bytes <= 0)
 
-    def _want(self, path: str, digest: bytes, size: int) -> str | None:
+    def _want(self, root: str, name: str, digest: bytes, size: int) -> str | None:
         """Have it kept later, if it is not yet; why it will not be, None where it will."""
         if digest not in self._wanted_digests:
             if self.blobs.has(address_of(digest), size):
@@ -199,7 +216,7 @@ class Capture:
             self._count(size)
             self._wanted_digests.add(digest)
         # Also where it is found a second time: one of both may be gone when its turn comes.
-        self._wanted.append(Wanted(path, digest, size))
+        self._wanted.append(Wanted(os.path.join(root, name), digest, size, root))
         return None
 
     def _keep_new(self, content: bytes, digest: bytes, is_input: bool) -> None:
@@ -226,7 +243,7 @@ def keep_wanted(blobs: Blobs, wanted: Wanted) -> str | None:
     if blobs.has(address, wanted.size):
         return address
     try:
-        content, digest = _read_file(wanted.path, wanted.size, os.O_NOFOLLOW)
+        content, digest = _read_file(wanted.root, wanted.path.removeprefix(f"{wanted.root.rstrip('/')}/"), wanted.size, os.O_NOFOLLOW)
     except NotKept:
         return None
     try:
@@ -235,10 +252,11 @@ def keep_wanted(blobs: Blobs, wanted: Wanted) -> str | None:
         return None
 
 
-def _read_file(path: str, size: int, flags: int) -> tuple[bytes, bytes]:
+def _read_file(root: str, name: str, size: int, flags: int) -> tuple[bytes, bytes]:
     """Content and digest of a regular file of this very size."""
     with _reading():
-        descriptor = os.open(path, _OPEN_FLAGS | flags)
+        # What a binding names by an absolute path was said by a person, links on the way included.
+        descriptor = os.open(name, _OPEN_FLAGS | flags) if name.startswith("/") else open_beneath(root, name, _OPEN_FLAGS | flags)
         try:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise Moved
@@ -267,6 +285,8 @@ def _reading() -> Iterator[None]:
     except OSError as error:
         if error.errno in _GONE:
             raise Moved from error
+        if error.errno == errno.EXDEV:
+            raise Outside from error
         raise NotKept(f"unreadable: {error.strerror}") from error
 
 

@@ -10,6 +10,7 @@ import os
 import shutil
 from collections.abc import Iterator
 
+from wakeful.beneath import open_beneath
 from wakeful.contents.present import InTheWay, look_at, open_folder, remove_file, write_link
 from wakeful.contents.record import Entry
 from wakeful.contents.restore import is_same
@@ -37,7 +38,7 @@ def copy_present(spec: SessionSpec, destination: str, unseen: str) -> None:
         if name not in wanted:
             remove_file(destination, name)
     for name in changed:
-        _copy(spec.root, destination, name)
+        _copy(spec, destination, name)
     make_folders(spec, destination)
 
 
@@ -90,16 +91,33 @@ def _refuse_too_much(spec: SessionSpec, names: list[str]) -> None:
         )
 
 
-def _copy(root: str, destination: str, name: str) -> None:
+def _copy(spec: SessionSpec, destination: str, name: str) -> None:
+    root = spec.root
     entry = look_at(root, name)
     if entry is None:
         return
     if entry.kind == "l" and _leads_inside(root, name, entry):
         write_link(destination, name, os.readlink(os.path.join(root, name)))
         return
-    # A link that leads outside becomes the file it led to: a fork must not write through it.
-    if entry.kind in ("f", "x") or (entry.kind == "l" and os.path.isfile(os.path.join(root, name))):
-        _copy_content(os.path.join(root, name), destination, name)
+    if entry.kind == "l":
+        # A link that leads outside becomes the file it led to: a fork must not write through it.
+        _copy_led_to(spec, destination, name)
+    elif entry.kind in ("f", "x"):
+        _copy_content(open_beneath(root, name, _READ_FLAGS | os.O_NOFOLLOW), destination, name)
+
+
+def _copy_led_to(spec: SessionSpec, destination: str, name: str) -> None:
+    """Only where the session itself may read: a run may leave a link to what it cannot read, and we are held by nothing."""
+    target = os.path.realpath(os.path.join(spec.root, name))
+    allow = spec.confinement
+    named = ("/",) if allow.level == "none" else (*allow.allow_read, *allow.allow_write)
+    reached = (os.path.realpath(os.path.join(spec.root, one)) for one in named)
+    place = next((one for one in reached if lies_inside(target, one)), None)
+    if place is None or not os.path.isfile(target):
+        return
+    # Beneath it by the kernel's word, whatever the names above lead to by now. `allow` may name a file itself.
+    folder = place if target != place else os.path.dirname(place)
+    _copy_content(open_beneath(folder, os.path.relpath(target, folder), _READ_FLAGS | os.O_NOFOLLOW), destination, name)
 
 
 def _leads_inside(root: str, name: str, entry: Entry) -> bool:
@@ -108,8 +126,7 @@ def _leads_inside(root: str, name: str, entry: Entry) -> bool:
     return not link.startswith("/") and lies_inside(target, root)
 
 
-def _copy_content(source: str, destination: str, name: str) -> None:
-    descriptor = os.open(source, _READ_FLAGS)
+def _copy_content(descriptor: int, destination: str, name: str) -> None:
     with os.fdopen(descriptor, "rb") as content, open_folder(destination, name, is_made=True) as (folder, last):
         try:
             os.unlink(last, dir_fd=folder)

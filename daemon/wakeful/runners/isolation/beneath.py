@@ -1,4 +1,4 @@
-"""Opens paths so that no symbolic link leads out of a folder: openat2 with RESOLVE_BENEATH, the kernel's own word.
+"""Opens places for a policy, and makes folders, so that no symbolic link leads out of a folder.
 
 A run may write in its root, and so replace a folder of its next run's outputs by a link to `~/.ssh`: what is granted by name would
 then be granted there. Nothing is checked first and opened afterwards: what was opened is what was checked.
@@ -6,19 +6,13 @@ then be granted there. Nothing is checked first and opened afterwards: what was 
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
-import struct
 
+from wakeful.beneath import open_at
 from wakeful.errors import OperatorError
 
-# The same number on every architecture.
-_OPENAT2 = 437
-_RESOLVE_NO_MAGICLINKS, _RESOLVE_BENEATH = 0x02, 0x08
 _PLACE = os.O_PATH | os.O_CLOEXEC
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class LeadsOutside(OperatorError):
@@ -31,7 +25,7 @@ def open_beneath(folder: str | None, path: str) -> int:
         return os.open(path, _PLACE)
     base = os.open(folder, _PLACE)
     try:
-        return _resolve(base, path)
+        return open_at(base, path, _PLACE)
     except OSError as error:
         # EXDEV: it leads outside. ELOOP: it goes in circles. EAGAIN: it was being renamed under our hands, more than once.
         if error.errno not in (errno.EXDEV, errno.ELOOP, errno.EAGAIN):
@@ -53,15 +47,3 @@ def make_beneath(folder: str, path: str) -> None:
             continue
         finally:
             os.close(above)
-
-
-def _resolve(base: int, path: str) -> int:
-    how = struct.pack("=3Q", _PLACE, 0, _RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS)
-    for _ in range(3):
-        fd = _libc.syscall(_OPENAT2, base, os.fsencode(path), how, ctypes.c_size_t(len(how)))
-        if fd >= 0:
-            return fd
-        number = ctypes.get_errno()
-        if number != errno.EAGAIN:
-            break
-    raise OSError(number, os.strerror(number), path)

@@ -1,0 +1,62 @@
+"""Opens a path so that no symbolic link on the way leads out of a folder: openat2 with RESOLVE_BENEATH, the kernel's own word.
+
+Runs write in folders that we read and write in, as the user, with nothing to hold us: a folder or file they swap for a link
+to `~/.ssh` must not make us read or write there. Nothing is checked first and opened afterwards: what was opened is what was
+checked. Where the kernel has no openat2, no link below the folder is followed at all.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import struct
+
+# The same number on every architecture of Linux.
+_OPENAT2 = 437
+_RESOLVE_NO_MAGICLINKS, _RESOLVE_BENEATH = 0x02, 0x08
+_PLACE = getattr(os, "O_PATH", os.O_RDONLY) | os.O_CLOEXEC
+# The kernel cannot tell while something on the way is being renamed: asked again, it can.
+_TRIES = 8
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def open_beneath(folder: str, path: str, flags: int) -> int:
+    """A descriptor of `path` below `folder`, which may itself be reached by links. EXDEV: it leads outside."""
+    base = os.open(folder, _PLACE | os.O_DIRECTORY)
+    try:
+        return open_at(base, path, flags)
+    finally:
+        os.close(base)
+
+
+def open_at(base: int, path: str, flags: int) -> int:
+    """The same below an open folder."""
+    how = struct.pack("=3Q", flags | os.O_CLOEXEC, 0, _RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS)
+    number = errno.EAGAIN
+    for _ in range(_TRIES):
+        fd = _libc.syscall(_OPENAT2, base, os.fsencode(path), how, ctypes.c_size_t(len(how)))
+        if fd >= 0:
+            return fd
+        number = ctypes.get_errno()
+        if number != errno.EAGAIN:
+            break
+    if number == errno.ENOSYS:
+        return _open_one_by_one(base, path, flags)
+    raise OSError(number, os.strerror(number), path)
+
+
+def _open_one_by_one(base: int, path: str, flags: int) -> int:
+    *folders, last = [part for part in path.split("/") if part not in ("", ".")] or ["."]
+    if path.startswith("/") or ".." in (*folders, last):
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), path)
+    above = os.dup(base)
+    try:
+        for part in folders:
+            inner = os.open(part, _PLACE | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=above)
+            os.close(above)
+            above = inner
+        return os.open(last, flags | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
+    finally:
+        os.close(above)
