@@ -146,7 +146,7 @@ def build_daemon(places: Places, log: EventLog, handed_over: Socket | None = Non
     ledger = Ledger(Path(places.state) / "trust")
     ledger.find_secret = lambda content: known.redactor.find(content)
     house = HouseReader(places.specs, ledger, kept=places.state / KEPT_SPECS)
-    _tell_of_runs(house, reached, reactor.core)
+    _tell_of_runs(house, reached, reactor.core, runner)
     strictness = StrictnessWatch(reactor.observe, lambda: (session.spec for session in reactor.core.state))
     specs = _build_specs(places, reactor, hints, voice, known, house, strictness)
     edges = Edges(
@@ -229,11 +229,16 @@ def _build_specs(
     return DeclarationsWatch(declarations, asyncio.get_running_loop(), hints.make, str(places.specs), SETTINGS_FILE, keep)
 
 
-def _tell_of_runs(house: HouseReader, reached: ReachedBy, core: Core) -> None:
+def _tell_of_runs(house: HouseReader, reached: ReachedBy, core: Core, runner: CommandRunner) -> None:
     """Who reads specs knows nothing of runs, and of what the log says was declared."""
+
+    def have_read() -> None:
+        reached.turn()
+        runner.guard(tuple(one.folder for one in house.folders if one.project is not None))
+
     house.find_run = lambda path, changed_at, is_guarded: reached.find(path, changed_at, is_guarded=is_guarded)
     house.find_known = lambda name: core.state.by_name(name).text_digest if name in core.state.ids else None
-    house.have_read = reached.turn
+    house.have_read = have_read
 
 
 def _watch_programs(house: HouseReader, specs: DeclarationsWatch) -> FindDistrust:

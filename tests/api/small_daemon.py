@@ -44,6 +44,9 @@ from wakeful.eventlog.codec import encode
 from wakeful.eventlog.contract import Append, Draft, EventLog
 from wakeful.eventlog.sqlite import open_log
 from wakeful.sources.checkouts import Checkouts
+from wakeful.trust.desk import TrustDesk
+from wakeful.trust.ledger import Ledger
+from wakeful.trust.reader import HouseReader
 from wakeful.workspaces.places import Workspaces
 
 T = TypeVar("T")
@@ -78,6 +81,8 @@ class SmallDaemon:
         self.log: EventLog = open_log(self.places.state)
         self.blobs = Blobs(str(self.places.state / "blobs"))
         self.workspaces = Workspaces(self.blobs, str(self.places.state), Checkouts())
+        ledger = Ledger(self.places.state / "trust")
+        self.trust = TrustDesk(ledger, HouseReader(self.places.specs, ledger))
         self.versions: dict[str, str] = {}
         self.changes: dict[str, tuple[PathChange, ...]] = {}
         self.kept: dict[tuple[str, int], tuple[bytes, bytes, int]] = {}

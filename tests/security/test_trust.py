@@ -401,3 +401,24 @@ def test_words_of_strangers_do_not_reach_secrets_and_a_way_out_by_a_message(shop
     assert not (shop.folder / "out" / "sent.txt").exists()
     shop.ask("answer", "agent", "no")
     assert not (shop.folder / "out" / "sent.txt").exists()
+
+
+def test_no_run_writes_specs_of_an_attached_project(pinned: Shop) -> None:
+    """They are out of reach as the daemon's own are, from the moment the project is attached."""
+    pinned.spec("evil", f"objective: x\nallow: {{write: [{pinned.project}]}}\nbindings: {{d: {{file: d.txt}}}}\nrun: {{command: [sh, -c, 'echo x > {pinned.project}/sessions.d/count.yaml'], retries: 0}}\n")
+    assert pinned.rest("evil", 1)["last_run"]["outcome"] == "failed"
+    assert (pinned.project / "sessions.d" / "count.yaml").read_text() == SPEC
+    # Let go, it is a folder as any other.
+    pinned.ask("add", "--remove", "shop")
+    pinned.ask("activate", "evil", "--wait")
+    assert (pinned.project / "sessions.d" / "count.yaml").read_text() == "x\n"
+
+
+def test_check_and_doctor_say_who_else_can_write_and_what_mends_it(shop: Shop) -> None:
+    shop.spec("own", "objective: x\nrun: {command: ['true']}\n")
+    shop.specs.chmod(0o777)
+    shop.start()
+    checked = shop.words("check", "--specs", str(shop.specs))
+    assert "everybody can write" in checked and f"chmod o-w {shop.specs}" in checked
+    doctor = " ".join(shop.run("doctor").stdout.split())
+    assert "everybody can write" in doctor and "chmod o-w" in doctor and "sleeping until somebody looks at their specs: own" in doctor

@@ -138,6 +138,7 @@ async def explain_health(request: Request) -> Response:
             "unfinished_merges": await asyncio.to_thread(_view_unfinished, service),
             "workspaces": await asyncio.to_thread(_view_workspaces, list(core.state)),
             "isolation": view_enforceable(service),
+            "trust": service.trust.view(),
             "limits": view_limits(core.settings.limits, core.state),
             "blobs": (await asyncio.to_thread(service.blobs.sizes))._asdict(),
         }

@@ -14,6 +14,8 @@ from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
+from msgspec.structs import replace
+
 from wakeful.blobs import Blobs
 from wakeful.core.observation import Enforceable, ProcessEnded, RunRecovered
 from wakeful.runners import proc
@@ -62,6 +64,7 @@ class CommandRunner:
         self._closing = threading.Event()
         self._tidying: asyncio.TimerHandle | None = None
         pool = ThreadPoolExecutor(_POOL_SIZE, thread_name_prefix="runs")
+        self._protected = protected
         self._around = Surroundings(
             loop=asyncio.get_running_loop(),
             pool=pool,
@@ -72,6 +75,12 @@ class CommandRunner:
             protected=protected,
             secrets=secrets,
         )
+
+    def guard(self, places: tuple[str, ...]) -> None:
+        """Besides what was named at construction, no run that starts from now on may change these: specs of attached projects."""
+        protected = replace(self._protected, rest=(*self._protected.rest, *places))
+        if protected != self._around.protected:
+            self._around = replace(self._around, protected=protected)
 
     def start(self, order: RunOrder) -> None:
         # The plan follows from state and may name the same run twice; there is one.

@@ -44,7 +44,7 @@ class TrustDesk:
     # -- looking ------------------------------------------------------------------------------
 
     def view(self) -> dict[str, Any]:
-        folders = [{"folder": one.folder, "project": one.project, "pinned": one.pinned} for one in self._house.folders]
+        folders = [{"folder": one.folder, "project": one.project, "pinned": one.pinned, "others": one.others} for one in self._house.folders]
         waiting = [one for _, one in sorted(self._house.standings.items()) if one.needs_trust is not None]
         return {
             "folders": folders,

@@ -60,6 +60,8 @@ class FolderStanding:
     folder: str
     project: str | None
     pinned: str | None
+    # Why others can write it, in words.
+    others: str | None = None
 
 
 def digest_files(files: Mapping[str, str]) -> str:
@@ -136,8 +138,9 @@ class HouseReader:
     # -- folders ------------------------------------------------------------------------------
 
     def _pin_main(self, settings: Settings) -> str | None:
-        pinned = "wakeful.yaml says trust: pinned" if settings.trust == "pinned" else self._find_others(self._main.folder, self._specs)
-        self.folders.append(FolderStanding(self._specs, None, pinned))
+        others = self._find_others(self._main.folder, self._specs)
+        pinned = "wakeful.yaml says trust: pinned" if settings.trust == "pinned" else others
+        self.folders.append(FolderStanding(self._specs, None, pinned, others))
         return pinned
 
     def _read_project(self, project: Project, settings: Settings) -> ProjectReading:
@@ -147,11 +150,12 @@ class HouseReader:
         self._projects[project.name] = project, reader
         reader.pools = frozenset(settings.pools)
         reading = reader.read()
-        pinned = "attached with wakeful add"
+        others = self._find_others(reader.folder, project.specs)
+        pinned: str | None = "attached with wakeful add"
         if project.is_followed:
             self._doubt_reached(reader, project.name)
-            pinned = "wakeful.yaml says trust: pinned" if settings.trust == "pinned" else self._find_others(reader.folder, project.specs)
-        self.folders.append(FolderStanding(project.specs, project.name, pinned))
+            pinned = "wakeful.yaml says trust: pinned" if settings.trust == "pinned" else others
+        self.folders.append(FolderStanding(project.specs, project.name, pinned, others))
         prefix = f"{project.name}/"
         return dataclasses.replace(
             reading,

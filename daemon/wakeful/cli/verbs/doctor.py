@@ -188,6 +188,17 @@ def _check_blobs(blobs: dict[str, Any]) -> Check:
     return Check("blobs", "good", f"{blobs['blobs']:,} contents and outputs of runs are kept, {format_bytes(blobs['size_bytes'])}{left}")
 
 
+def _check_trust(trust: dict[str, Any]) -> Iterator[Check]:
+    """Folders of specs that others can write, and specs that wait for a person."""
+    for one in trust["folders"]:
+        if one["others"] is not None:
+            words, _, mend = one["others"].rstrip(")").rpartition(" (")
+            yield Check("trust", "warn", f"{words}: what changes in {one['folder']} sleeps until it is trusted", mend)
+    if trust["waiting"]:
+        names = ", ".join(one["name"] for one in trust["waiting"])
+        yield Check("trust", "warn", f"sleeping until somebody looks at their specs: {names}", "wakeful trust")
+
+
 def _check_isolation(isolation: dict[str, Any]) -> Iterator[Check]:
     """What runs can be kept from here, what not, and who runs without."""
     if not isolation["landlock"]:
@@ -220,6 +231,7 @@ def _check_health(health: dict[str, Any]) -> Iterator[Check]:
     for one in health["workspaces"]:
         words = f"{one['folder']} of {one['session']}, which was terminated, takes {one['bytes'] / 1e6:.1f} MB"
         yield Check("workspace", "warn", words, f"rm -r -- {shlex.quote(one['folder'])}")
+    yield from _check_trust(health["trust"])
     yield from _check_isolation(health["isolation"])
     yield _check_blobs(health["blobs"])
     yield from _check_limits(health["limits"])

@@ -23,6 +23,7 @@ from wakeful.settings import SETTINGS_FILE, SPECS_FOLDER, find_settings_file, re
 from wakeful.specs.build import Surroundings
 from wakeful.specs.load import INSTANCE, FolderReading, read_folder, read_template, read_text
 from wakeful.specs.new import Answers, put_new, render_copy, write_new
+from wakeful.specs.others import find_others
 from wakeful.specs.problem import Problem, RefusedSpec
 from wakeful.specs.schema import json_schema
 from wakeful.specs.timezones import find_local_zone
@@ -110,7 +111,15 @@ def check_folder(specs: Path) -> Findings:
     refused = _judge_graph(reading)
     problems += [Problem(_file_of(reading, name), 1, 1, words) for name, words in refused.items()]
     others = (SETTINGS_FILE,) if find_settings_file(specs).exists() else ()
-    return Findings(len(reading.sessions) - len(refused), problems, reading.warnings, others, _find_templates(reading))
+    warnings = [*reading.warnings, *_warn_about_writers(specs, reading)]
+    return Findings(len(reading.sessions) - len(refused), problems, warnings, others, _find_templates(reading))
+
+
+def _warn_about_writers(specs: Path, reading: FolderReading) -> list[Problem]:
+    """What others can write is not followed: a person is asked to trust it, and to mend it."""
+    found = [Problem(specs.name, 1, 1, words) for words in [find_others(str(specs))] if words is not None]
+    found += [Problem(one.file, 1, 1, one.others) for key, one in reading.files.items() if one.others is not None and INSTANCE not in key]
+    return [Problem(one.file, one.line, one.column, f"{one.text}; until that is mended, it counts only as you trusted it: wakeful trust") for one in found]
 
 
 def _read(specs: Path) -> tuple[FolderReading, list[Problem]]:
