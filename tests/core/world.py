@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from core.oracle import Oracle
 
-from wakeful.core.action import Look, RecoverRun, StartProcess, StopProcess
+from wakeful.core.action import Action, LandOutputs, Look, RecoverRun, StartProcess, StopProcess
 from wakeful.core.calls import Call, Called, Rename
 from wakeful.core.decide import Observation, decide
 from wakeful.core.decision import Decision
@@ -119,6 +119,8 @@ class World:
         self.looks: list[PendingLook] = []
         self.hints: list[str] = []
         self.recoveries: list[tuple[str, str]] = []
+        # What waits to be put in place: tests say when it is.
+        self.landings: dict[str, LandOutputs] = {}
         self.followed: dict[str, Target] = {}
         self.reported: dict[str, tuple[str | None, dict[str, str]]] = {}
         self.cache: dict[str, int] = {}
@@ -146,6 +148,7 @@ class World:
         self.looks.clear()
         self.hints.clear()
         self.recoveries.clear()
+        self.landings.clear()
         self.followed.clear()
         self.reported.clear()
         self.cache.clear()
@@ -215,7 +218,7 @@ class World:
         open_runs = {self.core.state.get(session_id).run.run_id for session_id in self.core.state.running}
         self.attached &= open_runs
 
-    def _carry_out(self, action: StartProcess | StopProcess | RecoverRun) -> None:
+    def _carry_out(self, action: Action) -> None:
         match action:
             case StartProcess(session=session, run=run):
                 inputs = None if self.reads_late else self.inputs_of(run.spec)
@@ -227,6 +230,8 @@ class World:
             case RecoverRun(session=session, run=run):
                 if (session, run.run_id) not in self.recoveries:
                     self.recoveries.append((session, run.run_id))
+            case LandOutputs(run=run):
+                self.landings[run.run_id] = action
 
     # -- what a test does to the world --------------------------------------------------------------
 

@@ -248,3 +248,47 @@ def test_other_files_in_a_folder_of_outputs_are_reported_and_do_not_land(strict:
     strict.settle(runs=1)
     assert not (strict.folder / "out/more.txt").exists()
     assert strict.finished()["undeclared"] == ["out/more.txt"]
+
+
+BOTH = """
+objective: Keep a list in order.
+isolation: strict
+bindings:
+  list: {{file: list.txt, access: both}}
+run:
+  script: |
+    {script}
+  retries: 0
+"""
+
+
+def test_what_is_read_and_written_wakes_by_the_hands_of_others_alone(strict: StrictBox) -> None:
+    """`access: both`: a run's own version is no news to it (rule 7)."""
+    strict.write("list.txt", "b\na\n")
+    strict.spec("keeper", BOTH.format(script="sort -o list.txt list.txt"))
+    strict.start()
+    strict.settle("keeper", runs=1)
+    assert strict.read("list.txt") == "a\nb\n"
+    strict.save("list.txt", "c\na\nb\n")
+    strict.settle("keeper", runs=2)
+    assert strict.read("list.txt") == "a\nb\nc\n"
+    # Nothing more came of it, also not for a daemon that looks at it for the first time.
+    strict.stop()
+    strict.start()
+    assert strict.settle("keeper", runs=2)["runs"] == 2
+
+
+def test_an_edit_during_the_run_wakes_it_again_as_a_conflict(strict: StrictBox) -> None:
+    """Theirs stands, the run's own is kept, and the next run starts from theirs."""
+    strict.write("list.txt", "b\na\n")
+    strict.spec("keeper", BOTH.format(script="sort -o list.txt list.txt\n    touch $WAKEFUL_SCRATCH/begun\n    while [ ! -e $WAKEFUL_SCRATCH/go ]; do sleep 0.05; done"))
+    strict.start()
+    [begun] = eventually(lambda: list((strict.state / "scratch").glob("*/begun")), 20)
+    strict.save("list.txt", "z\nb\na\n")
+    begun.with_name("go").touch()
+    strict.settle("keeper", runs=2)
+    assert strict.read("list.txt") == "a\nb\nz\n"
+    started = [record["payload"] for record in strict.log("keeper") if record["kind"] == "run_started"]
+    assert [cause["reason"] for cause in started[1]["causes"]] == ["conflict"]
+    [landed, _] = [record["payload"] for record in strict.log("keeper") if record["kind"] == "outputs_landed"]
+    assert Path(landed["kept"][0]["kept"]).read_text() == "a\nb\n"

@@ -2,7 +2,7 @@
 
 A file without a folder is one of core/. Rule 6 is kept by the file source, and broken there.
 A mutant whose text is not found, or found twice, is an error of this list: the source moved on and the list must follow.
-Rule 27 belongs to later work; 41 is kept by the runners and their tests.
+41 is kept by the runners and their tests.
 """
 
 from typing import NamedTuple
@@ -33,7 +33,10 @@ MUTANTS = (
     Mutant(6, "a version holds inode and time", "sources/manifest.py", "        tag = seen.tag(self._compare) if seen is not None else None\n", "        tag = seen.key if seen is not None else None\n"),
     Mutant(6, "the x bit does not count", "sources/entry.py", "                return self.kind.encode() + self.digest\n", '                return self.kind.replace("x", "f").encode() + self.digest\n'),
     Mutant(6, "one change rehashes all", "sources/manifest.py", "        self._sum = (self._sum - _element(name, before_tag) + _element(name, tag)) % _MODULUS\n", "        self._sum = sum(_element(self._naming.name(p), s.tag(self._compare)) for p, s in self.members.items()) % _MODULUS\n"),
-    Mutant(7, "own writes are not hidden", "target.py", 'hidden = () if binding.access == "write" else spec.written_patterns if written is None else written', "hidden = ()"),
+    Mutant(7, "own writes are not hidden", "target.py", "hidden = find_hidden(binding, spec.written_patterns if written is None else written)", "hidden = ()"),
+    Mutant(7, "both does not mean its own", "target.py", 'if binding.access == "both" else written', 'if False else written'),
+    Mutant(7, "what others did during the run is taken for its own", "landing.py", " and changed is not None and changed <= landed", ""),
+    Mutant(7, "both is woken by what it left", "finish.py", "        elif bound.is_both and is_judged and run.staged is not None and is_left_alone(look, run, bound.key):\n            written[bound.name] = look.version\n", ""),
     Mutant(7, "what a run left wakes it again", "reducer.py", "    versions = {**run.versions, **left}\n", "    versions = run.versions\n"),
     Mutant(7, "read and written are one thing", "spec.py", 'word = "output" if self.access == "write" else "file"', 'word = "file"'),
     Mutant(8, "seen belongs to the name", "looked.py", "                key=binding.identity,\n", "                key=binding.name,\n"),
@@ -84,10 +87,10 @@ MUTANTS = (
     Mutant(22, "an activation goes on crashing", "holds.py", '    if session.hold is not None and session.hold.kind != "snoozed":\n        return session.hold.words\n', ""),
     Mutant(20, "a second wake is opened", "dispatch.py", "_extend_wake(core, decision, session) if wake is not None else _request_wake", "_request_wake(core, decision, session) if wake is not None else _request_wake"),
     Mutant(20, "an activation waits for pace and window", "verdict.py", "    assert spec is not None and wake is not None\n    if is_activation_owed(session):\n        return None\n", "    assert spec is not None and wake is not None\n"),
+    Mutant(20, "an activation goes round the operator's isolation", "holds.py", "    # The operator's setting is for them to change.\n    if (refused := _find_unisolated(core, session)) is not None:\n        return refused\n", ""),
     Mutant(20, "an activation respects holds", "holds.py", "    if not is_activation_owed(session):\n        return find_hold_words", "    if True:\n        return find_hold_words"),
     Mutant(20, "an activation waits for quiet", "dispatch.py", "    if not is_activation_owed(session) and _is_settling", "    if _is_settling"),
     Mutant(20, "an activation needs no slot", "verdict.py", "    if not core.has_slot(session.spec.pool):\n", "    if not is_activation_owed(session) and not core.has_slot(session.spec.pool):\n"),
-    Mutant(20, "an activation goes round the operator's isolation", "holds.py", "    # The operator's setting is for them to change.\n    if (refused := _find_unisolated(core, session)) is not None:\n        return refused\n", ""),
     Mutant(20, "an activation while running is used up", "owed.py", "    if session.activations:\n        versions[ACTIVATION] = str(session.activations)\n", "    if session.activations:\n        versions[ACTIVATION] = str(session.activations + 1)\n"),
     Mutant(20, "an activation ends a snooze", "reducer.py", '    hold = session.hold if session.hold is not None and session.hold.kind == "snoozed" else None\n', "    hold = None\n"),
     Mutant(21, "attempts go on over changed versions", "dispatch.py", "attempt = wake.attempt if wake.tried == versions else 0", "attempt = wake.attempt"),
@@ -99,6 +102,9 @@ MUTANTS = (
     Mutant(22, "losses are not counted", "reducer.py", "return replace(wake, lost=wake.lost + 1)", "return wake"),
     Mutant(23, "the weaker stop replaces the stronger", "judge.py", "STRENGTH[run.stop.why] >= STRENGTH[why]", "STRENGTH[run.stop.why] == STRENGTH[why]"),
     Mutant(23, "a crash turns a stop into a loss", "finish.py", "    stop = run.stop\n    match", "    stop = run.stop if report is not None else None\n    match"),
+    Mutant(23, "a run whose outputs land can be cancelled", "judge.py", '    if run.staged is not None and why != "terminate":\n', "    if False:\n"),
+    Mutant(23, "terminate during landing undoes the success", "finish.py", "    if run.staged is not None:\n        # Whoever terminates it now", "    if run.staged is not None and stop is None:\n        # Whoever terminates it now"),
+    Mutant(23, "a stop of the daemon stops a landing", "take.py", " and run.stop is None and run.staged is None:", " and run.stop is None:"),
     Mutant(24, "terminated before the run has ended", "judge.py", '        return _stop(core, decision, session, "terminate", called, "terminates when its run has been stopped")\n', '        _stop(core, decision, session, "terminate", called, "")\n'),
     Mutant(24, "a terminated session keeps its readers", "finish.py", "    if session.is_shut or not session.is_declared:\n        core.detach(decision, session)\n        return\n", ""),
     Mutant(24, "suspend kills a command", "plan.py", '        case "suspend":\n            return []\n        case "interrupt"', '        case "suspend" | "interrupt"'),
@@ -119,6 +125,16 @@ MUTANTS = (
     Mutant(26, "a cycle is admitted", "graph.py", "                elif reader in path:\n                    return True\n", "                elif reader in path:\n                    continue\n"),
     Mutant(26, "a terminated session comes back with its file", "take.py", "declared = [d for d in observation.declared if not _is_shut(core, d.spec.name)]", "declared = list(observation.declared)"),
     # -- outputs ------------------------------------------------------------------------------------
+    Mutant(27, "a run ends before its outputs are in place", "finish.py", "    if stage_outputs(core, decision, session, report):\n        return\n", ""),
+    Mutant(27, "a failed run lands", "landing.py", "    return not is_abandoned and report.problem is None and report.exit_code == 0\n", "    return not is_abandoned\n"),
+    Mutant(27, "a cancelled run lands", "landing.py", "    return not is_abandoned and report.problem is None and report.exit_code == 0\n", "    return report.problem is None and report.exit_code == 0\n"),
+    Mutant(27, "a landing that was cut short is lost", "plan.py", "    if run.staged is not None:\n        return [LandOutputs(session=session.id, run=run)]\n", "    if run.staged is not None and run.incarnation == incarnation:\n        return [LandOutputs(session=session.id, run=run)]\n"),
+    Mutant(27, "landed twice is recorded twice", "landing.py", "    if run.landed is None:\n", "    if True:\n"),
+    Mutant(27, "a conflict counts as written", "finish.py", " and is_judged and bound.key not in conflicted:", " and is_judged:"),
+    Mutant(27, "a conflict is seen", "finish.py", "        elif bound.is_both and bound.key in conflicted:\n            # It stays where it began: what others made of it wakes the session (rule 27).\n            continue\n", ""),
+    Mutant(27, "a conflict has no reason", "owed.py", "    if bound.key in session.conflicted:\n", "    if False:\n"),
+    Mutant(27, "staged outputs are assumed", "finish.py", '"assumed": report.staged is None}', '"assumed": True}'),
+    Mutant(27, "strict is weaker where it cannot be had", "holds.py", "        return core.looked.laxity\n", "        return None\n"),
     Mutant(28, "a failure leaves nothing suspect", "reducer.py", '        is_suspect=event.outcome not in ("succeeded", "cancelled"),\n', "        is_suspect=False,\n"),
     Mutant(28, "a run does not tell what it left", "finish.py", "            written[bound.name] = look.version\n", "            pass\n"),
     Mutant(29, "readers are not dirty at the end of a run", "finish.py", "            look.dirty(decision.moment.mono, urgent=True)\n            core.want_look(decision, look)\n        decision.touch(reader_id)\n", "        decision.touch(reader_id)\n"),

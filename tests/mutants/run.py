@@ -32,7 +32,7 @@ SOURCES_TESTS = REPOSITORY / "tests" / "sources" / "test_rule_versions.py"
 # Where a rule's directed tests are: they run first, so that most mutants die in a second.
 SECTIONS = (
     (3, "test_rules_log.py"), (9, "test_rules_versions.py"), (13, "test_rules_looking.py"), (19, "test_rules_seen.py"),
-    (26, "test_rules_wakes.py"), (29, "test_rules_seen.py"), (35, "test_rules_graph.py"), (38, "test_rules_clock.py"),
+    (26, "test_rules_wakes.py"), (27, "test_rules_outputs.py"), (29, "test_rules_seen.py"), (35, "test_rules_graph.py"), (38, "test_rules_clock.py"),
     (42, "test_rules_log.py"), (45, "test_calls_history.py"),
 )  # fmt: skip
 # Patterns and slots have suites of their own, which no mutant here concerns.

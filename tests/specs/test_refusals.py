@@ -161,10 +161,10 @@ def test_a_mistake_in_a_binding_is_named_where_it_stands(binding: str, words: st
 
 
 LATER = [
-    "isolation: strict", "isolation: observe",
+    "isolation: observe",
     "tools: {a: ask}", "notify: [mail]", "hosts: [big]",
     "run: {prompt: Do it.}", "run: {command: [a], workspace: worktree}", "bindings: {a: {webhook: github, secret: x}}",
-    "bindings: {a: {file: b, access: both}}", "bindings: {a: {service: 'mcp:github'}}", "bindings: {a: {file: b, trust: untrusted}}",
+    "bindings: {a: {service: 'mcp:github'}}", "bindings: {a: {file: b, trust: untrusted}}",
 ]  # fmt: skip
 
 
@@ -174,6 +174,14 @@ def test_a_key_of_a_later_version_is_answered_not_yet(text: str) -> None:
     words = refusal(text)
     assert ": not yet: " in words
     assert "unknown" not in words
+
+
+def test_what_is_read_and_written_needs_strict_isolation() -> None:
+    """Elsewhere nobody can tell a run's own writes from those of others."""
+    text = "bindings: {a: {file: b, access: both}}\n"
+    assert refusal(text).startswith("f.yaml:1:33: access 'both' needs isolation: strict")
+    spec = read_text(f"isolation: strict\n{text}".encode(), "n", "f", PROJECT)[0]
+    assert (spec.bindings[0].access, spec.bindings[0].wake) == ("both", True)
 
 
 def test_all_mistakes_of_a_file_come_at_once() -> None:

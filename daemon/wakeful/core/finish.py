@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from wakeful.core import events as ev
 from wakeful.core.decision import DAEMON, Decision
-from wakeful.core.landing import find_conflicts, has_succeeded, stage_outputs
+from wakeful.core.landing import find_conflicts, has_succeeded, is_left_alone, stage_outputs
 from wakeful.core.looked import Ended
 from wakeful.core.machine import Core
 from wakeful.core.observation import ProcessEnded
@@ -56,7 +56,7 @@ def begin_end(core: Core, decision: Decision, session: Session, report: ProcessE
     awaited = {}
     for bound in core.looked.bounds.get(session.id, ()):
         look = core.looked.target(bound)
-        if look is None or not bound.is_file or not (bound.is_written or look.is_dirty):
+        if look is None or not bound.is_file or not (bound.is_written or bound.is_both or look.is_dirty):
             continue
         look.dirty(decision.moment.mono, urgent=True)
         core.want_look(decision, look)
@@ -207,6 +207,11 @@ def _add_findings(core: Core, session: Session, run: OpenRun, event: ev.RunFinis
         if bound.is_written:
             if bound.key in known and is_judged and bound.key not in conflicted:
                 written[bound.name] = look.version
+        elif bound.is_both and bound.key in conflicted:
+            # It stays where it began: what others made of it wakes the session (rule 27).
+            continue
+        elif bound.is_both and is_judged and run.staged is not None and is_left_alone(look, run, bound.key):
+            written[bound.name] = look.version
         elif bound.key in known and bound.key not in run.versions and not bound.is_ordered and bound.kind != "service":
             # An activation ran it although this could not be seen (rule 5): nobody knows what it found there.
             touched.append(bound.key)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from wakeful.core import events as ev
 from wakeful.core.decision import Decision
+from wakeful.core.looked import TargetLook
 from wakeful.core.machine import Core
 from wakeful.core.match import parse_under
 from wakeful.core.observation import KeptOutput, ProcessEnded
@@ -60,6 +61,14 @@ def find_conflicts(run: OpenRun) -> frozenset[str]:
     """The bindings of which an output was kept aside, by what they are."""
     kept = run.landed.kept if run.landed is not None else ()
     return frozenset(binding.identity for binding in run.spec.files if any(_means(run.spec, binding, one.path) for one in kept))
+
+
+def is_left_alone(look: TargetLook, run: OpenRun, key: str) -> bool:
+    """Is what is there now what the run found, changed by nothing but what it put in place?"""
+    began = run.versions.get(key)
+    changed = look.changed_since(began) if began is not None and began != look.version else frozenset[str]()
+    landed = frozenset(output.path for output in run.staged.outputs) if run.staged is not None else frozenset[str]()
+    return began is not None and changed is not None and changed <= landed
 
 
 def _means(spec: SessionSpec, binding: FileBinding, path: str) -> bool:

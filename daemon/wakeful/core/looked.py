@@ -44,6 +44,8 @@ class Bound(Struct, frozen=True, kw_only=True):
     is_implied: bool = False
     # Asked at every dispatch, so worked out once.
     is_written: bool = False
+    # Its own runs read and write it; what others make of it wakes it (rule 7).
+    is_both: bool = False
     is_clock: bool = False
     is_each_commit: bool = False
 
@@ -407,6 +409,7 @@ def bounds_of(spec: SessionSpec) -> tuple[tuple[Bound, ...], list[Target]]:
                 target=target.key if target is not None else None,
                 is_implied=isinstance(binding, MessageBinding),
                 is_written=isinstance(binding, FileBinding) and binding.access == "write",
+                is_both=isinstance(binding, FileBinding) and binding.access == "both",
                 is_clock=isinstance(binding, CronBinding | EveryBinding),
                 is_each_commit=isinstance(binding, CommitsBinding) and binding.each_commit,
             )

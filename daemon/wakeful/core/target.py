@@ -67,6 +67,13 @@ class ServiceTarget(Struct, frozen=True, kw_only=True, tag=True):
 Target = FileTarget | CommitsTarget | ProbeTarget | ServiceTarget
 
 
+def find_hidden(binding: FileBinding, written: tuple[str, ...]) -> tuple[str, ...]:
+    """Of what its session writes, what this binding does not mean (rule 7): `both` means its own."""
+    if binding.access == "write":
+        return ()
+    return tuple(pattern for pattern in written if pattern != binding.pattern) if binding.access == "both" else written
+
+
 def target_of(spec: SessionSpec, binding: AnyBinding, written: tuple[str, ...] | None = None) -> Target | None:
     """The outside thing this binding looks at, or None where the core itself knows the version.
 
@@ -76,7 +83,7 @@ def target_of(spec: SessionSpec, binding: AnyBinding, written: tuple[str, ...] |
     match binding:
         case FileBinding():
             # Hiding only what can overlap keeps equal bindings of different sessions shareable.
-            hidden = () if binding.access == "write" else spec.written_patterns if written is None else written
+            hidden = find_hidden(binding, spec.written_patterns if written is None else written)
             # Not the identity: who writes a path and who reads it share one look.
             what = (binding.pattern, binding.compare, "!".join(binding.exclude), ",".join(hidden))
             key = "\x1f".join(("file", spec.root, *what, f"{binding.settle_seconds:g}/{binding.settle_max_seconds:g}"))

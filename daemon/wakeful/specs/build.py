@@ -342,6 +342,10 @@ def _build_window(keys: SessionKeys, zone: str | None, built: Built) -> Window |
 
 def _check_whole(name: str, keys: SessionKeys, built: Built) -> None:
     for bound, binding in keys.bindings.items():
+        # Who wrote what is known only where a run writes into an area of its own (rules 27, 28).
+        if isinstance(binding, FileKeys) and binding.access == "both" and keys.isolation != "strict":
+            words = "access 'both' needs isolation: strict, where a run's own writes are told from those of others; add that, or read one path and write another"
+            built.refuse(("bindings", bound, "access"), words)
         if isinstance(binding, SessionBindingKeys) and binding.session == name:
             built.refuse(("bindings", bound, "session"), "a session cannot wait for itself; name another, or remove the binding")
 

@@ -67,18 +67,12 @@ class BindingKeys(Keys):
     stale: Literal["allow"] | None = _describe(None, "allow: run although the upstream session failed.")
 
 
-def _refuse_both(access: str) -> str:
-    if access == "both":
-        raise ValueError("not yet: access 'both' needs a private write area; read one path and write another for now")
-    return access
-
-
 class FileKeys(BindingKeys):
     file: PathPattern = _describe(
         ..., "A path or pattern: ** crosses folders, * and ? do not. Version: digest of matched paths and contents."
     )
-    access: Annotated[Literal["read", "write", "both"], AfterValidator(_refuse_both)] = _describe(
-        "read", "read, or write: what the session produces."
+    access: Literal["read", "write", "both"] = _describe(
+        "read", "read; write: what the session produces; both (isolation: strict): what it works on, and what others change in it wakes it."
     )
     exclude: PathPatterns = _describe((), "Patterns to leave out, besides the default excludes.")
     compare: Compare = _describe("content", "What makes a version: content, stat (for huge data) or names.")

@@ -14,6 +14,7 @@ from wakeful.core.machine import Core
 from wakeful.core.match import Excludes, Pattern, intersects
 from wakeful.core.spec import DEFAULT_EXCLUDES, FileBinding, SessionBinding, SessionSpec
 from wakeful.core.state import Session
+from wakeful.core.target import find_hidden
 
 
 _WILDCARD = re.compile(r"[*?\[]")
@@ -76,8 +77,7 @@ def _covers(spec: SessionSpec, binding: FileBinding, path: str) -> bool:
         return False
     pattern = resolve_pattern(binding.pattern, spec.root)
     # A session's own writes are hidden from what it reads (rule 7).
-    hidden = () if binding.access == "write" else spec.written_patterns
-    excludes = Excludes.build(spec.root, DEFAULT_EXCLUDES, binding.exclude, hidden)
+    excludes = Excludes.build(spec.root, DEFAULT_EXCLUDES, binding.exclude, find_hidden(binding, spec.written_patterns))
     return excludes.covers(path, len(pattern.base) + 1) is None
 
 

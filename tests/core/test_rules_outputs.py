@@ -1,0 +1,195 @@
+"""Rules 23 and 27: outputs that a run staged are put in place between its success and its end, once, whoever is killed meanwhile."""
+
+import pytest
+from core.specs import read, session, write
+from core.world import World
+
+from wakeful.core import calls
+from wakeful.core.observation import DaemonStopping, KeptOutput, LandingEnded, ProcessEnded, StagedOutput, StrictnessSeen
+from wakeful.core.spec import Confinement, FileBinding
+
+IN, OUT = "file in content", "output out content"
+STRICT = Confinement(level="strict")
+BOTH = FileBinding(name="list", pattern="list", access="both")
+
+
+def started(*bindings: FileBinding) -> World:
+    world = World(session("s", *bindings, confinement=STRICT), files={"in": "1", "out": "old", "list": "b a"})
+    world.look()
+    return world
+
+
+def end(world: World, *paths: str, exit_code: int = 0) -> None:
+    """Its process ends, with these outputs in its private area."""
+    process = world.process_of("s")
+    assert process is not None
+    del world.processes[process.run.run_id]
+    staged = tuple(StagedOutput(path=path, base="old", new="new", place=f"0/{path}") for path in paths)
+    world.observe(ProcessEnded(session=process.session, run_id=process.run.run_id, exit_code=exit_code, staged=staged))
+
+
+def land(world: World, *kept: str) -> None:
+    """All of it is in place, but for what others changed."""
+    [(run_id, action)] = world.landings.items()
+    assert action.run.staged is not None
+    for output in action.run.staged.outputs:
+        if output.path not in kept:
+            world.write(output.path, "new")
+    aside = tuple(KeptOutput(path=path, words="others changed it", kept=f"/aside/{path}") for path in kept)
+    world.observe(LandingEnded(session=action.session, run_id=run_id, kept=aside))
+    world.look()
+    # Until its run is over, the plan names it at every step.
+    world.landings.clear()
+
+
+def kinds(world: World) -> list[str]:
+    return [entry.kind for entry in world.log if entry.kind in ("outputs_staged", "outputs_landed", "run_finished")]
+
+
+def finished(world: World):
+    return [entry.event for entry in world.log if entry.kind == "run_finished"][-1]
+
+
+def test_rule_27_a_run_is_running_until_its_outputs_are_in_place() -> None:
+    """Rule 27: staged, landed, finished, in this order; the record of what was written is no assumption."""
+    world = started(read("in"), write("out"))
+    end(world, "out")
+    assert world.session("s").run is not None and kinds(world) == ["outputs_staged"]
+    land(world)
+    assert kinds(world) == ["outputs_staged", "outputs_landed", "run_finished"]
+    event = finished(world)
+    assert (event.outcome, event.assumed) == ("succeeded", False)
+    assert event.written == {"out": world.version_there(world.session("s").spec, write("out"))}
+    assert world.session("s").seen[OUT] == event.written["out"] and world.session("s").is_suspect is False
+
+
+def test_rule_27_a_run_that_failed_lands_nothing() -> None:
+    """Rule 27: whatever it had made."""
+    world = started(read("in"), write("out"))
+    end(world, "out", exit_code=1)
+    world.look()
+    assert kinds(world) == ["run_finished"] and not world.landings
+
+
+@pytest.mark.parametrize("call", [calls.Cancel(name="s"), calls.Interrupt(name="s"), calls.Terminate(name="s")])
+def test_rule_27_a_run_that_was_stopped_lands_nothing(call: calls.Call) -> None:
+    """Rule 27: also where it ends with 0 when it is told to."""
+    world = started(read("in"), write("out"))
+    world.call(call)
+    end(world, "out")
+    world.look()
+    assert not world.landings and finished(world).outcome in ("cancelled", "interrupted")
+
+
+def test_rule_27_a_run_that_changed_nothing_has_nothing_to_land() -> None:
+    """Rule 27: no record more than any other run."""
+    world = started(read("in"), write("out"))
+    end(world)
+    world.look()
+    assert kinds(world) == ["run_finished"] and finished(world).assumed is False
+
+
+@pytest.mark.parametrize("is_landed", [False, True])
+def test_rule_27_a_crash_in_the_middle_is_finished_by_the_next_daemon(is_landed: bool) -> None:
+    """Rule 27: before or after `outputs_landed`, the same plan appears again, and the run has succeeded once."""
+    world = started(read("in"), write("out"))
+    end(world, "out")
+    if is_landed:
+        [(run_id, action)] = world.landings.items()
+        world.write("out", "new", hint=False)
+        world.observe(LandingEnded(session=action.session, run_id=run_id))
+    world.crash()
+    assert not world.recoveries
+    land(world)
+    assert kinds(world) == ["outputs_staged", "outputs_landed", "run_finished"]
+    event = finished(world)
+    assert (event.outcome, event.exit_code, event.assumed) == ("succeeded", 0, False)
+    assert world.session("s").seen[OUT] == world.version_there(world.session("s").spec, write("out"))
+    world.rest()
+    assert world.starts("s") == 1
+
+
+def test_rule_23_after_staging_only_terminate_is_taken_and_follows_the_success() -> None:
+    """Rule 23: a weaker word is answered and changes nothing, nor does a stop of the daemon."""
+    world = started(read("in"), write("out"))
+    end(world, "out")
+    for call in (calls.Cancel(name="s"), calls.Interrupt(name="s"), calls.Suspend(name="s")):
+        assert "being put in place" in (world.call(call) or "")
+    world.observe(DaemonStopping(is_forced=True))
+    assert world.session("s").run.stop is None
+    world.call(calls.Terminate(name="s"))
+    land(world)
+    assert finished(world).outcome == "succeeded" and world.session("s").is_terminated
+
+
+def test_rule_27_a_conflict_leaves_seen_where_the_run_began() -> None:
+    """Rule 27: for what is only written it is drift, shown and waking nobody."""
+    world = started(read("in"), write("out"))
+    began = world.session("s").run.versions.get(OUT)
+    world.write("out", "theirs")
+    end(world, "out")
+    land(world, "out")
+    event = finished(world)
+    assert (event.outcome, event.written, event.conflicts) == ("succeeded", {}, (OUT,))
+    assert event.reason.startswith("conflict: out") and world.session("s").seen.get(OUT) == began
+    assert world.session("s").last_run.kept[0].kept == "/aside/out"
+    world.rest()
+    assert world.starts("s") == 1
+
+
+def test_rule_27_a_conflict_on_what_is_read_and_written_wakes() -> None:
+    """Rule 27: theirs is a version the session has not seen, and the wake says why."""
+    world = started(BOTH)
+    world.write("list", "theirs")
+    end(world, "list")
+    land(world, "list")
+    world.look()
+    assert [cause.reason for cause in world.session("s").run.causes] == ["conflict"]
+    # The next one lands, and that is the end of it.
+    end(world, "list")
+    land(world)
+    world.rest()
+    assert world.starts("s") == 2 and world.session("s").conflicted == ()
+
+
+def test_rule_7_both_wakes_on_every_version_but_the_one_its_own_run_left() -> None:
+    """Rules 7 and 15: seen is what it left; what another makes of it is news."""
+    world = started(BOTH)
+    end(world, "list")
+    land(world)
+    world.rest()
+    assert world.starts("s") == 1
+    world.write("list", "theirs")
+    world.look()
+    assert world.starts("s") == 2
+
+
+def test_rule_7_what_others_add_during_the_run_is_not_taken_for_its_own() -> None:
+    """Rules 7 and 17: one of two paths is the run's, the other is news."""
+    world = started(FileBinding(name="all", pattern="all/*", access="both"))
+    world.write("all/theirs", "1")
+    end(world, "all/ours")
+    land(world)
+    world.look()
+    assert world.starts("s") == 2
+
+
+def test_rule_7_a_failed_run_of_both_is_not_tried_again_on_what_it_found() -> None:
+    """Rule 15: nothing landed, so what it found is what it has seen."""
+    world = started(BOTH)
+    end(world, "list", exit_code=1)
+    world.rest()
+    assert world.starts("s") == 1
+
+
+def test_a_strict_session_sleeps_where_it_cannot_be_had_and_wakes_when_it_can() -> None:
+    """Never weaker than asked for: also an activation waits."""
+    world = World(settings=None, files={"in": "1"})
+    world.observe(StrictnessSeen("no bubblewrap"))
+    world.declare(session("s", read("in"), confinement=STRICT), session("t", read("in")))
+    world.look()
+    world.call(calls.Activate(name="s"))
+    assert (world.starts("s"), world.starts("t")) == (0, 1)
+    assert world.hold("s") == "no bubblewrap"
+    world.observe(StrictnessSeen(None))
+    assert world.starts("s") == 1
