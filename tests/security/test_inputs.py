@@ -1,0 +1,310 @@
+"""Files of strangers: specs that would fill memory, bundles that would write elsewhere, links swapped under our hands (H 54 to 56)."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import io
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import threading
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from itertools import chain
+from pathlib import Path
+
+import pytest
+from bundles.small import Place, rewrite
+from bundles.test_refusals import refuse
+from contents.world import World
+
+from wakeful.beneath import open_beneath
+from wakeful.bundles.format import BundleTooLarge, FileLine
+from wakeful.contents.capture import Capture, Limits
+from wakeful.contents.present import InTheWay, write_file
+from wakeful.core.spec import CommandRun, Confinement, FileBinding, SessionSpec
+from wakeful.sources.entry import CannotSee
+from wakeful.workspaces.copying import copy_present
+
+# -- YAML -------------------------------------------------------------------------------------------
+
+GOOD = "objective: x\nrun: {command: ['true']}\n"
+LAUGHS = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(f"{c}: &{c} [{','.join(['*' + p] * 9)}]\n" for p, c in zip("abcdefgh", "bcdefghi", strict=True))
+YAML = {
+    "a bomb of aliases": (GOOD + LAUGHS, 3),
+    "an anchor": (GOOD + "note: &x y\n", 3),
+    "a merge key": (GOOD + "env: {<<: *x}\n", 3),
+    "brackets": (GOOD + "note: " + "[" * 100_000, 3),
+    "braces": (GOOD + "note: " + "{a: " * 50_000, 3),
+    "a tag that makes an object": (GOOD + "note: !!python/object/apply:os.system ['true']\n", 3),
+    "a tag of its own": (GOOD + "note: !evil x\n", 3),
+    "a key that is there twice": (GOOD + "objective: y\n", 3),
+    "a key that is there twice, deep": (GOOD + "bindings: {a: {file: x, file: y}}\n", 3),
+    "a NUL": (GOOD + "note: a\0b\n", 3),
+    "a NUL by its escape": (GOOD + 'note: "a\\0b"\n', 3),
+    "a second document": (GOOD + "---\nobjective: y\n", 3),
+    "10 MB": (GOOD + "# " + "x" * 10_000_000, 1),
+    "10 MB of keys": (GOOD + "".join(f"k{number}: 1\n" for number in range(1_000_000)), 1),
+    "a long quote": (GOOD + 'note: "' + "x\n" * 100_000, None),
+}
+# What YAML 1.1 would make something else of: here each stays the text it is, or is refused as what it is not.
+SCALARS = ("on", "no", "NO", "12:30:00", "022", "0x1f", "1e3", "1_000", "2026-11-16", "~", ".inf", "=")
+READER = """
+import json, resource, sys, time
+from pathlib import Path
+from wakeful.specs.build import Surroundings
+from wakeful.specs.load import NO_DEFAULTS, read_folder
+folder = Path(sys.argv[1])
+around = Surroundings(str(folder.parent))
+hostile = folder / "hostile.yaml"
+hostile.rename(folder.parent / "aside")
+(folder / "good.yaml").write_text("objective: x\\nrun: {command: ['true']}\\n")
+read_folder(folder, around, NO_DEFAULTS, None, {})
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+spent = []
+(folder.parent / "aside").rename(hostile)
+for _ in range(3):
+    began = time.process_time()
+    reading = read_folder(folder, around, NO_DEFAULTS, None, {})
+    spent.append(time.process_time() - began)
+after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print(json.dumps({"seconds": min(spent), "kilobytes": after - before, "refused": reading.refused, "taken": sorted(reading.sessions)}))
+"""
+
+
+def read_hostile(folder: Path, text: str | bytes) -> dict:
+    """As the daemon reads its folder, in a process of its own whose memory can be measured."""
+    specs = folder / "sessions.d"
+    specs.mkdir()
+    (specs / "hostile.yaml").write_bytes(text.encode() if isinstance(text, str) else text)
+    done = subprocess.run([sys.executable, "-c", READER, str(specs)], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("name", YAML)
+def test_a_hostile_spec_is_refused_with_its_line_before_it_costs_anything(tmp_path: Path, name: str) -> None:
+    """Less than 100 ms of work and 50 MB of memory; the specs beside it are taken."""
+    text, line = YAML[name]
+    found = read_hostile(tmp_path, text)
+    assert found["taken"] == ["good"]
+    where = f"hostile.yaml:{'' if line is None else f'{line}:'}"
+    assert where in found["refused"]["hostile"]
+    assert found["seconds"] < 0.1 and found["kilobytes"] < 50_000, found
+
+
+@pytest.mark.parametrize("scalar", SCALARS)
+def test_a_scalar_of_yaml_1_1_means_nothing_else(tmp_path: Path, scalar: str) -> None:
+    """The text that was written is what is declared; `~` and a date too."""
+    found = read_hostile(tmp_path, f"objective: {scalar}\nrun: {{command: ['true']}}\n")
+    assert found["taken"] == ["good", "hostile"]
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_key(tmp_path: Path) -> None:
+    """Editors of some systems write one."""
+    assert read_hostile(tmp_path, b"\xef\xbb\xbf" + GOOD.encode())["taken"] == ["good", "hostile"]
+
+
+# -- bundles ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def there(tmp_path: Path) -> Iterator[Place]:
+    place = Place(tmp_path / "there")
+    yield place
+    place.log.close()
+
+
+def write_tar(path: Path) -> None:
+    """Everything that was ever done to somebody by a tar: it escapes where it is unpacked, and is no bundle here."""
+    with tarfile.open(path, "w:gz") as tar:
+        for name, kind, target in (
+            ("../escaped", tarfile.REGTYPE, ""),
+            ("/tmp/escaped", tarfile.REGTYPE, ""),
+            ("link", tarfile.SYMTYPE, "/"),
+            ("link/tmp/escaped", tarfile.REGTYPE, ""),
+            ("hard", tarfile.LNKTYPE, "/etc/passwd"),
+            ("device", tarfile.CHRTYPE, ""),
+            ("pipe", tarfile.FIFOTYPE, ""),
+        ):
+            info = tarfile.TarInfo(name)
+            info.type, info.linkname = kind, target
+            tar.addfile(info, io.BytesIO(b""))
+
+
+def write_zip(path: Path) -> None:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("../escaped", b"\0" * 20_000_000)
+
+
+@pytest.mark.parametrize("write", [write_tar, write_zip])
+def test_an_archive_of_another_kind_is_no_bundle_whatever_it_holds(there: Place, tmp_path: Path, write: Callable[[Path], None]) -> None:
+    """A bundle's own format knows files alone: no links, no devices, no paths that lead out; nothing is ever unpacked by an archiver."""
+    folder = tmp_path / "from"
+    folder.mkdir()
+    write(folder / "evil")
+    refuse(there, folder / "evil")
+    assert not (tmp_path / "escaped").exists() and not Path("/tmp/escaped").exists()
+
+
+def test_a_million_entries_are_refused_by_their_number(there: Place, tmp_path: Path) -> None:
+    """Before one of them is written."""
+    here = Place(tmp_path / "here")
+    here.fill()
+    here.save(tmp_path / "sound")
+    here.log.close()
+    folder = tmp_path / "from"
+    folder.mkdir()
+    many = rewrite(tmp_path / "sound", folder / "many", lambda lines: chain(lines, (FileLine(path=f"f{number}", size=0) for number in range(1_000_000))))
+    refuse(there, many, "more than 100,000 files", BundleTooLarge)
+
+
+# -- paths ------------------------------------------------------------------------------------------
+
+SECRET = "a private key of somebody else"
+RACE_SECONDS = 2.0
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@contextmanager
+def swapping(one: Path, other: Path) -> Iterator[None]:
+    """Two names that change places as fast as the kernel lets them, while we work."""
+    is_over = threading.Event()
+
+    def swap() -> None:
+        names = os.fsencode(one), os.fsencode(other)
+        while not is_over.is_set():
+            # AT_FDCWD, RENAME_EXCHANGE: at no moment is one of the two missing.
+            assert _libc.renameat2(-100, names[0], -100, names[1], 2) == 0, os.strerror(ctypes.get_errno())
+
+    swapper = threading.Thread(target=swap)
+    swapper.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        swapper.join()
+
+
+def race(work: Callable[[], object], is_lost: Callable[[], bool], seconds: float = RACE_SECONDS) -> bool:
+    """Work on until it is lost, or the time is over; whether it was lost."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        try:
+            work()
+        except (OSError, InTheWay, CannotSee):
+            pass
+        if is_lost():
+            return True
+    return False
+
+
+class Trap:
+    """`root/dir/file`, where `dir`, or the file itself, is exchanged with a link to the same name outside."""
+
+    def __init__(self, folder: Path, what: str) -> None:
+        self.outside = folder / "outside"
+        (self.outside / "dir").mkdir(parents=True)
+        # Of the same length: sizes give nothing away.
+        (self.outside / "dir/file").write_text(SECRET)
+        self.world = World(folder)
+        self.path = self.world.write("dir/file", "b" * len(SECRET))
+        self.one = self.world.root / "dir" if what == "folder" else self.path
+        self.other = folder / "link"
+        self.other.symlink_to(self.outside / "dir" if what == "folder" else self.outside / "dir/file")
+
+    def swapping(self) -> AbstractContextManager[None]:
+        return swapping(self.one, self.other)
+
+
+@pytest.fixture(params=["folder", "file"])
+def trap(tmp_path: Path, request: pytest.FixtureRequest) -> Trap:
+    return Trap(tmp_path, request.param)
+
+
+def test_what_is_kept_of_files_never_comes_from_outside(trap: Trap) -> None:
+    """A run swaps what it wrote for a link to what it may not read: we could read it, and do not keep it. A plain open does."""
+    seen: list[str] = []
+    blobs, folder = trap.world.blobs, trap.world.root.parent / "blobs"
+
+    def keep() -> None:
+        Capture(blobs, Limits()).take(str(trap.world.root), trap.world.look("dir/file"))
+
+    def holds_secret() -> bool:
+        return any(SECRET.encode() in path.read_bytes() for path in folder.rglob("*") if path.is_file())
+
+    with trap.swapping():
+        assert race(lambda: seen.append(trap.path.read_text()), lambda: SECRET in seen[-1:]), "the swapper never won: this proves nothing"
+        assert not race(keep, holds_secret)
+
+
+def test_what_is_written_never_lands_outside(trap: Trap) -> None:
+    """Files of rewinds, merges and replays are written through folders that are opened one by one. A plain write lands there."""
+    target = trap.outside / "dir/file"
+
+    def is_hit() -> bool:
+        return target.read_text() != SECRET or len(list(target.parent.iterdir())) > 1
+
+    with trap.swapping():
+        assert not race(lambda: write_file(str(trap.world.root), "dir/file", b"written", 0o644, is_flushed=False), is_hit)
+    if trap.other.is_symlink() == trap.one.is_symlink():
+        # The file itself was replaced, link and all: there is nothing left to swap.
+        return
+    with trap.swapping():
+        assert race(lambda: trap.path.write_text("written"), is_hit), "the swapper never won: this proves nothing"
+
+
+def test_what_is_copied_into_a_workspace_never_comes_from_outside(trap: Trap, tmp_path: Path) -> None:
+    """The place of a fork holds nothing that the session could not read itself."""
+    root, place = str(trap.world.root), tmp_path / "place"
+    spec = SessionSpec(name="s", root=root, bindings=(FileBinding(name="in", pattern="dir/**"),), run=CommandRun(argv=("true",)))
+
+    def holds_secret() -> bool:
+        copy = place / "dir/file"
+        return copy.is_file() and not copy.is_symlink() and copy.read_text() == SECRET
+
+    with trap.swapping():
+        assert not race(lambda: copy_present(spec, str(place), ""), holds_secret)
+
+
+def test_a_link_that_a_run_left_is_copied_as_what_it_leads_to_only_where_the_session_may_read(tmp_path: Path) -> None:
+    """What `allow` names comes along, what it does not stays where it is."""
+    trap = Trap(tmp_path, "file")
+    trap.path.unlink()
+    trap.path.symlink_to(trap.outside / "dir/file")
+    for allow, number in (((), 1), ((str(trap.outside),), 2), ((str(trap.outside / "dir/file"),), 3)):
+        spec = SessionSpec(
+            name="s", root=str(trap.world.root), bindings=(FileBinding(name="in", pattern="dir/**"),), run=CommandRun(argv=("true",)),
+            confinement=Confinement(allow_read=allow),
+        )  # fmt: skip
+        place = tmp_path / f"place-{number}"
+        copy_present(spec, str(place), "")
+        assert (place / "dir/file").exists() == bool(allow)
+
+
+@pytest.mark.parametrize("path", ["../outside/dir/file", "/etc/passwd", "link", "link/file", "proc/self/root/etc/passwd"])
+def test_no_way_out_of_a_folder_is_taken(tmp_path: Path, path: str) -> None:
+    """Dots, absolute names, links and the magic ones of /proc: each is open to a plain open, and EXDEV or ELOOP here."""
+    trap = Trap(tmp_path, "folder")
+    root = trap.world.root
+    (root / "link").symlink_to(trap.outside / "dir" if path == "link/file" else trap.outside / "dir/file")
+    (root / "proc").symlink_to("/proc")
+    with open(os.path.join(root, path)) as file:
+        assert file.read()
+    with pytest.raises(OSError) as caught:
+        open_beneath(str(root), path, os.O_RDONLY)
+    assert caught.value.errno in (errno.EXDEV, errno.ELOOP)
+
+
+def test_a_magic_link_inside_the_folder_is_not_followed() -> None:
+    """/proc/self/fd leads wherever a descriptor leads, without any `..`."""
+    with open("/etc/passwd") as held:
+        assert os.path.exists(f"/proc/self/fd/{held.fileno()}")
+        with pytest.raises(OSError) as caught:
+            open_beneath("/proc/self", f"fd/{held.fileno()}", os.O_RDONLY)
+        assert caught.value.errno in (errno.ELOOP, errno.EXDEV)
