@@ -9,6 +9,9 @@ import pytest
 from api.conftest import Speaker
 from api.small_daemon import RunningDaemon, declare, reads
 
+from wakeful.cli.client import Client
+from wakeful.cli.failure import Failure
+
 NOBODY = 65534
 
 
@@ -124,3 +127,45 @@ def test_another_user_is_refused_even_where_the_file_lets_him_in() -> None:
         daemon.socket.chmod(0o666)
         assert b"403" in ask_as(NOBODY, daemon.socket)
         assert b"200" in ask_as(0, daemon.socket)
+
+
+def test_the_command_tells_nothing_to_a_socket_of_another_user() -> None:
+    """What listens under our name may be anybody's: the kernel says whose, before a byte is sent."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can become another user: the refusal of impostors was NOT checked")
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o777)
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                os.setgroups([])
+                os.setgid(NOBODY)
+                os.setuid(NOBODY)
+                with socket.socket(socket.AF_UNIX) as theirs:
+                    theirs.bind(f"{folder}/theirs.sock")
+                    os.chmod(f"{folder}/theirs.sock", 0o666)
+                    theirs.listen(1)
+                    os.write(writing, b"x")
+                    theirs.settimeout(20)
+                    connection, _ = theirs.accept()
+                    connection.settimeout(20)
+                    os.write(writing, connection.recv(100) or b"nothing")
+            finally:
+                os._exit(0)
+        os.close(writing)
+        assert os.read(reading, 1) == b"x"
+        other = os.fork()
+        if other == 0:
+            try:
+                os.setgid(NOBODY - 1)
+                os.setuid(NOBODY - 1)
+                Client(f"{folder}/theirs.sock", "a-token").get("/sessions")
+            except Failure as refused:
+                os._exit(7 if "nothing was sent" in str(refused) else 8)
+            finally:
+                os._exit(9)
+        assert os.waitstatus_to_exitcode(os.waitpid(other, 0)[1]) == 7
+        os.waitpid(child, 0)
+        assert os.read(reading, 100) == b"nothing"
+        os.close(reading)

@@ -78,3 +78,45 @@ def test_what_is_no_http_does_not_disturb_the_daemon(daemon: RunningDaemon, spea
         except ConnectionResetError:
             pass
     assert speaker.get("/version").status == 200
+
+
+def test_a_link_in_the_place_of_the_socket_is_not_followed(tmp_path: Path) -> None:
+    """Neither what it leads to nor the link itself is removed or listened on."""
+    real, link = tmp_path / "real.sock", tmp_path / "wakeful.sock"
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(real))
+    link.symlink_to(real)
+    with pytest.raises(SocketRefused, match="no socket"):
+        bind_socket(str(link))
+    assert link.is_symlink() and real.exists()
+    link.unlink()
+    link.symlink_to(tmp_path / "nowhere")
+    with pytest.raises(SocketRefused):
+        bind_socket(str(link))
+    assert not (tmp_path / "nowhere").exists()
+
+
+@pytest.mark.parametrize(("mode", "is_taken"), [(0o700, True), (0o755, True), (0o1777, True), (0o777, False), (0o770, False)])
+def test_a_folder_in_which_others_can_replace_the_socket_is_refused(tmp_path: Path, mode: int, is_taken: bool) -> None:
+    """Whoever could put theirs in our place would be told every token."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    folder.chmod(mode)
+    if is_taken:
+        bind_socket(str(folder / "wakeful.sock")).close()
+        assert os.stat(folder / "wakeful.sock").st_mode & 0o777 == 0o600
+        return
+    with pytest.raises(SocketRefused, match="chmod 700"):
+        bind_socket(str(folder / "wakeful.sock"))
+    assert not (folder / "wakeful.sock").exists()
+
+
+def test_a_folder_of_another_user_is_refused(tmp_path: Path) -> None:
+    """Its owner may replace whatever lies in it."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a folder to another user")
+    folder = tmp_path / "run"
+    folder.mkdir(mode=0o700)
+    os.chown(folder, 65534, 65534)
+    with pytest.raises(SocketRefused, match="user 65534"):
+        bind_socket(str(folder / "wakeful.sock"))

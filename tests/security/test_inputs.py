@@ -7,6 +7,7 @@ import errno
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -260,16 +261,22 @@ def test_what_is_written_never_lands_outside(trap: Trap) -> None:
 
 
 def test_what_is_copied_into_a_workspace_never_comes_from_outside(trap: Trap, tmp_path: Path) -> None:
-    """The place of a fork holds nothing that the session could not read itself."""
-    root, place = str(trap.world.root), tmp_path / "place"
+    """The place of a fork holds nothing that the session could not read itself. A plain copy does."""
+    root, place, plain = str(trap.world.root), tmp_path / "place", tmp_path / "plain"
     spec = SessionSpec(name="s", root=root, bindings=(FileBinding(name="in", pattern="dir/**"),), run=CommandRun(argv=("true",)))
+
+    def copy_anew() -> None:
+        # What is there already would not be copied again.
+        shutil.rmtree(place, ignore_errors=True)
+        copy_present(spec, str(place), "")
 
     def holds_secret() -> bool:
         copy = place / "dir/file"
         return copy.is_file() and not copy.is_symlink() and copy.read_text() == SECRET
 
     with trap.swapping():
-        assert not race(lambda: copy_present(spec, str(place), ""), holds_secret)
+        assert race(lambda: shutil.copyfile(trap.path, plain), lambda: plain.read_text() == SECRET), "the swapper never won: this proves nothing"
+        assert not race(copy_anew, holds_secret)
 
 
 def test_a_link_that_a_run_left_is_copied_as_what_it_leads_to_only_where_the_session_may_read(tmp_path: Path) -> None:

@@ -143,6 +143,7 @@ def bind_socket(path: str) -> socket.socket:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
         os.makedirs(os.path.dirname(path) or ".", mode=0o700, exist_ok=True)
+        _refuse_open_folder(os.path.dirname(path) or ".")
         _remove_stale(path)
         # Linux gives the file the mode of the unbound socket; elsewhere the chmod below closes the gap.
         os.fchmod(listener.fileno(), 0o600)
@@ -155,6 +156,14 @@ def bind_socket(path: str) -> socket.socket:
         listener.close()
         raise
     return listener
+
+
+def _refuse_open_folder(folder: str) -> None:
+    """Who can put another socket in our place is spoken to by everybody who means us, tokens and all."""
+    found = os.stat(folder)
+    is_replaceable = found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX
+    if is_replaceable or found.st_uid not in (os.geteuid(), 0):
+        raise SocketRefused(f"others can replace files in {folder} (mode {found.st_mode & 0o7777:04o}, user {found.st_uid}): chmod 700 it, or choose another place with --socket")
 
 
 def _remove_stale(path: str) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import struct
 import sys
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -24,6 +25,8 @@ PATIENCE_SECONDS = 60.0
 MOMENT_SECONDS = 3.0
 _PIECE_BYTES = 1 << 18
 _UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
+# pid, uid and gid at the other end.
+_CREDENTIALS = struct.Struct("3i")
 _AWAY = "the daemon went away; start it with: wakeful daemon"
 
 
@@ -150,6 +153,10 @@ def connect(path: str) -> socket.socket:
     try:
         connection.settimeout(PATIENCE_SECONDS)
         connection.connect(path)
+        _refuse_stranger(connection, path)
+    except Failure:
+        connection.close()
+        raise
     except PermissionError:
         connection.close()
         raise Failure(f"{escape(path)} belongs to another user's daemon; give your own with --socket") from None
@@ -160,6 +167,17 @@ def connect(path: str) -> socket.socket:
             "or say where it listens with --socket"
         ) from None
     return connection
+
+
+def _refuse_stranger(connection: socket.socket, path: str) -> None:
+    """By the kernel's word: what another user listens on is not our daemon, whatever it is called, and is told no token.
+
+    Where systemd listens for the daemon it is root's."""
+    if not hasattr(socket, "SO_PEERCRED"):
+        return
+    _, uid, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    if uid not in (os.geteuid(), 0) and os.geteuid() != 0:
+        raise Failure(f"user {uid} listens on {escape(path)}, and you are user {os.geteuid()}: nothing was sent; give your own with --socket")
 
 
 def read_error(answer: Answer) -> str:
