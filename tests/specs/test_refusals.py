@@ -164,7 +164,7 @@ LATER = [
     "isolation: observe",
     "tools: {a: ask}", "notify: [mail]", "hosts: [big]",
     "run: {prompt: Do it.}", "run: {command: [a], workspace: worktree}", "bindings: {a: {webhook: github, secret: x}}",
-    "bindings: {a: {service: 'mcp:github'}}", "bindings: {a: {file: b, trust: untrusted}}",
+    "bindings: {a: {service: 'mcp:github'}}",
 ]  # fmt: skip
 
 

@@ -27,7 +27,7 @@ NOT_YET_SESSION = (
 )  # fmt: skip
 NOT_YET_RUN = ("prompt", "workspace")
 NOT_YET_KINDS = ("webhook",)
-NOT_YET_OPTIONS = ("trust", "secret")
+NOT_YET_OPTIONS = ("secret",)
 NOT_YET_DAEMON = ("store", "http", "notify", "prices")
 # By the file's kind and the key whose mapping they belong in.
 NOT_YET_WITHIN: dict[tuple[FileKind, Any], tuple[str, ...]] = {("daemon", "concurrency"): ("agents",)}

@@ -30,6 +30,7 @@ from wakeful.trust.programs import Programs, list_programs
 FindRun = Callable[[str, int, bool], str | None]
 # Behind the path of a wakeful.yaml: of a project's settings the defaults are what its specs lean on.
 DEFAULTS_MARK = "#defaults"
+ATTACHED = "attached with wakeful add"
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +152,7 @@ class HouseReader:
         reader.pools = frozenset(settings.pools)
         reading = reader.read()
         others = self._find_others(reader.folder, project.specs)
-        pinned: str | None = "attached with wakeful add"
+        pinned: str | None = ATTACHED
         if project.is_followed:
             self._doubt_reached(reader, project.name)
             pinned = "wakeful.yaml says trust: pinned" if settings.trust == "pinned" else others
@@ -248,7 +249,9 @@ class HouseReader:
         else:
             words = "its spec changed" if standing.spec_file in changed else f"{standing.label(changed[0])} changed"
             look = "shows the difference"
-        return f"needs trust: {words}; {why} (wakeful trust {standing.name} {look})"
+        # That a project is pinned is known to who attached it.
+        more = "" if why == ATTACHED else f"; {why}"
+        return f"needs trust: {words}{more} (wakeful trust {standing.name} {look})"
 
     def _list_files(self, reader: ProjectReader, folder: FolderReading, path: str, file: str, spec: SessionSpec) -> dict[str, str]:
         """All that a person who trusts a spec trusts with it."""
