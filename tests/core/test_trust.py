@@ -78,17 +78,14 @@ def test_not_even_an_activation_starts_it() -> None:
 
 
 def test_an_activation_that_came_first_waits_as_well() -> None:
-    world = World(session("s", read("in")), files={"in": "1"})
-    world.rest()
-    world.call(calls.Sleep(name="s"))
+    """It waited for a secret when the spec changed; now it waits for a person."""
+    world = World(session("s", secrets=("token",)))
     world.call(calls.Activate(name="s"))
     world.rest()
-    runs = world.starts("s")
-    world.write("in", "2")
-    withhold(world, session("s", read("in"), run=HOSTILE))
-    world.call(calls.Resume(name="s"))
+    withhold(world, session("s", secrets=("token",), run=HOSTILE))
+    world.observe(SecretsSeen({"token": None}))
     world.rest()
-    assert (world.starts("s"), world.hold("s")) == (runs, WORDS)
+    assert (world.starts("s"), world.hold("s")) == (0, WORDS)
 
 
 def test_after_a_restart_the_last_good_spec_stands_and_sleeps() -> None:
