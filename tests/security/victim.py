@@ -56,6 +56,15 @@ def connect_abstract(address: str) -> None:
         out.connect(f"\0{address}")
 
 
+def connect_path(path: str) -> None:
+    with socket.socket(socket.AF_UNIX) as out:
+        out.connect(path)
+
+
+def stat(path: str) -> None:
+    print(os.stat(path))
+
+
 def shed_mark() -> None:
     resource.setrlimit(resource.RLIMIT_RTTIME, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
@@ -76,6 +85,10 @@ def call(token: str | None = None, target: str = "/call/terminate", body: dict[s
     print(answer.status, text)
     if answer.status >= 400:
         raise PermissionError(f"Permission denied: {text}")
+
+
+def call_as_itself(target: str, body: dict[str, object]) -> None:
+    call(Path(os.environ["WAKEFUL_TOKEN_FILE"]).read_text(), target, body)
 
 
 def shed_and_call(body: dict[str, object]) -> None:

@@ -14,7 +14,8 @@ import shutil
 import stat
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from threading import Thread
+from concurrent.futures import Future
+from threading import Event, Thread, get_native_id
 from typing import TypeVar
 
 from wakeful.errors import OperatorError
@@ -86,6 +87,7 @@ class BubblewrapLaunch:
         self._path = environment.get("PATH", "")
         self._cwd = os.path.join(order.root, order.cwd)
         self._opened: list[int] = []
+        self._is_over = Event()
         try:
             view = _View(order, reach, self._open)
             view.gather(staging)
@@ -107,19 +109,14 @@ class BubblewrapLaunch:
 
     def __call__(self, spawn: Spawn[Spawned]) -> Spawned:
         """Blocks until bubblewrap is spawned."""
-        fds = [_remember("arguments", b"\0".join(os.fsencode(word) for word in self._arguments) + b"\0")]
-        prefix = [self._program, "--args", str(fds[0])]
-        if is_known_machine():
-            fds.append(_remember("filter", build_filter(has_network=bool(self._policy.network))))
-            prefix += ["--seccomp", str(fds[1])]
-        try:
-            return self._spawn(lambda: spawn((*prefix, "--"), fds))
-        finally:
-            for fd in fds:
-                os.close(fd)
+        network = self._policy.network
+        if not network or probe_abi() < (_SCOPES_ABI if network is True else _PORTS_ABI):
+            return self._spawn(spawn, f"/proc/{os.getpid()}/fd")
+        return self._spawn_restricted(spawn)
 
     def close(self) -> None:
         """Safe to repeat."""
+        self._is_over.set()
         opened, self._opened = self._opened, []
         for fd in opened:
             os.close(fd)
@@ -129,31 +126,47 @@ class BubblewrapLaunch:
         self._opened.append(fd)
         return fd
 
-    def _spawn(self, spawn: Callable[[], Spawned]) -> Spawned:
-        """Where the network is open, so are abstract sockets: Landlock shuts these, and ports that are not listed."""
-        network = self._policy.network
-        if not network or probe_abi() < (_SCOPES_ABI if network is True else _PORTS_ABI):
-            return spawn()
-        results: list[Spawned] = []
-        problems: list[BaseException] = []
+    def _spawn(self, spawn: Spawn[Spawned], held: str) -> Spawned:
+        """`held` is where bubblewrap finds our descriptors: handed on, they would be the run's, and lead out of its view."""
+        words = (f"{held}/{word}" if isinstance(word, int) else word for word in self._arguments)
+        fds = [_remember("arguments", b"\0".join(map(os.fsencode, words)) + b"\0")]
+        prefix = [self._program, "--args", str(fds[0])]
+        if is_known_machine():
+            fds.append(_remember("filter", build_filter(has_network=bool(self._policy.network))))
+            prefix += ["--seccomp", str(fds[1])]
+        try:
+            return spawn((*prefix, "--"), fds)
+        finally:
+            for fd in fds:
+                os.close(fd)
 
-        def spawn_restricted() -> None:
+    def _spawn_restricted(self, spawn: Spawn[Spawned]) -> Spawned:
+        """Where the network is open, so are abstract sockets: Landlock shuts these, and ports that are not listed.
+
+        Who is restricted may not look at the descriptors of who is not, so the thread that spawns lives as long as the run: it is the one
+        whose descriptors bubblewrap looks at.
+        """
+        answer: Future[Spawned] = Future()
+
+        def spawn_and_stay() -> None:
             try:
-                with Ruleset(has_tcp=network is True, has_files=False) as ruleset:
-                    if not isinstance(network, bool):
-                        ruleset.allow_connect(network)
-                    forbid_new_privileges()
-                    ruleset.restrict_self()
-                results.append(spawn())
+                self._restrict_thread()
+                answer.set_result(self._spawn(spawn, f"/proc/{os.getpid()}/task/{get_native_id()}/fd"))
             except BaseException as problem:
-                problems.append(problem)
+                answer.set_exception(problem)
+                return
+            self._is_over.wait()
 
-        spawning = Thread(target=spawn_restricted, name="spawn")
-        spawning.start()
-        spawning.join()
-        if problems:
-            raise problems[0]
-        return results[0]
+        Thread(target=spawn_and_stay, name="spawn", daemon=True).start()
+        return answer.result()
+
+    def _restrict_thread(self) -> None:
+        network = self._policy.network
+        with Ruleset(has_tcp=network is True, has_files=False) as ruleset:
+            if not isinstance(network, bool):
+                ruleset.allow_connect(network)
+            forbid_new_privileges()
+            ruleset.restrict_self()
 
 
 class _View:
@@ -163,8 +176,8 @@ class _View:
         self._order = order
         self._reach = reach
         self._open = open_grant
-        # By place: where its content comes from, and whether it may be written.
-        self._shown: dict[str, tuple[str, bool]] = {}
+        # By place: where its content comes from (a path, or a descriptor), and whether it may be written.
+        self._shown: dict[str, tuple[str | int, bool]] = {}
         self._links: dict[str, str] = {}
         self._asked: list[str] = []
 
@@ -187,7 +200,7 @@ class _View:
             self._follow(area.outputs[0][0])
             self._shown[area.folder] = (place, True)
         for one in staging.beside:
-            self._shown[one.path] = (f"/proc/{os.getpid()}/fd/{one.fd}", False)
+            self._shown[one.path] = (one.fd, False)
 
     def _is_output(self, path: str) -> bool:
         """Is it part of a folder of outputs, so that what of it is only read is shown there one by one?"""
@@ -199,11 +212,11 @@ class _View:
                     return True
         return False
 
-    def list_arguments(self, search_path: str) -> list[str]:
+    def list_arguments(self, search_path: str) -> list[str | int]:
         for path in (self._order.root, os.path.join(self._order.root, self._order.cwd), *search_path.split(":")):
             self._follow(path)
         network = self._reach.policy.network
-        words = [*_PRIVATE, *(() if network else ("--unshare-net",)), *_keep_capabilities()]
+        words: list[str | int] = [*_PRIVATE, *(() if network else ("--unshare-net",)), *_keep_capabilities()]
         words += ["--proc", "/proc", "--dev", "/dev", "--size", str(_SHARED_BYTES), "--tmpfs", "/dev/shm"]
         words += ["--size", str(_TEMPORARY_BYTES), "--perms", "1777", "--tmpfs", "/tmp"]
         words += self._list_system()
@@ -234,14 +247,15 @@ class _View:
         if real == SETTINGS or real.startswith(f"{SETTINGS}/"):
             self._asked.append(real)
         elif not is_of_system(real):
-            self._place(real, f"/proc/{os.getpid()}/fd/{fd}", bool(grant.rights & WRITE_FILE))
+            self._place(real, fd, bool(grant.rights & WRITE_FILE))
 
-    def _place(self, real: str, source: str, is_writable: bool) -> None:
+    def _place(self, real: str, source: int, is_writable: bool) -> None:
         known = self._shown.get(real)
         self._shown[real] = (source, is_writable or (known is not None and known[1]))
 
     def _follow(self, path: str) -> None:
         """The links on the way to a place are part of what a program sees: it is told the way, not where it leads."""
+        path = f"/{path.lstrip('/')}"
         for _ in range(40):
             found = _find_link(path)
             if found is None:
@@ -272,7 +286,7 @@ class _View:
             if not is_of_system(real):
                 yield from ("--ro-bind-try", real, real)
 
-    def _list_mounts(self) -> Iterator[tuple[str, str | None, str]]:
+    def _list_mounts(self) -> Iterator[tuple[str, str | int | None, str]]:
         for path, (source, is_writable) in self._shown.items():
             yield path, source, "--bind" if is_writable else "--ro-bind"
         for place in self._reach.guarded:

@@ -1,0 +1,275 @@
+"""Strict runs, real ones: what they find in their view, how they end, and what becomes of the files they write."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+from waiting import eventually_async
+
+from wakeful.core.observation import ProcessEnded, StagedOutput
+from wakeful.core.spec import Confinement, RunLimits
+from wakeful.runners.contract import RunOrder
+from wakeful.runners.isolation.bubblewrap import find_obstacle
+from wakeful.runners.landing import put_in_place
+from wakeful.runners.staging import digest_entry
+
+from runners.conftest import Bench
+
+OBSTACLE = find_obstacle()
+pytestmark = [pytest.mark.asyncio, pytest.mark.skipif(OBSTACLE is not None, reason=f"nothing can be isolated strictly here: {OBSTACLE}")]
+STRICT = Confinement(level="strict")
+
+
+def strictly(bench: Bench, text: str, **changes: object) -> RunOrder:
+    """A script in a view of its own, its outputs staged."""
+    order = bench.shell(text, **({"confinement": STRICT, "writes": ("out/*",)} | changes))
+    return RunOrder(**{name: getattr(order, name) for name in order.__struct_fields__} | {"staging": str(bench.state / "staged" / order.run_id)})
+
+
+def staged(ended: ProcessEnded) -> dict[str, tuple[bool, bool]]:
+    """Path -> was there something before, and is there something after."""
+    assert ended.staged is not None
+    return {output.path: (output.base is not None, output.new is not None) for output in ended.staged}
+
+
+async def test_a_run_finds_its_files_its_programs_and_no_more_descriptors_than_others(bench: Bench) -> None:
+    """It reads its inputs, writes its outputs and its scratch, and inherits nothing that leads out of its view."""
+    (bench.root / "in.csv").write_text("input\n")
+    text = "cat in.csv; echo x > out/x; echo y > $WAKEFUL_SCRATCH/y; echo z > $TMPDIR/z; ls /proc/self/fd | wc -l; nproc >/dev/null; date >/dev/null"
+    ended = await bench.run(strictly(bench, text, reads=("in.csv",)))
+    # ls has opened the folder it lists.
+    assert (ended.exit_code, bench.output(ended).split()) == (0, [b"input", b"4"])
+    assert staged(ended) == {"out/x": (False, True)}
+    assert (bench.state / "scratch" / "y").exists() and not (bench.root / "out" / "x").exists()
+    assert ended.isolation is not None and ended.isolation.level == "strict"
+
+
+async def test_programs_outside_the_system_are_found_by_their_links(bench: Bench) -> None:
+    """A virtual environment, and a program that is a link in a folder of PATH."""
+    folder = bench.folder / "own" / "bin"
+    folder.mkdir(parents=True)
+    real = bench.folder / "elsewhere" / "tool"
+    real.parent.mkdir()
+    real.write_text("#!/bin/sh\necho tool\n")
+    real.chmod(0o755)
+    (folder / "tool").symlink_to("../../elsewhere/tool")
+    path = f"{folder}:{os.environ['PATH']}"
+    ended = await bench.run(strictly(bench, f"tool; {sys.executable} -c 'import msgspec; print(1)'", env={"PATH": path}))
+    assert (ended.exit_code, bench.output(ended).split()) == (0, [b"tool", b"1"]), bench.output(ended)
+
+
+async def test_a_root_that_is_reached_by_a_link_is_found_by_it(bench: Bench) -> None:
+    """People name their folders as they like."""
+    link = bench.folder / "link"
+    link.symlink_to(bench.root)
+    (bench.root / "in").write_text("1")
+    ended = await bench.run(strictly(bench, f"cat {link}/in; echo x > {link}/out/x", root=str(link), reads=("in",)))
+    assert (ended.exit_code, bench.output(ended), staged(ended)) == (0, b"1", {"out/x": (False, True)})
+
+
+async def test_what_is_read_beside_outputs_is_seen_and_cannot_be_written(bench: Bench) -> None:
+    """One folder for both: inputs are there one by one, links and folders too, and what is bound by nobody is not."""
+    data = bench.root / "data"
+    (data / "deep").mkdir(parents=True)
+    for name in ("a.csv", "deep/b.csv", "out.csv"):
+        (data / name).write_text(name)
+    (data / "link.csv").symlink_to("a.csv")
+    (bench.root / "other").write_text("x")
+    text = "cat data/a.csv data/deep/b.csv data/out.csv data/link.csv; ls; echo new > data/out.csv; echo x > data/a.csv"
+    ended = await bench.run(strictly(bench, text, reads=("data/**",), writes=("data/out.csv",)))
+    assert bench.output(ended).startswith(b"a.csvdeep/b.csvout.csva.csvdata\n")
+    assert ended.exit_code != 0 and b"Read-only file system" in bench.output(ended)
+    assert staged(ended) == {"data/out.csv": (True, True)} and ended.undeclared == ()
+
+
+async def test_too_much_beside_outputs_is_refused_in_words(bench: Bench) -> None:
+    """Rather than taking seconds at every run."""
+    (bench.root / "data").mkdir()
+    for number in range(300):
+        (bench.root / "data" / f"{number}.csv").touch()
+    ended = await bench.run(strictly(bench, "true", reads=("data/*.csv",), writes=("data/out.txt",)))
+    assert ended.problem is not None and "give outputs a folder of their own" in ended.problem
+
+
+async def test_patterns_of_outputs_cover_new_changed_and_removed_files(bench: Bench) -> None:
+    """In folders old and new; what was not touched is not staged, nor what was written again the same."""
+    for name in ("site/a.html", "site/deep/b.html", "site/c.html", "site/same.html", "site/style.css"):
+        (bench.root / name).parent.mkdir(parents=True, exist_ok=True)
+        (bench.root / name).write_text(name)
+    text = "echo new > site/a.html; rm site/deep/b.html; mkdir site/new; echo d > site/new/d.html; printf site/same.html > site/same.html; ls site"
+    ended = await bench.run(strictly(bench, text, writes=("site/**/*.html",)))
+    assert staged(ended) == {"site/a.html": (True, True), "site/deep/b.html": (True, False), "site/new/d.html": (False, True)}
+    # Nobody bound it for reading.
+    assert b"style.css" not in bench.output(ended)
+
+
+@pytest.mark.parametrize(("how", "number"), [("interrupt", signal.SIGINT), ("terminate", signal.SIGTERM)])
+async def test_the_program_has_its_grace(bench: Bench, how: str, number: int) -> None:
+    """The signal reaches it and not bubblewrap, so that it can end in good order."""
+    name = signal.Signals(number).name.removeprefix("SIG")
+    text = f"trap 'echo got {name}; exit 7' {name}; echo begun > $WAKEFUL_SCRATCH/begun; while true; do sleep 0.05; done"
+    run_id = bench.start(strictly(bench, text))
+    await eventually_async(lambda: (bench.state / "scratch" / "begun").exists())
+    bench.runner.stop(run_id, how, 20.0)
+    ended = await bench.end_of(run_id)
+    # The shell may say of its sleep that it was terminated, too.
+    assert ended.exit_code == 7 and bench.output(ended).endswith(f"got {name}\n".encode())
+
+
+async def test_a_tree_that_does_not_want_to_end_is_ended(bench: Bench) -> None:
+    """Deaf to signals, in sessions of its own: when the grace is over nothing is left."""
+    text = "trap '' INT TERM; setsid sh -c 'trap \"\" TERM; sleep 1000' & echo begun > $WAKEFUL_SCRATCH/begun; sleep 999"
+    run_id = bench.start(strictly(bench, text))
+    await eventually_async(lambda: (bench.state / "scratch" / "begun").exists())
+    bench.runner.stop(run_id, "terminate", 0.3)
+    await bench.end_of(run_id)
+    assert not [path for path in Path("/proc").glob("[0-9]*/environ") if run_id.encode() in _read(path) and str(bench.state).encode() in _read(path)]
+
+
+async def test_a_background_process_ends_with_its_run(bench: Bench) -> None:
+    """As everywhere: the run is over when its program is, and so is what it left."""
+    ended = await bench.run(strictly(bench, "sleep 1000 & setsid sleep 1000 & exit 0"))
+    assert ended.exit_code == 0
+    assert not [path for path in Path("/proc").glob("[0-9]*/environ") if str(bench.state).encode() in _read(path) and b"run-1" in _read(path)]
+
+
+async def test_a_run_that_is_stopped_while_its_view_is_made_does_not_begin(bench: Bench) -> None:
+    """Copies may take a while, and people change their minds."""
+    run_id = bench.start(strictly(bench, "echo begun > out/x"))
+    bench.runner.stop(run_id, "terminate", 5.0)
+    ended = await bench.end_of(run_id)
+    assert ended.problem == "stopped before it began" or ended.exit_code != 0
+
+
+async def test_a_program_that_is_not_there_is_told_in_our_words(bench: Bench) -> None:
+    """Not in those of bubblewrap."""
+    order = bench.order("no-such-program", confinement=STRICT, writes=(), staging=str(bench.state / "staged" / "x"))
+    ended = await bench.run(order)
+    assert ended.problem is not None and "no such program in PATH" in ended.problem
+
+
+async def test_the_check_sees_what_was_staged(bench: Bench) -> None:
+    """And judges it before anything lands."""
+    ended = await bench.run(strictly(bench, "echo bad > out/x", check=("grep", "-q", "good", "out/x")))
+    assert ended.problem is not None and "the check" in ended.problem
+    ended = await bench.run(strictly(bench, "echo good > out/x", check=("grep", "-q", "good", "out/x")))
+    assert (ended.exit_code, ended.problem) == (0, None)
+
+
+async def test_limits_hold_in_a_view(bench: Bench) -> None:
+    """A file that grows beyond its limit."""
+    ended = await bench.run(strictly(bench, "head -c 100000 /dev/zero > out/x", limits=RunLimits(file_bytes=4096)))
+    assert ended.exit_code != 0
+
+
+async def test_without_an_area_a_strict_run_writes_directly(bench: Bench) -> None:
+    """A replay has a copy of its own to write in."""
+    order = bench.shell("echo x > out/x", confinement=STRICT, writes=("out/*",))
+    ended = await bench.run(order)
+    assert ended.staged is None and (bench.root / "out" / "x").read_text() == "x\n"
+
+
+# -- landing --------------------------------------------------------------------------------------
+
+
+class Berth:
+    """An area with one output, and the place it belongs to."""
+
+    def __init__(self, folder: Path, root: Path | None = None) -> None:
+        self.root = root or folder / "root"
+        self.area, self.aside = folder / "area", folder / "aside"
+        (self.root / "out").mkdir(parents=True, exist_ok=True)
+        (self.area / "0").mkdir(parents=True)
+        (self.area / "0" / "x").write_text("new")
+        self.target = self.root / "out" / "x"
+
+    def land(self, *, base: str | None, new: str | None = "new") -> tuple[str, ...]:
+        output = StagedOutput(path="out/x", base=_digest(self.area, base), new=_digest(self.area, new), place="0/x")
+        return tuple(kept.words for kept in put_in_place((output,), str(self.root), str(self.area), str(self.aside)))
+
+
+def _digest(folder: Path, text: str | None) -> str | None:
+    if text is None:
+        return None
+    sample = folder / "sample"
+    sample.write_text(text)
+    return digest_entry(str(sample), None)
+
+
+async def test_landing_twice_is_landing_once(tmp_path: Path) -> None:
+    """What is in place is passed over, also when its copy is gone."""
+    berth = Berth(tmp_path)
+    berth.target.write_text("old")
+    assert berth.land(base="old") == () and berth.target.read_text() == "new"
+    assert berth.land(base="old") == () and berth.target.read_text() == "new"
+    assert not berth.aside.exists()
+
+
+@pytest.mark.parametrize(("base", "present"), [("old", "theirs"), (None, "theirs"), ("old", None)])
+async def test_what_is_neither_stays_and_the_runs_own_is_kept(tmp_path: Path, base: str | None, present: str | None) -> None:
+    """Changed, made or removed by others meanwhile; asked twice, the answer is the same."""
+    berth = Berth(tmp_path)
+    if present is not None:
+        berth.target.write_text(present)
+    for _ in range(2):
+        [words] = berth.land(base=base)
+        assert "theirs stands" in words
+        assert (berth.target.read_text() if berth.target.exists() else None) == present
+        assert (berth.aside / "out" / "x").read_text() == "new"
+
+
+async def test_a_removal_lands_unless_others_changed_it(tmp_path: Path) -> None:
+    """What is gone already is gone."""
+    berth = Berth(tmp_path)
+    berth.target.write_text("old")
+    assert berth.land(base="old", new=None) == () and not berth.target.exists()
+    assert berth.land(base="old", new=None) == ()
+    berth.target.write_text("theirs")
+    assert len(berth.land(base="old", new=None)) == 1 and berth.target.read_text() == "theirs"
+
+
+async def test_a_link_that_was_swapped_in_leads_nowhere(tmp_path: Path) -> None:
+    """Somebody puts a link in the place of the folder of outputs while the run is under way: nothing is written behind it."""
+    berth = Berth(tmp_path)
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (berth.root / "out").rmdir()
+    (berth.root / "out").symlink_to(outside)
+    [words] = berth.land(base=None)
+    assert "leads out of" in words and not list(outside.iterdir())
+    assert (berth.aside / "out" / "x").read_text() == "new"
+
+
+async def test_outputs_land_on_another_file_system(tmp_path: Path) -> None:
+    """By a copy beside the target, and a rename all the same; what a cut copy left is replaced."""
+    shared = Path("/dev/shm")
+    if not shared.is_dir() or shared.stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("there is no second file system here")
+    with tempfile.TemporaryDirectory(dir=shared, prefix="wakeful-test-") as folder:
+        berth = Berth(tmp_path, root=Path(folder))
+        berth.target.write_text("old")
+        (berth.root / "out" / ".x.wakeful.tmp").write_text("half")
+        (berth.area / "0" / "x").chmod(0o640)
+        assert berth.land(base="old") == ()
+        assert berth.target.read_text() == "new" and berth.target.stat().st_mode & 0o777 == 0o640
+        assert [path.name for path in (berth.root / "out").iterdir()] == ["x"]
+        assert berth.land(base="old") == ()
+
+
+async def test_a_folder_in_the_place_of_an_output_is_a_conflict(tmp_path: Path) -> None:
+    """It is neither what was there nor what was made."""
+    berth = Berth(tmp_path)
+    berth.target.mkdir()
+    assert len(berth.land(base=None)) == 1 and berth.target.is_dir()
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
