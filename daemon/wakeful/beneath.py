@@ -20,6 +20,8 @@ _PLACE = getattr(os, "O_PATH", os.O_RDONLY) | os.O_CLOEXEC
 _TRIES = 8
 
 _libc = ctypes.CDLL(None, use_errno=True)
+_libc.syscall.argtypes = (ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t)
+_libc.syscall.restype = ctypes.c_long
 
 
 def open_beneath(folder: str, path: str, flags: int) -> int:
@@ -36,7 +38,7 @@ def open_at(base: int, path: str, flags: int) -> int:
     how = struct.pack("=3Q", flags | os.O_CLOEXEC, 0, _RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS)
     number = errno.EAGAIN
     for _ in range(_TRIES):
-        fd = _libc.syscall(_OPENAT2, base, os.fsencode(path), how, ctypes.c_size_t(len(how)))
+        fd = _libc.syscall(_OPENAT2, base, os.fsencode(path), how, len(how))
         if fd >= 0:
             return fd
         number = ctypes.get_errno()

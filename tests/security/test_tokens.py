@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import resource
+import signal
 import socket
 import stat
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -297,6 +301,32 @@ def test_a_crash_while_tokens_are_written_leaves_the_old_or_the_new(tmp_path: Pa
     (tmp_path / "tokens.json").write_text("half a fi")
     with pytest.raises(OperatorError):
         Tokens(tmp_path).find(text, 2)
+
+
+def test_a_token_that_cannot_be_kept_is_not_given(tmp_path: Path) -> None:
+    """Revoking one that cannot be revoked says so, too: nobody believes it is closed."""
+    tokens = Tokens(tmp_path)
+    token, text = tokens.make(("read",), 1, session=None, expires_at=None, note=None)
+    with full_disk():
+        with pytest.raises(OperatorError, match="cannot be written"):
+            tokens.make(("read",), 1, session=None, expires_at=None, note=None)
+        with pytest.raises(OperatorError, match="cannot be written"):
+            tokens.revoke(token.id)
+    assert tokens.find(text, 2) == token and Tokens(tmp_path).list_all() == [token]
+    assert [path.name for path in tmp_path.iterdir()] == ["tokens.json"]
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """No file of this process may grow at all."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, ignored)
 
 
 # -- with the real daemon ---------------------------------------------------------------------------

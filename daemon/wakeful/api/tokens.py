@@ -38,6 +38,10 @@ class TokensUnreadable(OperatorError):
     """The file of tokens cannot be trusted or understood."""
 
 
+class TokensUnwritten(OperatorError):
+    """The file of tokens could not be replaced."""
+
+
 class Token(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is kept of one. `session` is an id: a token follows a rename, and does not reach the next bearer of a name."""
 
@@ -110,11 +114,19 @@ class Tokens:
             raise TokensUnreadable(f"{self._path} is not a file of ours alone: no token opens anything; after a look, chmod 600 {self._path}")
 
     def _write(self, known: dict[str, Token]) -> None:
-        # mkstemp makes it 0600; the rename is the moment it counts.
+        """Whole or not at all: the rename is the moment it counts."""
+        content = msgspec.json.format(msgspec.json.encode(list(known.values())), indent=1) + b"\n"
+        try:
+            self._replace(content)
+        except OSError as error:
+            raise TokensUnwritten(f"{self._path} cannot be written: {error.strerror}; every token is as it was") from error
+
+    def _replace(self, content: bytes) -> None:
+        # mkstemp makes it 0600.
         descriptor, temporary = tempfile.mkstemp(prefix=f".{TOKENS_FILE}.", dir=self._path.parent)
         try:
             with open(descriptor, "wb") as file:
-                file.write(msgspec.json.format(msgspec.json.encode(list(known.values())), indent=1) + b"\n")
+                file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(temporary, self._path)
