@@ -105,6 +105,7 @@ class Rounds:
             timeout_seconds=60, grace_seconds=5, scratch=f"{self._folder}/scratch", folder=f"{self._runs}/{self._number}",
             causes=b"{}" * 200, changed=("a.csv",) * 10, bindings={"salaries": "/x"}, socket="/s", token="t", output_limit_bytes=1 << 20,
             temporary=f"{self._folder}/temporary", reads=("first",), writes=(output,) if output else (), confinement=confinement,
+            staging=f"{self._folder}/staged/{self._number}" if output else None,
         )  # fmt: skip
         began = time.monotonic()
         self._runner.start(order)

@@ -23,10 +23,10 @@ from wakeful.runners.isolation.landlock import DEVICE, READ, READ_DIR, READ_FILE
 SETTINGS = "/etc"
 PROGRAMS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store")
 # What language runtimes ask the kernel at their start: cores, memory, their control group.
-KERNEL = ("/proc", "/sys/devices/system", "/sys/fs/cgroup", "/sys/kernel/mm")
+_KERNEL = ("/proc", "/sys/devices/system", "/sys/fs/cgroup", "/sys/kernel/mm")
 # No terminals: /dev/pts holds those of the person, whose keys could be read there. No /dev/shm: it is shared with all programs of the user.
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
-_SYSTEM = (*PROGRAMS, *KERNEL, SETTINGS, "/dev")
+_SYSTEM = (*PROGRAMS, *_KERNEL, SETTINGS, "/dev")
 _STALE_SECONDS = 60.0
 
 
@@ -134,7 +134,7 @@ def _walk_secrets(folder: str) -> Iterator[tuple[str, bool]]:
 
 
 def _open_grants() -> list[OpenGrant]:
-    wanted = [(path, READ) for path in (*PROGRAMS, *KERNEL, SETTINGS)] + [(path, DEVICE) for path in _DEVICES]
+    wanted = [(path, READ) for path in (*PROGRAMS, *_KERNEL, SETTINGS)] + [(path, DEVICE) for path in _DEVICES]
     opened: dict[tuple[int, int], OpenGrant] = {}
     for path, rights in wanted:
         try:
