@@ -358,6 +358,10 @@ def test_a_person_hands_out_a_token_and_takes_it_back(tmp_path: Path) -> None:
         box.stop()
         box.start()
         assert use("send", "talk", "after a restart").returncode == 0
+        (box.state / "tokens.json").chmod(0o644)
+        (wrong,) = [check for check in json.loads(box.run("doctor", "--json", "--state", str(box.state)).stdout) if check["name"] == "tokens"]
+        assert wrong["verdict"] == "bad" and "chmod 600" in wrong["words"]
+        (box.state / "tokens.json").chmod(0o600)
         assert "opens nothing" in box.ask("token", "revoke", row["id"])
         refused = use("send", "talk", "too late")
         assert refused.returncode == 1 and "revoked" in refused.stderr

@@ -14,6 +14,7 @@ from wakeful.api.answers import answer_json, refuse_refused, service_of
 from wakeful.api.chains import find_asked, find_chain, why_run
 from wakeful.api.reading import find_problem
 from wakeful.api.service import PathVerdict, Service
+from wakeful.api.tokens import Tokens, TokensUnreadable
 from wakeful.core.events import SessionMerged
 from wakeful.core.meaning import CannotTell, Excluded, Found, NearlyMatched, NotYetLooked
 from wakeful.core.state import Session
@@ -141,6 +142,7 @@ async def explain_health(request: Request) -> Response:
             "trust": service.trust.view(),
             "limits": view_limits(core.settings.limits, core.state),
             "blobs": (await asyncio.to_thread(service.blobs.sizes))._asdict(),
+            "tokens": _view_tokens(request.app.state.tokens),
         }
     )
 
@@ -156,6 +158,15 @@ def view_enforceable(service: Service) -> dict[str, Any]:
         "allow_unisolated": service.core.settings.allow_unisolated,
         "unisolated": sorted(unisolated),
     }
+
+
+def _view_tokens(tokens: Tokens) -> dict[str, str | None]:
+    """Why no token opens anything, where that is so."""
+    try:
+        tokens.list_all()
+    except TokensUnreadable as problem:
+        return {"path": str(tokens.path), "problem": str(problem)}
+    return {"path": str(tokens.path), "problem": None}
 
 
 def _view_workspaces(sessions: list[Session]) -> list[dict[str, Any]]:

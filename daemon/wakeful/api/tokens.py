@@ -62,7 +62,7 @@ class Tokens:
     """The tokens of one state folder."""
 
     def __init__(self, state: Path) -> None:
-        self._path = state / TOKENS_FILE
+        self.path = state / TOKENS_FILE
         self._seen: tuple[int, ...] | None = None
         self._known: dict[str, Token] = {}
 
@@ -96,7 +96,7 @@ class Tokens:
 
     def _read(self) -> dict[str, Token]:
         try:
-            with open(os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
+            with open(os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
                 found = os.fstat(file.fileno())
                 self._refuse_loose(found)
                 seen = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
@@ -106,12 +106,12 @@ class Tokens:
         except FileNotFoundError:
             self._known, self._seen = {}, None
         except (OSError, msgspec.DecodeError) as error:
-            raise TokensUnreadable(f"{self._path} cannot be read ({error}): no token opens anything; remove it and make new ones") from error
+            raise TokensUnreadable(f"{self.path} cannot be read ({error}): no token opens anything; remove it and make new ones") from error
         return self._known
 
     def _refuse_loose(self, found: os.stat_result) -> None:
         if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
-            raise TokensUnreadable(f"{self._path} is not a file of ours alone: no token opens anything; after a look, chmod 600 {self._path}")
+            raise TokensUnreadable(f"{self.path} is not a file of ours alone: no token opens anything; after a look, chmod 600 {self.path}")
 
     def _write(self, known: dict[str, Token]) -> None:
         """Whole or not at all: the rename is the moment it counts."""
@@ -119,21 +119,21 @@ class Tokens:
         try:
             self._replace(content)
         except OSError as error:
-            raise TokensUnwritten(f"{self._path} cannot be written: {error.strerror}; every token is as it was") from error
+            raise TokensUnwritten(f"{self.path} cannot be written: {error.strerror}; every token is as it was") from error
 
     def _replace(self, content: bytes) -> None:
         # mkstemp makes it 0600.
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{TOKENS_FILE}.", dir=self._path.parent)
+        descriptor, temporary = tempfile.mkstemp(prefix=f".{TOKENS_FILE}.", dir=self.path.parent)
         try:
             with open(descriptor, "wb") as file:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(temporary, self._path)
+            os.replace(temporary, self.path)
         except OSError:
             os.unlink(temporary)
             raise
-        folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(folder)
         finally:

@@ -233,6 +233,8 @@ def _check_health(health: dict[str, Any]) -> Iterator[Check]:
         yield Check("workspace", "warn", words, f"rm -r -- {shlex.quote(one['folder'])}")
     yield from _check_trust(health["trust"])
     yield from _check_isolation(health["isolation"])
+    if health["tokens"]["problem"] is not None:
+        yield Check("tokens", "bad", health["tokens"]["problem"], f"ls -l -- {shlex.quote(health['tokens']['path'])}")
     yield _check_blobs(health["blobs"])
     yield from _check_limits(health["limits"])
     if not health["degraded"]:
