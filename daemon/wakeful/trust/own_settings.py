@@ -12,8 +12,9 @@ from pathlib import Path
 
 from wakeful.trust.ledger import ABSENT, Ledger, digest_content
 
-# Path, the digest and the text that counted before, and the times at which it may have changed -> is it doubted from now on?
-Doubt = Callable[[str, str | None, tuple[int, ...]], bool]
+# Path, the digest that counted before, the times at which it may have changed, and whether runs are shielded from it
+# -> is it doubted from now on?
+Doubt = Callable[[str, str | None, tuple[int, ...], bool], bool]
 
 
 class OwnSettings:
@@ -44,7 +45,8 @@ class OwnSettings:
             return True
         if name in pages.doubted:
             return False
-        if known is not None and self._doubt(name, None if known == ABSENT else known, _list_times(file)):
+        # What was not there could not be shielded from runs.
+        if known is not None and self._doubt(name, None if known == ABSENT else known, _list_times(file), known != ABSENT):
             return False
         self._ledger.trust({name: text})
         return True

@@ -1,11 +1,12 @@
 """Which run may have written a file: those under way, and those that ended since specs were last read.
 
 The reader asks for every spec that it finds changed. A file's own time of change decides (ctime, which no program sets): what was
-changed before a run began or after it ended is not its doing. Knows nothing of files: who could write where is told by `could_write`.
+changed before a run began or after it ended is not its doing. Reads no file: who could write where is told by `could_write`.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -35,24 +36,33 @@ class ReachedBy:
         self._now = now
         self._ended: list[Stretch] = []
         self._is_first = True
+        # Within one reading: who could write a folder. 10,000 changed specs lie in few of them.
+        self._writers: dict[tuple[str, bool], list[Stretch]] = {}
 
     def end(self, session_id: str) -> None:
         """A run of this session has ended just now; the core may not know it yet."""
         session = self._core.state.sessions.get(session_id)
         if session is not None and session.run is not None:
             self._ended.append(_say_open(session, self._now()))
+            self._writers.clear()
 
     def find(self, path: str, changed_at: int, *, is_guarded: bool) -> str | None:
         """The run that could have changed this path at this time, in words; None: nobody's run."""
-        for one in (*self._list_open(), *self._ended):
-            is_within = one.began - SLACK_US <= changed_at and (one.ended is None or changed_at <= one.ended + SLACK_US)
-            if is_within and self._could_write(one.spec, path, is_guarded):
+        for one in self._list_writers(path, is_guarded):
+            if one.began - SLACK_US <= changed_at and (one.ended is None or changed_at <= one.ended + SLACK_US):
                 return one.words
         return None
+
+    def _list_writers(self, path: str, is_guarded: bool) -> list[Stretch]:
+        key = os.path.dirname(os.path.realpath(path)), is_guarded
+        if key not in self._writers:
+            self._writers[key] = [one for one in (*self._list_open(), *self._ended) if self._could_write(one.spec, path, is_guarded)]
+        return self._writers[key]
 
     def turn(self) -> None:
         """Everything was read: what ended before that is dealt with."""
         self._ended.clear()
+        self._writers.clear()
         self._is_first = False
 
     def _list_open(self) -> list[Stretch]:

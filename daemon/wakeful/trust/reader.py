@@ -206,11 +206,11 @@ class HouseReader:
                 self._ledger.clear(path)
             elif known != reading.digest and path not in self._ledger.pages.doubted:
                 # A rename shows in the folder's time on every file system, and in the file's own on most.
-                self._doubt(path, known, (reading.key[1], os.stat(os.path.dirname(path)).st_ctime_ns))
+                is_guarded = os.path.realpath(path).startswith(os.path.join(os.path.realpath(specs), ""))
+                self._doubt(path, known, (reading.key[1], os.stat(os.path.dirname(path)).st_ctime_ns), is_guarded)
 
-    def _doubt(self, path: str, digest: str | None, times: tuple[int, ...]) -> bool:
-        """`digest` is that of what counted before. What was there is shielded from runs; a file that is new may not have been."""
-        is_guarded = digest is not None or not path.endswith(SETTINGS_FILE)
+    def _doubt(self, path: str, digest: str | None, times: tuple[int, ...], is_guarded: bool) -> bool:
+        """`digest` is that of what counted before. `is_guarded`: runs are shielded from it, where this machine can do that."""
         runs = (self.find_run(path, changed_ns // 1000, is_guarded) for changed_ns in times)
         run = next((one for one in runs if one is not None), None)
         if run is not None:

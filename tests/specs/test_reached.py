@@ -1,0 +1,66 @@
+"""Which run may have written a spec: by the time of its change, and by what the run could write."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from wakeful.core.machine import Core
+from wakeful.core.spec import CommandRun, Confinement, FileBinding, SessionSpec
+from wakeful.core.state import LastRun, OpenRun, Session
+from wakeful.runners.isolation.shield import can_shield
+from wakeful.runners.isolation.writing import could_write
+from wakeful.trust.reached import SLACK_US, ReachedBy
+
+AT = 1_000_000_000
+
+
+def spec(root: Path, *outputs: str, **limits: object) -> SessionSpec:
+    bindings = tuple(FileBinding(name=f"o{number}", pattern=one, access="write") for number, one in enumerate(outputs))
+    return SessionSpec(name="s", root=str(root), bindings=bindings, run=CommandRun(argv=("true",)), confinement=Confinement(**limits))
+
+
+def reached(own: SessionSpec, *, is_open: bool) -> ReachedBy:
+    run = OpenRun(run=3, run_id="id.3", wake=1, attempt=0, incarnation="i", started_at=AT, versions={}, causes=(), spec=own)
+    last = LastRun(run=2, outcome="succeeded", reason=None, started_at=AT - 1_000_000, finished_at=AT - 500_000, causes=(), chain=())
+    session = Session(id="id", name="s", opened_at=0, spec=own, run=run if is_open else None, last_run=last)
+    return ReachedBy(Core([session]), lambda one, path, is_guarded: could_write(one, path, is_guarded=is_guarded), lambda: AT + 1_000_000)
+
+
+@pytest.mark.parametrize(("changed_at", "words"), [(AT - SLACK_US - 1, None), (AT - SLACK_US, "run 3 of s"), (AT + 5, "run 3 of s")])
+def test_what_changed_before_a_run_began_is_not_its_doing(tmp_path: Path, changed_at: int, words: str | None) -> None:
+    one = reached(spec(tmp_path, level="none"), is_open=True)
+    one.turn()
+    assert one.find(str(tmp_path / "sessions.d/x.yaml"), changed_at, is_guarded=True) == words
+
+
+def test_a_run_that_ended_since_the_last_reading_counts_and_one_before_it_does_not(tmp_path: Path) -> None:
+    one, path = reached(spec(tmp_path, level="none"), is_open=True), str(tmp_path / "x.yaml")
+    one.end("id")
+    assert one.find(path, AT + 1_000_000, is_guarded=True) == "run 3 of s"
+    other = reached(spec(tmp_path, level="none"), is_open=False)
+    assert other.find(path, AT - 700_000, is_guarded=True) == "run 2 of s", "the last daemon may not have read it"
+    assert other.find(path, AT - 400_000, is_guarded=True) is None, "a person's edit, after it ended"
+    other.turn()
+    assert other.find(path, AT - 700_000, is_guarded=True) is None
+
+
+def test_a_confined_run_could_write_what_its_outputs_open(tmp_path: Path) -> None:
+    """Beside an output, unless that is shielded; not elsewhere."""
+    specs = str(tmp_path / "sessions.d" / "x.yaml")
+    assert not could_write(spec(tmp_path, "out/report.md"), specs, is_guarded=False)
+    assert could_write(spec(tmp_path, "report.md"), specs, is_guarded=False)
+    assert could_write(spec(tmp_path, "**/*.md"), specs, is_guarded=False)
+    assert could_write(spec(tmp_path, allow_write=(".",)), specs, is_guarded=False)
+    assert could_write(spec(tmp_path, "report.md"), specs, is_guarded=True) is not can_shield()
+    assert not could_write(spec(tmp_path, "report.md", level="strict"), specs, is_guarded=True)
+    assert could_write(spec(tmp_path, level="none"), "/etc/anything", is_guarded=True)
+
+
+def test_a_spec_that_is_a_link_is_where_it_leads(tmp_path: Path) -> None:
+    for folder in ("sessions.d", "drafts"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "drafts" / "x.yaml").write_text("")
+    (tmp_path / "sessions.d" / "x.yaml").symlink_to(tmp_path / "drafts" / "x.yaml")
+    assert could_write(spec(tmp_path, "drafts/out.md"), str(tmp_path / "sessions.d" / "x.yaml"), is_guarded=False)
