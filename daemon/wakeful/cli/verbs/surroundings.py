@@ -114,7 +114,7 @@ def check_git() -> Check:
 
 def check_bubblewrap() -> Check:
     if shutil.which("bwrap") is None:
-        return Check("bubblewrap", "warn", "is not installed; `isolation: strict` has to do without", "sudo apt install bubblewrap")
+        return Check("bubblewrap", "warn", "is not installed; sessions with `isolation: strict` sleep", "sudo apt install bubblewrap")
     code, words = _run("bwrap", *TRY_BUBBLEWRAP)
     if code == 0:
         return Check("bubblewrap", "good", _run("bwrap", "--version")[1].strip().removeprefix("bubblewrap "))

@@ -152,7 +152,7 @@ class BubblewrapLaunch:
 
         def spawn_and_stay() -> None:
             try:
-                self._restrict_thread()
+                self._restrict_self()
                 answer.set_result(self._spawn(spawn, f"/proc/{os.getpid()}/task/{get_native_id()}/fd"))
             except BaseException as problem:
                 answer.set_exception(problem)
@@ -162,7 +162,7 @@ class BubblewrapLaunch:
         Thread(target=spawn_and_stay, name="spawn", daemon=True).start()
         return answer.result()
 
-    def _restrict_thread(self) -> None:
+    def _restrict_self(self) -> None:
         network = self._policy.network
         with Ruleset(has_tcp=network is True, has_files=False) as ruleset:
             if not isinstance(network, bool):
