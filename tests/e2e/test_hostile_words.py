@@ -148,6 +148,8 @@ LOOKS = [
     ("resolve", "words", EVIL, "--ours", "--because", EVIL), ("answer", EVIL, EVIL), ("answer", "words", EVIL), ("resume", EVIL), ("suspend", EVIL), ("interrupt", EVIL), ("cancel", EVIL), ("open", EVIL), ("rename", "trial", EVIL),
     ("forget", "words", EVIL + "x"), ("load", EVIL), ("load", f"./{EVIL_NAME}"), ("migrate", "words", "--agent", EVIL), ("new", EVIL_NAME), ("check", f"{EVIL_NAME}"),
     ("save", "words", "-o", f"{EVIL_NAME}.bundle"), ("export", "words", "-o", f"{EVIL_NAME}.jsonl"), ("backup", f"{EVIL_NAME}.backup"), ("restore", f"{EVIL_NAME}.backup"),
+    ("secret", "list"), ("secret", "remove", EVIL), ("token", "new", "--scope", "read", "--note", EVIL), ("token", "list"), ("token", "revoke", EVIL),
+    ("trust",), ("trust", "words"), ("trust", EVIL), ("add", EVIL), ("add", ".", "--as", EVIL),
     ("show", "words", EVIL), (EVIL,), ("sleep", "words", "--for", EVIL), ("log", "words", "--since", EVIL), ("completion", EVIL), ("schema", EVIL), ("costs", "--by", EVIL),
 ]  # fmt: skip
 
