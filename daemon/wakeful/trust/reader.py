@@ -84,8 +84,8 @@ class HouseReader:
         self.standings: dict[str, Standing] = {}
         self.folders: list[FolderStanding] = []
         self._pools: frozenset[str] = frozenset()
-        # Files of followed folders as they were read last, by path.
-        self._seen: dict[str, FileReading] = {}
+        # Files of followed folders as they were read last, by folder and path below it.
+        self._seen: dict[str, dict[str, FileReading]] = {}
         self._own_settings = OwnSettings(ledger, Path(self._specs).parent / SETTINGS_FILE, self._doubt)
         self._main.accept = self._accept_settings
         # Asked about what changed, and told when all was read: for whoever knows runs and the log.
@@ -195,12 +195,12 @@ class HouseReader:
         folder = reader.folder
         assert folder is not None
         specs = folder.basis[1].specs or ""
+        seen = self._seen.setdefault(specs, {})
         for relative, reading in folder.files.items():
-            path = os.path.join(specs, relative)
-            before = self._seen.get(path)
+            before = seen.get(relative)
             if before is reading or INSTANCE in relative or not reading.digest:
                 continue
-            self._seen[path] = reading
+            seen[relative], path = reading, os.path.join(specs, relative)
             known = before.digest if before is not None else self.find_known(reading.name if project is None else f"{project}/{reading.name}")
             if self._ledger.pages.trusted.get(path) == reading.digest and path in self._ledger.pages.doubted:
                 self._ledger.clear(path)
