@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,8 @@ from waiting import eventually_async
 from wakeful.core.observation import ProcessEnded, StagedOutput
 from wakeful.core.spec import Confinement, RunLimits
 from wakeful.runners.contract import RunOrder
-from wakeful.runners.isolation.bubblewrap import find_obstacle
+from wakeful.runners.isolation.bubblewrap import BubblewrapLaunch, find_obstacle
+from wakeful.runners.isolation.reach import Protected, find_view
 from wakeful.runners.landing import put_in_place
 from wakeful.runners.staging import digest_entry
 
@@ -22,6 +25,7 @@ from runners.conftest import Bench
 
 OBSTACLE = find_obstacle()
 pytestmark = [pytest.mark.asyncio, pytest.mark.skipif(OBSTACLE is not None, reason=f"nothing can be isolated strictly here: {OBSTACLE}")]
+NOBODY = 65534
 STRICT = Confinement(level="strict")
 
 
@@ -172,6 +176,46 @@ async def test_without_an_area_a_strict_run_writes_directly(bench: Bench) -> Non
     order = bench.shell("echo x > out/x", confinement=STRICT, writes=("out/*",))
     ended = await bench.run(order)
     assert ended.staged is None and (bench.root / "out" / "x").read_text() == "x\n"
+
+
+@pytest.mark.parametrize("network", [False, True])
+async def test_it_holds_for_a_user_without_privileges(tmp_path: Path, network: bool) -> None:
+    """In a user namespace of its own: the same view, made by somebody who may do nothing else."""
+    if os.geteuid() != 0:
+        pytest.skip("the other tests are without privileges already")
+    for above in (tmp_path, *tmp_path.parents):
+        if above == Path("/tmp"):
+            break
+        above.chmod(0o755)
+    for name in ("scratch", "temporary", "run", "root"):
+        (tmp_path / name).mkdir()
+        os.chown(tmp_path / name, NOBODY, NOBODY)
+    (tmp_path / "root" / "in").write_text("input")
+    order = RunOrder(
+        session="s", name="s", run=1, run_id="s.1", argv=("true",), root=str(tmp_path / "root"), cwd="", timeout_seconds=9, grace_seconds=1,
+        scratch=str(tmp_path / "scratch"), temporary=str(tmp_path / "temporary"), folder=str(tmp_path / "run"), causes=b"", socket="/none",
+        token="", output_limit_bytes=1, reads=("in",), confinement=Confinement(level="strict", network=network),
+    )  # fmt: skip
+    child = os.fork()
+    if child == 0:
+        os.setgroups([])
+        os.setgid(NOBODY)
+        os.setuid(NOBODY)
+        os._exit(_look_around(order))
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+
+
+def _look_around(order: RunOrder) -> int:
+    """0: it reads its input, writes its scratch, sees nobody and cannot change what it reads."""
+    environment = {"PATH": "/usr/bin:/bin"}
+    launch = BubblewrapLaunch(order, environment, find_view(order, environment, Protected()), None)
+    text = f"cat in && echo x > {order.scratch}/x && ! echo x > in && test ! -e {order.root}/../outside && test $(ls -d /proc/[0-9]* | wc -l) -le 5"
+
+    def spawn(prefix: Sequence[str] = (), fds: Sequence[int] = ()) -> subprocess.Popen[bytes]:
+        return subprocess.Popen((*prefix, "/bin/sh", "-c", text), pass_fds=fds, env=environment)
+
+    return launch(spawn).wait(20)
 
 
 # -- landing --------------------------------------------------------------------------------------

@@ -71,6 +71,8 @@ def find_unenforced(network: bool | tuple[str, ...]) -> tuple[str, ...]:
     if not isinstance(network, bool):
         ports = "the ports alone are enforced" if probe_abi() >= _PORTS_ABI else "nothing is enforced (Linux 6.7 can, by port)"
         words.append(f"hosts: of `network` {ports}")
+    if os.geteuid() != 0:
+        words.append("links that are swapped in while its view is made")
     if not is_known_machine():
         words.append("system calls (no filter for this architecture)")
     return tuple(words)
@@ -202,7 +204,7 @@ class _View:
             self._follow(area.outputs[0][0])
             self._shown[area.folder] = (place, True)
         for one in staging.beside:
-            self._shown[one.path] = (one.fd, False)
+            self._shown[one.path] = (_choose_source(one.fd, one.path), False)
 
     def _is_output(self, path: str) -> bool:
         """Is it part of a folder of outputs, so that what of it is only read is shown there one by one?"""
@@ -249,9 +251,9 @@ class _View:
         if real == SETTINGS or real.startswith(f"{SETTINGS}/"):
             self._asked.append(real)
         elif not is_of_system(real):
-            self._place(real, fd, bool(grant.rights & WRITE_FILE))
+            self._place(real, _choose_source(fd, real), bool(grant.rights & WRITE_FILE))
 
-    def _place(self, real: str, source: int, is_writable: bool) -> None:
+    def _place(self, real: str, source: str | int, is_writable: bool) -> None:
         known = self._shown.get(real)
         self._shown[real] = (source, is_writable or (known is not None and known[1]))
 
@@ -301,6 +303,11 @@ class _View:
 
     def _lies_in_shown(self, place: str) -> bool:
         return any(_contains(folder, place) for folder in self._shown)
+
+
+def _choose_source(fd: int, real: str) -> str | int:
+    """What was opened, where bubblewrap may ask us for it. From a user namespace of its own it may not: then by its name, links resolved."""
+    return fd if os.geteuid() == 0 else real
 
 
 def _keep_capabilities() -> Iterable[str]:
