@@ -126,7 +126,7 @@ class Box:
         if self.daemon is not None and self.daemon.poll() is None:
             self.daemon.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self.daemon.wait(10)
+                self.daemon.wait(2)
                 return
             # It has longer to stop than a test has: nothing of it stays behind, or it slows every test after this one.
             tree = psutil.Process(self.daemon.pid).children(recursive=True)
