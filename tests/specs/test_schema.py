@@ -59,7 +59,7 @@ BAD = [
     "run: {command: [a], script: b}",
     "run: {timeout: 5m}",
     "window: morning",
-    "isolation: strict",
+    "isolation: observe",
 ]
 
 
