@@ -15,6 +15,7 @@ from waiting import eventually_async
 
 from wakeful.core.observation import ProcessEnded, StagedOutput
 from wakeful.core.spec import Confinement, RunLimits
+from wakeful.runners import landing
 from wakeful.runners.contract import RunOrder
 from wakeful.runners.isolation.bubblewrap import BubblewrapLaunch, find_obstacle
 from wakeful.runners.isolation.reach import Protected, find_view
@@ -265,6 +266,25 @@ async def test_what_is_neither_stays_and_the_runs_own_is_kept(tmp_path: Path, ba
         assert "theirs stands" in words
         assert (berth.target.read_text() if berth.target.exists() else None) == present
         assert (berth.aside / "out" / "x").read_text() == "new"
+
+
+async def test_an_edit_in_the_last_moment_goes_back_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the comparison and the rename: what comes out is looked at, and is not what the run began with."""
+    berth = Berth(tmp_path)
+    berth.target.write_text("old")
+    bring = landing._bring
+
+    def edit_and_bring(*arguments: object) -> str | None:
+        berth.target.write_text("theirs")
+        return bring(*arguments)
+
+    monkeypatch.setattr(landing, "_bring", edit_and_bring)
+    [words] = berth.land(base="old")
+    assert "theirs stands" in words and berth.target.read_text() == "theirs"
+    assert (berth.aside / "out" / "x").read_text() == "new"
+    # Nor is one overwritten that was not there before.
+    berth = Berth(tmp_path / "again")
+    assert len(berth.land(base=None)) == 1 and berth.target.read_text() == "theirs"
 
 
 async def test_a_removal_lands_unless_others_changed_it(tmp_path: Path) -> None:

@@ -8,6 +8,9 @@ system is copied to a name beside the target first (`*.tmp`, which nobody watche
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import ctypes
+import errno
 import os
 import shutil
 from collections.abc import Callable, Iterable
@@ -21,6 +24,8 @@ from wakeful.runners.isolation.beneath import make_beneath, open_beneath
 from wakeful.runners.staging import copy_entry, digest_entry
 
 _POOL_SIZE = 2
+_AT_FDCWD, _NO_REPLACE, _EXCHANGE = -100, 1, 2
+_libc = ctypes.CDLL(None, use_errno=True)
 _CHANGED = "others changed it while the run was under way; theirs stands"
 
 
@@ -84,37 +89,64 @@ def _put(output: StagedOutput, root: str, area: str) -> str | None:
     try:
         present = digest_entry(name, folder_fd)
         if present == output.new and (present is not None or not _exists(name, folder_fd)):
+            _remove_passing(name, folder_fd)
             return None
         # A folder or a device in its place has no digest, and is nobody's base.
         if present != output.base or (present is None and _exists(name, folder_fd)):
             return _CHANGED
-        if output.new is None:
-            os.unlink(name, dir_fd=folder_fd)
-        else:
-            _rename(f"{area}/{output.place}", name, folder_fd)
+        if output.new is not None:
+            return _bring(output, f"{area}/{output.place}", name, folder_fd)
+        os.unlink(name, dir_fd=folder_fd)
         return None
     finally:
         os.close(folder_fd)
 
 
-def _rename(staged: str, name: str, folder_fd: int) -> None:
+def _bring(output: StagedOutput, staged: str, name: str, folder_fd: int) -> str | None:
+    """Rename it into place, from beside it where it lies on another file system."""
     if os.lstat(staged).st_dev == os.fstat(folder_fd).st_dev:
-        os.rename(staged, name, dst_dir_fd=folder_fd)
-        return
-    passing = f".{name}.wakeful.tmp"
-    target = f"/proc/self/fd/{folder_fd}/{passing}"
-    if _exists(passing, folder_fd):
-        # Left by a landing that was cut short.
-        os.unlink(passing, dir_fd=folder_fd)
-    copy_entry(staged, None, target)
-    if not os.path.islink(target):
-        fd = os.open(passing, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder_fd)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-    os.rename(passing, name, src_dir_fd=folder_fd, dst_dir_fd=folder_fd)
-    os.unlink(staged)
+        return _exchange(output, staged, name, folder_fd)
+    beside = f"/proc/self/fd/{folder_fd}/{_pass_by(name)}"
+    _remove_passing(name, folder_fd)
+    copy_entry(staged, None, beside)
+    digest_entry(beside, None, is_flushed=True)
+    words = _exchange(output, beside, name, folder_fd)
+    _remove_passing(name, folder_fd)
+    return words
+
+
+def _exchange(output: StagedOutput, source: str, name: str, folder_fd: int) -> str | None:
+    """What stood there comes out, and is looked at once more: an edit in the last moment is somebody's, too, and goes back."""
+    flag = _NO_REPLACE if output.base is None else _EXCHANGE
+    problem = _rename(source, name, folder_fd, flag)
+    if problem in (errno.EEXIST, errno.ENOENT):
+        return _CHANGED
+    if problem in (errno.EINVAL, errno.ENOSYS):
+        # A file system that knows no more than to replace.
+        os.rename(source, name, dst_dir_fd=folder_fd)
+        return None
+    if problem:
+        raise OSError(problem, os.strerror(problem), name)
+    if output.base is None or digest_entry(source, None) == output.base:
+        return None
+    _rename(source, name, folder_fd, _EXCHANGE)
+    return _CHANGED
+
+
+def _rename(source: str, name: str, folder_fd: int, flag: int) -> int:
+    """renameat2: 0, or the error's number."""
+    done = _libc.renameat2(_AT_FDCWD, os.fsencode(source), folder_fd, os.fsencode(name), flag)
+    return 0 if done == 0 else ctypes.get_errno()
+
+
+def _pass_by(name: str) -> str:
+    return f".{name}.wakeful.tmp"
+
+
+def _remove_passing(name: str, folder_fd: int) -> None:
+    """What a landing that was cut short left beside the target."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(_pass_by(name), dir_fd=folder_fd)
 
 
 def _keep_aside(output: StagedOutput, area: str, aside: str) -> str | None:
