@@ -14,6 +14,9 @@ from e2e.box import WAKEFUL, Box
 from waiting import eventually
 from wakeful.supervision import take_listener
 
+# Run by `make test-long`: a daemon for each of its tests takes its time.
+pytestmark = pytest.mark.long
+
 SPEC = "objective: Copy.\nbindings: {i: {file: in.txt}}\nrun: {command: [sh, -c, 'env > environment; ls -l /proc/self/fd > descriptors']}\n"
 # What systemd does between fork and exec: the socket becomes descriptor 3, and the variables name this very process.
 HAND_OVER = """

@@ -12,6 +12,9 @@ from waiting import eventually
 from wakeful.cli.client import Client
 from wakeful.cli.failure import Failure
 
+# Run by `make test-long`: a daemon for each of its tests takes its time.
+pytestmark = pytest.mark.long
+
 # It wakes when others change what it wrote.
 SUM = """
     root: {root}

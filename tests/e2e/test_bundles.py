@@ -14,6 +14,9 @@ import pytest
 from e2e.box import Box
 from waiting import eventually
 
+# Run by `make test-long`: a daemon for each of its tests takes its time.
+pytestmark = pytest.mark.long
+
 COUNTING = """
     objective: Count the lines.
     bindings: {input: {file: in.txt, settle: 10ms}, out: {file: out.txt, access: write}}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from e2e.box import Box
 
 COUNTING = """
@@ -89,6 +90,7 @@ def test_a_fork_of_a_running_session_starts_at_its_last_safe_point(box: Box) -> 
     box.ask("cancel", "slow")
 
 
+@pytest.mark.long
 def test_old_conversation_gives_way_to_a_summary_and_comes_back(box: Box) -> None:
     """Facts and log stay, the objective stands in it verbatim, a second time there is nothing to do."""
     box.spec("talk", TALK)

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 
+import pytest
 from e2e.box import Box
 from waiting import eventually
 
@@ -174,6 +175,7 @@ def test_without_a_daemon_the_exit_code_is_three(box: Box) -> None:
     assert done.returncode == 3 and "wakeful daemon" in done.stderr
 
 
+@pytest.mark.long
 def test_a_stop_in_the_middle_of_a_reload_is_clean(box: Box) -> None:
     """SIGTERM while specs are being read and looked at: no traceback, exit 0."""
     declare(box, "one")

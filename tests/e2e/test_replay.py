@@ -12,6 +12,9 @@ import pytest
 from e2e.box import WAKEFUL, Box
 from waiting import eventually
 
+# Run by `make test-long`: a daemon for each of its tests takes its time.
+pytestmark = pytest.mark.long
+
 PROGRAM = """\
 import sys, pathlib
 words = [word for path in sorted(pathlib.Path("notes").glob("*.md")) for word in path.read_text().split()]

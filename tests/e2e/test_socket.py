@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from e2e.box import Box
 from waiting import eventually
 from wakeful.cli.client import Client
 
 
+@pytest.mark.long
 def test_a_daemon_whose_socket_was_removed_is_named_by_doctor_and_listens_anew(box: Box) -> None:
     """Nobody is told to start a second daemon beside it, who follows goes on following, and soon it is found again."""
     box.spec("talk", "objective: A place to talk.\n")

@@ -7,6 +7,7 @@ import socket
 import subprocess
 from pathlib import Path
 
+import pytest
 from e2e.box import Box
 from waiting import eventually
 
@@ -53,6 +54,7 @@ def test_each_commit_runs_one_by_one_in_order(box: Box) -> None:
     assert news == heads
 
 
+@pytest.mark.long
 def test_every_second_beats_and_catches_up_once(box: Box) -> None:
     """Slots run once each while it is up; a downtime gives one run, not one per missed slot."""
     box.spec("beat", "objective: Beat.\nbindings: {tick: {every: 1s}}\nrun: {command: [sh, -c, 'echo x >> ledger']}\n")

@@ -12,7 +12,8 @@ from waiting import eventually
 from wakeful.runners.isolation.bubblewrap import find_obstacle
 
 OBSTACLE = find_obstacle()
-pytestmark = pytest.mark.skipif(OBSTACLE is not None, reason=f"nothing can be isolated strictly here: {OBSTACLE}")
+# Run by `make test-long`: a daemon for each of its tests takes its time.
+pytestmark = [pytest.mark.long, pytest.mark.skipif(OBSTACLE is not None, reason=f"nothing can be isolated strictly here: {OBSTACLE}")]
 
 SESSION = """
 objective: Make a report.

@@ -82,6 +82,7 @@ def test_a_closed_window_does_not_end_the_daemon(box: Box) -> None:
     box.wait_at_rest("copy")
 
 
+@pytest.mark.long
 def test_a_stopped_reader_of_standard_output_stops_nobody(box: Box) -> None:
     """A full pipe holds the words back, not the loop: the daemon answers and sessions wake."""
     box.write("in.txt", "1\n")

@@ -15,6 +15,9 @@ import pytest
 from e2e.box import WAKEFUL, Box
 from waiting import eventually
 
+# Run by `make test-long`: a daemon for each of its tests takes its time.
+pytestmark = pytest.mark.long
+
 BURNING = """
     objective: Burn.
     bindings: {input: {file: in.txt, settle: 10ms}}

@@ -14,6 +14,9 @@ import pytest
 
 from e2e.box import Box
 
+# Run by `make test-long`: a daemon for each of its tests takes its time.
+pytestmark = pytest.mark.long
+
 SUMMING = """
     root: {root}
     objective: Sum up.

@@ -42,8 +42,6 @@ class Attack(Box):
         self.project.mkdir()
         self.specs = self.project / "sessions.d"
         self.specs.mkdir()
-        # Made for whoever is confined; who is not has to find it.
-        (self.project / "out").mkdir()
         shutil.copy(VICTIM, self.project / "victim.py")
         (self.project / SETTINGS).write_text("allow_unisolated: true\nconcurrency: 4\n")
         (folder / SETTINGS).unlink()

@@ -17,6 +17,9 @@ import pytest
 from e2e.box import Box
 from waiting import eventually
 
+# Run by `make test-long`: a daemon for each of its tests takes its time.
+pytestmark = pytest.mark.long
+
 HOOKS = ("post-index-change", "post-checkout", "reference-transaction", "pre-auto-gc")
 FILES = """
     root: {root}
@@ -190,7 +193,7 @@ class Project:
             "worktree": Sink("tree", ("status",)),
             "nested": Sink(f"{here}/nested/evil/work", ("status",)),
             "fsmonitor": Sink(here, ("status",)),
-            "hook-post-index-change": Sink(here, ("rm", "-q", "--cached", "src/a.py")),
+            "hook-post-index-change": Sink(here, ("rm", "-q", "-f", "--cached", "src/a.py")),
             "hook-reference-transaction": Sink(here, ("tag", "now")),
             "hook-post-checkout": Sink(here, ("checkout", "-q", "-f", "main")),
             "driver": Sink(here, ("merge", "theirs")),

@@ -32,6 +32,9 @@ from wakeful.core.spec import CommandRun, Confinement, FileBinding, SessionSpec
 from wakeful.sources.entry import CannotSee
 from wakeful.workspaces.copying import copy_present
 
+# Run by `make test-long`: a daemon for each of its tests takes its time.
+pytestmark = pytest.mark.long
+
 # -- YAML -------------------------------------------------------------------------------------------
 
 GOOD = "objective: x\nrun: {command: ['true']}\n"

@@ -62,6 +62,8 @@ def test_others_cannot_be_limited(attack: Attack, bystander: subprocess.Popen[by
 @pytest.mark.parametrize("level", ["none", "standard"])
 def test_who_forks_away_ends_with_its_run(attack: Attack, level: str) -> None:
     """A new session and two forks do not outlive the run, isolated or not."""
+    # Made for whoever is confined; who is not has to find it.
+    (attack.project / "out").mkdir()
     attack.declare("away", level, do="fork_away", pid_file="out/away.txt")
     attack.start()
     attack.settle("away", runs=1)

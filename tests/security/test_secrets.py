@@ -24,6 +24,9 @@ from waiting import eventually
 
 from wakeful.secrets.store import save_secret
 
+# Run by `make test-long`: a daemon for each of its tests takes its time.
+pytestmark = pytest.mark.long
+
 LEAK = Path(__file__).with_name("leak.py")
 CANARY = "cnry-7Qf/R2+x9Zk=L0v&w4T'nB8<s>"
 ROTATED = "cnry-second/Value+9Xy=M1w&e5U'oC9<t>"

@@ -17,7 +17,8 @@ from wakeful.runners.isolation.landlock import probe_abi
 from security.conftest import Attack
 
 OBSTACLE = find_obstacle()
-pytestmark = pytest.mark.skipif(OBSTACLE is not None, reason=f"nothing can be isolated strictly here: {OBSTACLE}")
+# Run by `make test-long`: a daemon for each of its tests takes its time.
+pytestmark = [pytest.mark.long, pytest.mark.skipif(OBSTACLE is not None, reason=f"nothing can be isolated strictly here: {OBSTACLE}")]
 
 
 class StrictAttack(Attack):

@@ -18,6 +18,9 @@ from waiting import eventually
 from wakeful.cli.client import Client
 from wakeful.cli.failure import Failure
 
+# Run by `make test-long`: a daemon for each of its tests takes its time.
+pytestmark = pytest.mark.long
+
 SPEC = """
 objective: Count what is there.
 bindings:

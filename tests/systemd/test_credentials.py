@@ -5,6 +5,9 @@ from systemd.machine import ACCOUNT, SPECS, Machine
 
 from waiting import eventually
 
+# Run by `make test-long`: a daemon for each of its tests takes its time.
+pytestmark = pytest.mark.long
+
 SERVICE = f"wakeful@{ACCOUNT}.service"
 HOME = f"/home/{ACCOUNT}"
 VALUE = "s3cr3t-of-the-machine-4711"

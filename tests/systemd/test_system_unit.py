@@ -11,6 +11,9 @@ from systemd.machine import ACCOUNT, SPECS, TOOLS, TOOLS_SAID, UID, WAKEFUL, Mac
 
 from waiting import eventually
 
+# Run by `make test-long`: a daemon for each of its tests takes its time.
+pytestmark = pytest.mark.long
+
 SERVICE, SOCKET = f"wakeful@{ACCOUNT}.service", f"wakeful@{ACCOUNT}.socket"
 PLACE = f"/run/wakeful/{ACCOUNT}/wakeful.sock"
 HOME = f"/home/{ACCOUNT}"

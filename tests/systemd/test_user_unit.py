@@ -7,6 +7,9 @@ from systemd.machine import ACCOUNT, TOOLS, TOOLS_SAID, UID, WAKEFUL, Machine
 
 from waiting import eventually
 
+# Run by `make test-long`: a daemon for each of its tests takes its time.
+pytestmark = pytest.mark.long
+
 UNITS = f"/home/{ACCOUNT}/.config/systemd/user"
 # As people name their folders.
 PROJECT = f"/home/{ACCOUNT}/100% of $HOME"
