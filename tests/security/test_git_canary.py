@@ -193,7 +193,7 @@ class Project:
             "worktree": Sink("tree", ("status",)),
             "nested": Sink(f"{here}/nested/evil/work", ("status",)),
             "fsmonitor": Sink(here, ("status",)),
-            "hook-post-index-change": Sink(here, ("rm", "-q", "-f", "--cached", "src/a.py")),
+            "hook-post-index-change": Sink(here, ("update-index", "--force-write-index")),
             "hook-reference-transaction": Sink(here, ("tag", "now")),
             "hook-post-checkout": Sink(here, ("checkout", "-q", "-f", "main")),
             "driver": Sink(here, ("merge", "theirs")),
@@ -221,7 +221,7 @@ class Project:
             file = folder / sink.touched
             file.write_text(file.read_text()[:-2] + "#\n")
         if sink.removed is not None:
-            (folder / sink.removed).unlink()
+            (folder / sink.removed).unlink(missing_ok=True)
         subprocess.run(["git", *sink.words], cwd=folder, env=os.environ | sink.environ, capture_output=True, stdin=subprocess.DEVNULL, timeout=30, check=False)
 
 
@@ -303,5 +303,9 @@ def test_a_repository_of_canaries_is_bound_and_asked_about_in_every_way_and_none
     assert project.canaries.heard() == set()
     for name in project.sinks():
         project.canaries.forget()
-        project.set_off(name)
+        # An index that was written in the same moment as its files keeps git busy with them: it may take a second call.
+        for _ in range(5):
+            project.set_off(name)
+            if name in project.canaries.heard():
+                break
         assert name in project.canaries.heard(), f"{name} is no sink: this test proves nothing of it"
