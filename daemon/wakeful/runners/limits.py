@@ -11,12 +11,18 @@ import math
 import os
 from collections.abc import Sequence
 
+from wakeful.core.budget import Amounts
+from wakeful.core.observation import Usage
 from wakeful.core.spec import RunLimits
 from wakeful.runners import proc
+from wakeful.runners.problems import describe_overspent
 
 NO_LIMITS = RunLimits()
-# How often a run with limits is looked at as a whole.
+# How often a run with limits is looked at as a whole; one with a budget alone more and more rarely, since that counts on.
 LOOK_SECONDS = 0.1
+LONGEST_PAUSE_SECONDS = 2.0
+# Of its budget, what grows while it runs.
+_COUNTED = ("cpu_seconds", "written_bytes")
 # `ulimit -f` counts blocks of this size in every shell that plays sh; memory is counted in KiB.
 _BLOCK_BYTES, _MEMORY_BYTES = 512, 1024
 
@@ -55,6 +61,19 @@ def find_excess(limits: RunLimits, pids: Sequence[int]) -> str | None:
         return f"it used more than {limits.memory_bytes / 1e6:.0f} MB of memory (run.limits.memory)"
     if limits.cpu_seconds is not None and sum(map(proc.cpu_time, pids)) > limits.cpu_seconds:
         return f"it used more than {limits.cpu_seconds:g} s of CPU time (run.limits.cpu)"
+    return None
+
+
+def is_counted(allowance: Amounts) -> bool:
+    return any(getattr(allowance, name) is not None for name in _COUNTED)
+
+
+def find_overspent(allowance: Amounts, used: Usage) -> str | None:
+    """What of its budget a run has used up, in words; None while it has not."""
+    for name in _COUNTED:
+        limit = getattr(allowance, name)
+        if limit is not None and getattr(used, name) > limit:
+            return describe_overspent(name, limit)
     return None
 
 

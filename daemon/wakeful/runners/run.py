@@ -48,10 +48,6 @@ _SIGNALS: dict[StopWord, int] = {
     "terminate": signal.SIGTERM,
     "kill": signal.SIGKILL,
 }
-# What is counted while it runs, and how often: a run of a second is looked at twice, one of an hour every other second.
-_COUNTED = ("cpu_seconds", "written_bytes")
-_FIRST_COUNT_SECONDS = 0.25
-_LONGEST_COUNT_SECONDS = 2.0
 
 
 class _Saved(Struct, frozen=True):
@@ -86,9 +82,8 @@ class LiveRun:
         self._is_checking = False
         self._stopping: StopWord | None = None
         self._timeout: asyncio.TimerHandle | None = None
-        self._counting: asyncio.TimerHandle | None = None
         self._kill: asyncio.TimerHandle | None = None
-        self._limiting: asyncio.TimerHandle | None = None
+        self._minding: asyncio.TimerHandle | None = None
         self._problem: str | None = None
         self._launch_as: Launch = launch_bare
         self._isolation: Enforced | None = None
@@ -128,11 +123,9 @@ class LiveRun:
             return
         left = order.allowance.wall_seconds
         if left is not None and left < order.timeout_seconds:
-            self._timeout = self._around.loop.call_later(left, self._overspend, "wall_seconds", left)
+            self._timeout = self._around.loop.call_later(left, self._end_for, describe_overspent("wall_seconds", left))
         else:
-            self._timeout = self._around.loop.call_later(order.timeout_seconds, self._run_out_of_time)
-        if any(getattr(order.allowance, name) is not None for name in _COUNTED):
-            self._counting = self._around.loop.call_later(_FIRST_COUNT_SECONDS, self._count, _FIRST_COUNT_SECONDS)
+            self._timeout = self._around.loop.call_later(order.timeout_seconds, self._end_for, describe_timeout(order.timeout_seconds))
 
     def stop(self, how: StopWord, grace_seconds: float) -> None:
         if _STRENGTH[how] <= _STRENGTH[self._stopping]:
@@ -201,45 +194,42 @@ class LiveRun:
             self._problem = describe_start(error, argv, self._cwd, self._environment)
             return False
         self._process = process
-        if self._order.limits != limits.NO_LIMITS:
-            self._limiting = self._around.loop.call_later(limits.LOOK_SECONDS, self._mind_limits)
+        if self._order.limits != limits.NO_LIMITS or limits.is_counted(self._order.allowance):
+            self._mind_after(limits.LOOK_SECONDS)
         return True
 
-    def _mind_limits(self) -> None:
-        """What the kernel limits for each process, and the spec for the run: looked at while it lives."""
-        process = self._process
+    def _mind_after(self, pause: float) -> None:
+        # Its check is minded as its command was: one timer for both.
+        if self._minding is not None:
+            self._minding.cancel()
+        self._minding = self._around.loop.call_later(pause, self._mind, pause)
+
+    def _mind(self, pause: float) -> None:
+        """What the spec bounds for the run, and the kernel for each of its processes at most: looked at while it lives."""
+        process, order = self._process, self._order
         if process is None or process.is_over:
             return
-        excess = limits.find_excess(self._order.limits, (process.pid, *proc.descendants_of(process.pid)))
-        if excess is None:
-            self._limiting = self._around.loop.call_later(limits.LOOK_SECONDS, self._mind_limits)
-            return
-        if self._stopping is None and self._problem is None:
-            self._problem = excess
-        process.signal(signal.SIGKILL)
-
-    def _run_out_of_time(self) -> None:
-        # Whoever stops it has set a deadline of their own, and their reason stands.
-        if self._stopping is not None or self._process.is_over:
-            return
-        self._problem = describe_timeout(self._order.timeout_seconds)
-        self._wind_down("terminate", self._order.grace_seconds)
-
-    def _count(self, pause: float) -> None:
-        """Has the tree used more than its budget leaves it? A limit of the kernel would count each process by itself."""
-        used = self.usage()
-        for name in _COUNTED:
-            limit = getattr(self._order.allowance, name)
-            if limit is not None and getattr(used, name) > limit:
-                self._overspend(name, limit)
+        if order.limits != limits.NO_LIMITS:
+            excess = limits.find_excess(order.limits, (process.pid, *proc.descendants_of(process.pid)))
+            if excess is not None:
+                if self._stopping is None and self._problem is None:
+                    self._problem = excess
+                process.signal(signal.SIGKILL)
                 return
-        pause = min(2 * pause, _LONGEST_COUNT_SECONDS)
-        self._counting = self._around.loop.call_later(pause, self._count, pause)
+            pause = limits.LOOK_SECONDS
+        else:
+            pause = min(2 * pause, limits.LONGEST_PAUSE_SECONDS)
+        overspent = limits.find_overspent(order.allowance, self.usage()) if limits.is_counted(order.allowance) else None
+        if overspent is not None:
+            self._end_for(overspent)
+        # Also while it winds down: a limit holds to the end.
+        self._mind_after(pause)
 
-    def _overspend(self, name: str, limit: float) -> None:
-        if self._stopping is not None or self._process is None or self._process.is_over:
+    def _end_for(self, problem: str) -> None:
+        # Whoever stops it has set a deadline of their own, and their reason stands; so does the first problem.
+        if self._stopping is not None or self._problem is not None or self._process is None or self._process.is_over:
             return
-        self._problem = describe_overspent(name, limit)
+        self._problem = problem
         self._wind_down("terminate", self._order.grace_seconds)
 
     def _wind_down(self, how: StopWord, grace_seconds: float) -> None:
@@ -268,7 +258,7 @@ class LiveRun:
         return self._launch(self._order.check)
 
     def _finish(self, ending: Ending) -> None:
-        for timer in (self._timeout, self._counting, self._limiting):
+        for timer in (self._timeout, self._minding):
             if timer is not None:
                 timer.cancel()
         if self._problem is None:
