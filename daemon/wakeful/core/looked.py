@@ -6,6 +6,7 @@ it. A hint makes a target dirty; a look that began after the newest hint makes i
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -195,6 +196,9 @@ class TargetLook:
 
 
 def _list_changes(newest_first: list[Step]) -> list[PathChange]:
+    """What changed over all of these steps, by path."""
+    if len(newest_first) == 1:
+        return sorted(newest_first[0].changes, key=_path_of)
     before: dict[str, str | None] = {}
     after: dict[str, str | None] = {}
     for step in reversed(newest_first):
@@ -202,6 +206,9 @@ def _list_changes(newest_first: list[Step]) -> list[PathChange]:
             before.setdefault(change.path, change.before)
             after[change.path] = change.after
     return [PathChange(path, before[path], after[path]) for path in sorted(after) if before[path] != after[path]]
+
+
+_path_of = operator.attrgetter("path")
 
 
 def _merge(newest_first: list[Step], *, is_known: bool) -> Delta:

@@ -14,9 +14,11 @@ import stat
 import struct
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
-from wakeful.core.spec import Compare
+if TYPE_CHECKING:
+    # The process that reads for looks has no other use for the core.
+    from wakeful.core.spec import Compare
 
 DIGEST_BYTES = 20
 # A file written within this time of being hashed could be written again within the same timestamp (racy-git): FAT ticks
@@ -24,7 +26,7 @@ DIGEST_BYTES = 20
 RACY_NANOSECONDS = 2_000_000_000
 _CHUNK_BYTES = 1 << 20
 # Read at one go, which takes five system calls instead of eight.
-_SMALL_BYTES = 64 << 10
+SMALL_BYTES = 64 << 10
 # /proc and some FUSE files say size 0 and go on for ever.
 _UNSIZED_LIMIT_BYTES = 64 << 20
 _OPEN_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
@@ -129,6 +131,10 @@ class Seen:
         if len(self.key) > _KEY.size:
             newest = max(newest, *_TIMES.unpack_from(self.key, _KEY.size + _TIMES_OFFSET))
         return newest + RACY_NANOSECONDS >= self.hashed_at
+
+    def is_trusted(self, wants_content: bool) -> bool:
+        """Whether an unchanged key tells that nothing changed. Of what a link leads to, its own stat does not tell."""
+        return self.kind != "l" and (not wants_content or (bool(self.digest) and not self.is_racy))
 
     def tag(self, compare: Compare) -> bytes:
         """What counts of this path in a version: host and time free for `content` (rule 6)."""
@@ -248,15 +254,15 @@ def _read_file(path: str, found: os.stat_result, known: Seen | None, demand: Dem
     if demand.allowance is not None:
         demand.allowance.spend(found.st_size)
     hashed_at = time.time_ns()
-    if found.st_size <= _SMALL_BYTES:
+    if found.st_size <= SMALL_BYTES:
         digest = _hash_small_file(path, found.st_size, key)
         if digest is not None:
-            return _renew(known, key, _kind_of_file(found), digest, hashed_at)
+            return renew(known, key, _kind_of_file(found), digest, hashed_at)
     read = _hash_open_file(path, os.O_NOFOLLOW, demand)
     if read is None:
         return None
     before, digest, is_still = read
-    return _renew(known, pack_key(before), _kind_of_file(before), digest, hashed_at if is_still else 0)
+    return renew(known, pack_key(before), _kind_of_file(before), digest, hashed_at if is_still else 0)
 
 
 def _read_link(path: str, found: os.stat_result, known: Seen | None, demand: Demand) -> Seen | None:
@@ -276,7 +282,7 @@ def _read_link(path: str, found: os.stat_result, known: Seen | None, demand: Dem
         before, content, is_still = read
         digest.update(b"\0" + _kind_of_file(before).encode() + content)
         hashed_at = hashed_at if is_still else 0
-    return _renew(known, key, "l", digest.digest() if demand.wants_content else b"", hashed_at)
+    return renew(known, key, "l", digest.digest() if demand.wants_content else b"", hashed_at)
 
 
 def _is_still(known: Seen, key: bytes, wants_content: bool) -> bool:
@@ -285,8 +291,8 @@ def _is_still(known: Seen, key: bytes, wants_content: bool) -> bool:
     return not wants_content or (bool(known.digest) and not known.is_racy)
 
 
-def _renew(known: Seen | None, key: bytes, kind: str, digest: bytes, hashed_at: int) -> Seen:
-    """The known object when only its hashing is newer: nothing was touched."""
+def renew(known: Seen | None, key: bytes, kind: str, digest: bytes, hashed_at: int) -> Seen:
+    """What was read; the known object when only its hashing is newer: nothing was touched."""
     if known is not None and known.key == key and known.digest == digest and hashed_at:
         known.hashed_at = hashed_at
         return known

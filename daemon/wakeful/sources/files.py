@@ -13,7 +13,6 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from msgspec import Struct
@@ -25,8 +24,10 @@ from wakeful.core.target import FileTarget
 from wakeful.sources.contract import LatestLook, SourceReport
 from wakeful.sources.entry import Allowance, CannotSee, Demand, NoLongerWanted, Seen, TooLarge, read_entry
 from wakeful.sources.hints.contract import Dirt, Dirty, Gone, Lost, MakeHints
+from wakeful.sources.lanes import Lane, Lanes
 from wakeful.sources.look import Errand, Finding, Followed, Looker, build_excludes
 from wakeful.sources.mounts import Mounts
+from wakeful.sources.reader import Reader
 from wakeful.sources.repository import Repositories, busy_reason
 from wakeful.sources.statcache import StatCache
 from wakeful.sources.sweep import Polls, Sweep
@@ -91,15 +92,7 @@ class FileSource:
         self._common_folders: dict[tuple[str, ...], dict[str, int]] = {}
         # A file behind links -> the links.
         self._links: dict[str, set[str]] = {}
-        # One look at a time: two in Python take each other's turns, and a burst of 100,000 files took half as long again. What
-        # takes long for its bytes is apart, and holds up nobody but its like. What cannot be watched is apart as well, since a
-        # server that does not answer must not hold up the looks at this machine's files.
-        self._threads = ThreadPoolExecutor(1, thread_name_prefix="look")
-        self._long_threads = ThreadPoolExecutor(2, thread_name_prefix="long look")
-        self._far_threads = ThreadPoolExecutor(2, thread_name_prefix="far look")
-        self._looking = 0
-        # Of these, those in the one thread that all near looks share.
-        self._near_looks = 0
+        self._lanes = Lanes()
         # Folders nobody needs, disarmed when no look is under way that may just have armed one of them again.
         self._unneeded: set[str] = set()
         # Folders armed as soon as they were reported -> until when a look must have found and counted them.
@@ -112,7 +105,7 @@ class FileSource:
         self._sweep = Sweep(cache.seen, lambda: self._mtimes, self._is_left_out)
         self._writing: asyncio.Future[None] | None = None
         self._unwritten_ticks = 0
-        # Since the last tick, in that thread.
+        # Since the last tick, at this machine's files.
         self._has_looked = False
         self._tick_timer: asyncio.TimerHandle | None = loop.call_later(_TICK_SECONDS, self._tick)
         self._held_timer: asyncio.TimerHandle | None = None
@@ -156,8 +149,7 @@ class FileSource:
         self._followed.clear()
         if self._writing is not None:
             await self._writing
-        for threads in (self._threads, self._long_threads, self._far_threads):
-            await asyncio.to_thread(threads.shutdown, wait=True)
+        await self._lanes.close()
         # Last of all: a walk that is just ending may still arm what it found.
         self._hints.close()
         await asyncio.to_thread(self._cache.write, self._cache.take_batch())
@@ -165,8 +157,8 @@ class FileSource:
 
     @property
     def is_looking(self) -> bool:
-        """Are there looks that others wait for, in the one thread for them? Any thread may ask, and should then give way."""
-        return self._near_looks > 0
+        """Are there looks that others wait for? Any thread may ask, and should then give way."""
+        return self._lanes.is_near_taken
 
     def hear(self) -> None:
         """Take in what the watcher has not told yet: what a run's inputs went through must be known before its end is."""
@@ -199,14 +191,15 @@ class FileSource:
         followed.is_looking = True
         finish = partial(self._finish, followed, generation)
         if followed.refused:
-            self._submit(self._far_threads, partial(self._looker.look, followed, errand), finish)
+            self._submit(self._lanes.far, partial(self._looker.look, followed, errand), finish)
         else:
-            self._submit(self._threads, partial(self._try_look, followed, errand), partial(self._take_try, followed, errand, finish))
+            lane = self._lanes.find_large() if followed.is_worth_a_reader(errand) else self._lanes.near
+            self._submit(lane, partial(self._try_look, followed, errand, lane.reader), partial(self._take_try, followed, errand, finish))
 
-    def _try_look(self, followed: Followed, errand: Errand) -> Finding | None:
+    def _try_look(self, followed: Followed, errand: Errand, reader: Reader | None) -> Finding | None:
         """None when the bytes to be read would hold up all other looks."""
         try:
-            return self._looker.look(followed, errand, Allowance(sys.maxsize, _LONG_BYTES))
+            return self._looker.look(followed, errand, Allowance(sys.maxsize, _LONG_BYTES), reader=reader)
         except TooLarge:
             return None
 
@@ -214,7 +207,7 @@ class FileSource:
         if finding is not None:
             finish(finding)
         else:
-            self._submit(self._long_threads, partial(self._looker.look, followed, errand), finish)
+            self._submit(self._lanes.long, partial(self._looker.look, followed, errand), finish)
 
     def _finish(self, followed: Followed, generation: int, finding: Finding) -> None:
         followed.is_looking = False
@@ -318,23 +311,20 @@ class FileSource:
                 self._unneeded.add(folder)
 
     def _disarm_unneeded(self) -> None:
-        if self._looking or not self._unneeded:
+        if self._lanes.is_any_taken or not self._unneeded:
             return
         unneeded = [folder for folder in self._unneeded if folder not in self._needed and folder not in self._on_approval]
         self._unneeded.clear()
         self._looker.disarmed(unneeded)
         self._hints.disarm(unneeded)
 
-    def _submit(self, threads: ThreadPoolExecutor, work: Callable[[], object], then: Callable[..., None]) -> None:
-        """Run `work` in one of these threads and `then` with its result on the loop. An error of ours ends in the loop's handler."""
-        is_near = threads is self._threads
-        self._looking += 1
-        self._near_looks += is_near
-        self._has_looked = self._has_looked or is_near
+    def _submit(self, lane: Lane, work: Callable[[], object], then: Callable[..., None]) -> None:
+        """Run `work` in this lane and `then` with its result on the loop. An error of ours ends in the loop's handler."""
+        lane.looks += 1
+        self._has_looked = self._has_looked or self._lanes.is_near(lane)
 
         def finish(done: asyncio.Future[object]) -> None:
-            self._looking -= 1
-            self._near_looks -= is_near
+            lane.looks -= 1
             if self._tick_timer is None:
                 # Closing: the result is for nobody, an error of ours is not to be lost.
                 if not isinstance(done.exception(), NoLongerWanted):
@@ -343,7 +333,7 @@ class FileSource:
             then(done.result())
             self._disarm_unneeded()
 
-        self._loop.run_in_executor(threads, work).add_done_callback(finish)
+        self._loop.run_in_executor(lane.threads, work).add_done_callback(finish)
 
     # -- hints ----------------------------------------------------------------------------------------------------
 
@@ -474,6 +464,7 @@ class FileSource:
             self._poll(self._followed[key])
         self._reread_racy()
         self._end_approvals()
+        self._lanes.rest()
         if self._cache.has_kept and all(followed.manifest is not None for followed in self._followed.values()):
             self._cache.drop_kept()
         self._write_cache()
@@ -482,11 +473,11 @@ class FileSource:
         if not self._cache.has_changes or self._writing is not None:
             return
         self._unwritten_ticks += 1
-        is_pressed, self._has_looked = self._looking > 0 or self._has_looked, False
+        is_pressed, self._has_looked = self._lanes.is_any_taken or self._has_looked, False
         if is_pressed and self._unwritten_ticks < _LONGEST_UNWRITTEN_TICKS:
             return
         self._unwritten_ticks = 0
-        self._writing = self._loop.run_in_executor(self._long_threads, self._cache.write, self._cache.take_batch())
+        self._writing = self._loop.run_in_executor(self._lanes.long.threads, self._cache.write, self._cache.take_batch())
         self._writing.add_done_callback(self._note_written)
 
     def _end_approvals(self) -> None:
@@ -527,7 +518,7 @@ class FileSource:
                 followed.is_whole = True
                 self._report(TargetsHinted((followed.key,)))
 
-        self._submit(self._far_threads, lambda: self._peek(followed), finish)
+        self._submit(self._lanes.far, lambda: self._peek(followed), finish)
 
     def _peek(self, followed: Followed) -> bool:
         """Compare stat keys with what was last seen, in a thread, without reading: is a look worth it?"""
@@ -546,7 +537,7 @@ class FileSource:
             if (seen := self._cache.seen.get(path)) is not None:
                 paths[path] = seen
         if paths:
-            self._submit(self._long_threads, partial(_find_rewritten, paths, self._looker.closing.is_set), partial(self._take_rewritten, paths))
+            self._submit(self._lanes.long, partial(_find_rewritten, paths, self._looker.closing.is_set), partial(self._take_rewritten, paths))
 
     def _take_rewritten(self, paths: dict[str, Seen], rewritten: list[str]) -> None:
         hinted: dict[str, None] = {}

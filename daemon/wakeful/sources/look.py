@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from wakeful.core.match import Excludes, PathTrie, parse_under
@@ -17,10 +17,12 @@ from wakeful.core.meaning import CannotTell, Excluded, Found, NotYetLooked, Path
 from wakeful.core.observation import PathChange
 from wakeful.core.spec import DEFAULT_EXCLUDES
 from wakeful.core.target import FileTarget
-from wakeful.sources.entry import FOLDER, LOOP_ENTRIES, Allowance, CannotSee, Demand, NoLongerWanted, Seen, find_still, read_entry, show
+from wakeful.sources.entry import FOLDER, LOOP_ENTRIES, Allowance, CannotSee, Demand, NoLongerWanted, Seen, find_still, read_entry, renew, show
+from wakeful.sources.folder import Listing
 from wakeful.sources.hints.contract import NOT_A_FOLDER, NOT_THERE
 from wakeful.sources.manifest import ABSENT, Manifest, Naming
 from wakeful.sources.mounts import Mounts
+from wakeful.sources.reader import WORTH_ASKING, Answer, Reader, ReaderGone
 from wakeful.sources.statcache import StatCache
 from wakeful.sources.walk import StateFolder, Walked, Walker
 
@@ -94,8 +96,13 @@ class Followed:
 
     def is_large(self, errand: Errand) -> bool:
         """Whether this is known beforehand to be more than the loop can spare."""
-        count = len(self.manifest.members) if errand.is_whole and self.manifest is not None else len(errand.paths)
-        return count > LOOP_ENTRIES
+        return self._count(errand) > LOOP_ENTRIES
+
+    def is_worth_a_reader(self, errand: Errand) -> bool:
+        return self._count(errand) >= WORTH_ASKING
+
+    def _count(self, errand: Errand) -> int:
+        return len(self.manifest.members) if errand.is_whole and self.manifest is not None else len(errand.paths)
 
     def put_back(self, errand: Errand) -> None:
         for path in errand.paths:
@@ -182,9 +189,11 @@ class Looker:
         # Folder -> its path without links; asked for every target, and nearly always the same.
         self._real: dict[str, str] = {}
 
-    def look(self, followed: Followed, errand: Errand, allowance: Allowance | None = None, *, is_on_loop: bool = False) -> Finding:
+    def look(
+        self, followed: Followed, errand: Errand, allowance: Allowance | None = None, *, is_on_loop: bool = False, reader: Reader | None = None
+    ) -> Finding:
         """Raises TooLarge when the allowance is spent; nothing has changed then but watches."""
-        survey = self.survey(followed, errand, wants_content=followed.wants_content, allowance=allowance)
+        survey = self.survey(followed, errand, wants_content=followed.wants_content, allowance=allowance, reader=reader)
         manifest, previous = self._begin(followed, survey, is_shared=not is_on_loop)
         members = manifest.members
         if survey.is_whole and not survey.problems:
@@ -194,18 +203,18 @@ class Looker:
             return Finding(errand, manifest, None, None, (), survey, *kept)
         # Nearly all of a start's paths are as they were: these cost one comparison each.
         moved = [(path, seen) for path, seen in survey.found.items() if members.get(path) is not seen]
-        changes = tuple([change for path, seen in moved if (change := manifest.put(path, seen)) is not None])
+        changes = tuple(manifest.put_all(moved))
         version = ABSENT if survey.is_absent and not members else manifest.version
         # Without a version to start from, a list of changes would be a guess (delta: unknown).
         return Finding(errand, manifest, version, previous, changes if previous else (), survey, *kept)
 
     def survey(
-        self, followed: Followed, errand: Errand, *, wants_content: bool, allowance: Allowance | None = None
+        self, followed: Followed, errand: Errand, *, wants_content: bool, allowance: Allowance | None = None, reader: Reader | None = None
     ) -> Survey:
         demand = Demand(
             wants_content=wants_content, allowance=allowance, may_follow=self._may_follow, is_closing=self.closing.is_set
         )
-        visit = _Visit(self, followed, demand)
+        visit = _Visit(self, followed, demand, reader)
         visit.run(errand)
         return visit.survey
 
@@ -313,12 +322,13 @@ class Looker:
 class _Visit:
     """The walk through one errand."""
 
-    __slots__ = ("_demand", "_followed", "_looker", "survey")
+    __slots__ = ("_demand", "_followed", "_looker", "_reader", "survey")
 
-    def __init__(self, looker: Looker, followed: Followed, demand: Demand) -> None:
+    def __init__(self, looker: Looker, followed: Followed, demand: Demand, reader: Reader | None) -> None:
         self._looker = looker
         self._followed = followed
         self._demand = demand
+        self._reader = reader
         self.survey = Survey()
 
     def run(self, errand: Errand) -> None:
@@ -329,8 +339,9 @@ class _Visit:
         if pattern.is_literal and not errand.trees and errand.paths == {pattern.base}:
             return
         trees = set(errand.trees)
-        for path in errand.paths:
-            if self._followed.walker.means(path) and self._see(path) == FOLDER and self._followed.walker.enters(path):
+        meant = [path for path in errand.paths if self._followed.walker.means(path)]
+        for path in meant if self._reader is None else self._read_apart(meant):
+            if self._see(path) == FOLDER and self._followed.walker.enters(path):
                 trees.add(path)
         for tree in trees:
             self._see_tree(tree)
@@ -384,16 +395,55 @@ class _Visit:
             self._walk(tree)
 
     def _walk(self, top: str) -> None:
-        walked: Walked = self._followed.walker.walk(top, self._arm, self._demand.allowance)
+        walked: Walked = self._followed.walker.walk(top, self._arm, self._demand.allowance, self._list_apart if self._reader is not None else None)
         self.survey.folders |= walked.folders
         self.survey.problems += walked.problems
         files, known = walked.files, self._looker.cache.seen
+        if self._reader is not None:
+            files = self._read_apart(files)
         for first in range(0, len(files), _AT_ONCE):
             self._demand.go_on()
             still, others = find_still(files[first : first + _AT_ONCE], known, self._demand.wants_content)
             self.survey.found |= still
             for path, found in others.items():
                 self._see(path, found)
+
+    def _list_apart(self, folders: Sequence[str]) -> Sequence[Listing | None]:
+        try:
+            if self._reader is not None:
+                return self._reader.list(folders)
+        except ReaderGone:
+            self._reader = None
+        return [None] * len(folders)
+
+    def _read_apart(self, paths: list[str]) -> list[str]:
+        """Have these read by the other process; those it leaves to us are returned."""
+        wants_content, known = self._demand.wants_content, self._looker.cache.seen
+        before = [known.get(path) for path in paths]
+        keys = [seen.key if seen is not None and seen.is_trusted(wants_content) else b"" for seen in before]
+        left: list[str] = []
+        done = 0
+        try:
+            assert self._reader is not None
+            for size, answers in self._reader.read(paths, keys, wants_content=wants_content):
+                self._demand.go_on()
+                if self._demand.allowance is not None:
+                    self._demand.allowance.spend(size, len(answers))
+                self._take_answers(paths[done : done + len(answers)], before[done : done + len(answers)], answers, left)
+                done += len(answers)
+        except ReaderGone:
+            self._reader = None
+        return left + paths[done:]
+
+    def _take_answers(self, paths: list[str], before: list[Seen | None], answers: list[Answer], left: list[str]) -> None:
+        found = self.survey.found
+        for path, known, answer in zip(paths, before, answers, strict=True):
+            if answer is True:
+                found[path] = known
+            elif isinstance(answer, tuple):
+                found[path] = renew(known, *answer)
+            else:
+                left.append(path)
 
     def _see(self, path: str, found: os.stat_result | None = None) -> Seen | str | None:
         known = self._looker.cache.seen.get(path)

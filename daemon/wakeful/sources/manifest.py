@@ -8,10 +8,10 @@ against accident, for which it is far more than enough.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import os
 from collections.abc import Iterable
+from hashlib import blake2b
 
 from wakeful.core.observation import PathChange
 from wakeful.core.spec import Compare
@@ -60,7 +60,7 @@ class Manifest:
         manifest = cls(naming, compare)
         manifest.members.update(members)
         name = naming.name
-        manifest._sum = sum([_element(name(path), seen.tag(compare)) for path, seen in manifest.members.items()]) % _MODULUS
+        manifest._sum = sum([_element(os.fsencode(name(path)) + b"\0", seen.tag(compare)) for path, seen in manifest.members.items()]) % _MODULUS
         return manifest
 
     def copy(self) -> Manifest:
@@ -68,35 +68,50 @@ class Manifest:
         twin._sum, twin._moved, twin._version, twin.members = self._sum, self._moved, self._version, self.members.copy()
         return twin
 
-    def put(self, path: str, seen: Seen | None) -> PathChange | None:
-        """Let `seen` stand at this path (None: nothing); the change, if it counts."""
-        before = self.members.get(path)
-        if before is seen:
-            return None
-        if before is None or seen is None or before.key != seen.key:
+    def put_all(self, found: Iterable[tuple[str, Seen | None]]) -> list[PathChange]:
+        """Let what was seen stand at each of these paths (None: nothing); the changes that count.
+
+        All of a look at once: of 100,000 files changed at once, this is half of what a look costs here.
+        """
+        members, compare, name_of = self.members, self._compare, self._naming.name
+        changes: list[PathChange] = []
+        total, is_moved = self._sum, False
+        for path, seen in found:
+            before = members.get(path)
+            if before is seen:
+                continue
+            is_moved = is_moved or before is None or seen is None or before.key != seen.key
+            if seen is not None:
+                members[path] = seen
+            else:
+                del members[path]
+            before_tag = before.tag(compare) if before is not None else None
+            tag = seen.tag(compare) if seen is not None else None
+            if before_tag == tag:
+                continue
+            name = name_of(path)
+            encoded = os.fsencode(name) + b"\0"
+            total += _element(encoded, tag) - _element(encoded, before_tag)
+            changes.append(
+                PathChange(
+                    show(name),
+                    describe_tag(before_tag) if before_tag is not None else None,
+                    describe_tag(tag) if tag is not None else None,
+                )
+            )
+        if changes:
+            self._sum, self._version = total % _MODULUS, None
+        if is_moved:
             self._moved = next(_moves)
-        if seen is not None:
-            self.members[path] = seen
-        else:
-            del self.members[path]
-        self._version = None
-        before_tag = before.tag(self._compare) if before is not None else None
-        tag = seen.tag(self._compare) if seen is not None else None
-        if before_tag == tag:
-            return None
-        name = self._naming.name(path)
-        self._sum = (self._sum - _element(name, before_tag) + _element(name, tag)) % _MODULUS
-        return PathChange(
-            show(name),
-            describe_tag(before_tag) if before_tag is not None else None,
-            describe_tag(tag) if tag is not None else None,
-        )
+            # The count of paths is part of it, and a path may come without counting.
+            self._version = None
+        return changes
 
     @property
     def version(self) -> str:
         if self._version is None:
             whole = self._sum.to_bytes(64, "big") + len(self.members).to_bytes(8, "big")
-            self._version = hashlib.blake2b(whole, digest_size=20).hexdigest()
+            self._version = blake2b(whole, digest_size=20).hexdigest()
         return self._version
 
     @property
@@ -105,7 +120,8 @@ class Manifest:
         return str(self._moved)
 
 
-def _element(name: str, tag: bytes | None) -> int:
+def _element(name: bytes, tag: bytes | None) -> int:
+    """`name` as the file system has it, closed by a zero byte."""
     if tag is None:
         return 0
-    return int.from_bytes(hashlib.blake2b(os.fsencode(name) + b"\0" + tag, digest_size=64).digest(), "big")
+    return int.from_bytes(blake2b(name + tag).digest(), "big")

@@ -8,14 +8,17 @@ empty one (rule 5).
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from wakeful.core.match import Excludes, Pattern
 from wakeful.sources.entry import Allowance, TooLarge, describe_problem
+from wakeful.sources.folder import Listing, list_folder
 
 Arm = Callable[[Iterable[str]], None]
+ListAhead = Callable[[Sequence[str]], Sequence[Listing | None]]
 
 
 # Below the state folder, a place for each fork that asked for one.
@@ -106,16 +109,17 @@ class Walker:
             len(folder) < self._start or not self._excludes.prunes(folder, self._start)
         )
 
-    def walk(self, top: str, arm: Arm, allowance: Allowance | None = None) -> Walked:
+    def walk(self, top: str, arm: Arm, allowance: Allowance | None = None, list_ahead: ListAhead | None = None) -> Walked:
+        """`list_ahead` may have listed the folders of a level elsewhere, and leaves to us those it could not."""
         walked = Walked()
         level = [top]
         while level:
             # Arm first, then look: what appears after the listing is then reported, what was there is listed.
             arm(level)
             below: list[str] = []
-            for folder in level:
+            for folder, listing in zip(level, list_ahead(level) if list_ahead is not None else itertools.repeat(None)):
                 try:
-                    self._list(folder, walked, below, allowance)
+                    self._take(folder, listing or self._list(folder, allowance), walked, below)
                 except OSError as problem:
                     # Gone since it was listed: its parent was armed before, and has told.
                     if problem.errno not in (errno.ENOENT, errno.ENOTDIR):
@@ -123,24 +127,23 @@ class Walker:
             level = below
         return walked
 
-    def _list(self, folder: str, walked: Walked, below: list[str], allowance: Allowance | None) -> None:
-        walked.folders[folder] = os.stat(folder).st_mtime_ns
+    def _list(self, folder: str, allowance: Allowance | None) -> Listing:
+        listing = list_folder(folder, allowance.entries_left if allowance is not None else sys.maxsize)
+        if listing is None:
+            raise TooLarge
+        if allowance is not None:
+            allowance.spend(entries=len(listing.files) + len(listing.folders))
+        return listing
+
+    def _take(self, folder: str, listing: Listing, walked: Walked, below: list[str]) -> None:
+        walked.folders[folder] = listing.mtime
         lead = folder if folder.endswith("/") else f"{folder}/"
-        most = allowance.entries_left if allowance is not None else sys.maxsize
-        count = 0
         # `means`, asked of what lies below the pattern's base, and of every file of a start: a third of its cost.
         fits, behind, covers = self._pattern.below_base().fullmatch, len(self._pattern.base.rstrip("/")) + 1, self._excludes.covers
-        is_workspace = self._is_above_state and self._state.is_workspace(lead)
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                count += 1
-                if count > most:
-                    raise TooLarge
-                path = lead + entry.name
-                if not entry.is_dir(follow_symlinks=False):
-                    if fits(path, behind) and covers(path, self._start) is None and not is_workspace:
-                        walked.files.append(path)
-                elif self.enters(path) and not self._state.is_folder(path, entry.inode()):
-                    below.append(path)
-        if allowance is not None:
-            allowance.spend(entries=count)
+        if not (self._is_above_state and self._state.is_workspace(lead)):
+            paths = [lead + name for name in listing.files]
+            walked.files += [path for path in paths if fits(path, behind) and covers(path, self._start) is None]
+        for name, inode in listing.folders:
+            path = lead + name
+            if self.enters(path) and not self._state.is_folder(path, inode):
+                below.append(path)
