@@ -78,8 +78,6 @@ from wakeful.workspaces.places import Workspaces
 KEPT_SPECS = "specs.cache"
 STAGED = "staged"
 
-_SWITCH_SECONDS = 0.0005
-
 
 def run_daemon(*, specs: str | None, state: str | None, socket: str | None, once: bool, log: Style | None = None) -> int:
     """`wakeful daemon`: returns the exit code."""
@@ -91,8 +89,6 @@ def run_daemon(*, specs: str | None, state: str | None, socket: str | None, once
     lock = lock_state(places.state)
     # A start makes a million lasting objects: looking among them for cycles again and again took a fifth of it.
     gc.disable()
-    # Beside a look that counts what it found, each system call of the loop has to wait so long for the interpreter: 5 ms, unasked.
-    sys.setswitchinterval(_SWITCH_SECONDS)
     try:
         become_subreaper()
         return asyncio.run(_live(places, lock, handed_over, once, log))

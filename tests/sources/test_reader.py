@@ -1,0 +1,156 @@
+"""Looks at hundreds of paths are read by a second process, and find what they would have found alone."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from pathlib import Path
+
+import psutil
+import pytest
+
+from sources.files_world import World, open_world
+from waiting import eventually, eventually_async
+from wakeful.sources import reader as reading
+from wakeful.sources.entry import SMALL_BYTES
+from wakeful.sources.reader import WORTH_ASKING, Reader, ReaderGone
+
+MANY = WORTH_ASKING + 100
+
+
+def readers() -> list[psutil.Process]:
+    return [one for one in psutil.Process().children() if "wakeful.sources.reader" in one.cmdline()]
+
+
+def plant(folder: Path, count: int, content: str) -> None:
+    folder.mkdir(exist_ok=True, parents=True)
+    for number in range(count):
+        (folder / f"{number}.txt").write_text(f"{content} {number}")
+
+
+async def look_at_all(world: World, key: str) -> None:
+    """As after lost hints."""
+    world.source._followed[key].is_whole = True
+    world.look(key)
+    await world.settled()
+
+
+@pytest.mark.asyncio
+async def test_a_look_at_hundreds_of_paths_asks_the_reader_and_finds_what_is_there(tmp_path: Path) -> None:
+    async with open_world(tmp_path) as world:
+        for part in range(3):
+            plant(world.root / str(part), MANY // 3 + 1, "first")
+        key = await world.follow("**/*.txt")
+        assert readers() == []
+        for part in range(3):
+            plant(world.root / str(part), MANY // 3 + 1, "second, and longer")
+        (world.root / "0" / "0.txt").unlink()
+        await look_at_all(world, key)
+        assert len(readers()) >= 1
+        await world.noticed(key, "**/*.txt")
+        changes = {change.path for result in world.results[key] for change in result.changes}
+        assert {"0/0.txt", "1/7.txt", "2/9.txt"} <= changes
+    assert readers() == []
+
+
+@pytest.mark.asyncio
+async def test_what_is_no_plain_small_file_is_seen_as_without_a_reader(tmp_path: Path) -> None:
+    async with open_world(tmp_path) as world:
+        plant(world.root, MANY, "plain")
+        (world.root / "large").write_bytes(b"x" * (SMALL_BYTES + 1))
+        (world.root / "runs").write_text("#!/bin/sh\n")
+        (world.root / "runs").chmod(0o755)
+        (world.root / "link").symlink_to("1.txt")
+        (world.root / "dangling").symlink_to("nowhere")
+        os.mkfifo(world.root / "pipe")
+        (world.root / os.fsdecode(b"no-\xff-text")).write_text("named in bytes")
+        with socket.socket(socket.AF_UNIX) as bound:
+            bound.bind(str(world.root / "sock"))
+            key = await world.follow("*")
+            (world.root / "1.txt").write_text("what the link leads to")
+            (world.root / "large").write_bytes(b"y" * (SMALL_BYTES + 1))
+            await look_at_all(world, key)
+            assert readers()
+            assert world.last(key).problem is None
+            await world.noticed(key, "*")
+
+
+@pytest.mark.asyncio
+async def test_a_reader_that_is_killed_costs_time_and_no_change(tmp_path: Path) -> None:
+    async with open_world(tmp_path) as world:
+        plant(world.root, MANY, "first")
+        key = await world.follow("*.txt")
+        for turn in range(4):
+            plant(world.root, MANY, f"turn {turn}")
+            world.source._followed[key].is_whole = True
+            world.look(key)
+            for one in readers():
+                one.kill()
+            await world.settled()
+            await world.noticed(key, "*.txt")
+        await look_at_all(world, key)
+        await eventually_async(lambda: any(one.status() != psutil.STATUS_ZOMBIE for one in readers()), what="a new reader")
+
+
+@pytest.mark.asyncio
+async def test_a_reader_that_nobody_asks_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with open_world(tmp_path) as world:
+        plant(world.root, MANY, "first")
+        key = await world.follow("*.txt")
+        await look_at_all(world, key)
+        assert readers()
+        monkeypatch.setattr(reading, "_REST_SECONDS", 0.0)
+        await eventually_async(lambda: not readers(), what="no reader left")
+
+
+def test_answers_that_were_not_taken_are_never_taken_for_later_ones(tmp_path: Path) -> None:
+    plant(tmp_path, 3 * MANY, "content")
+    paths = [str(tmp_path / f"{number}.txt") for number in range(3 * MANY)]
+    reader = Reader()
+    reader.start()
+    try:
+        for _ in reader.read(paths, [b""] * len(paths), wants_content=True):
+            break
+        with pytest.raises(ReaderGone):
+            reader.list([str(tmp_path)])
+        reader.start()
+        [listing] = reader.list([str(tmp_path)])
+        assert listing is not None
+        assert len(listing.files) == 3 * MANY
+    finally:
+        reader.close()
+
+
+def test_questions_and_answers_of_any_length_pass_without_waiting_for_each_other(tmp_path: Path) -> None:
+    deep = tmp_path
+    for _ in range(14):
+        deep /= "d" * 250
+    deep.mkdir(parents=True)
+    paths = [str(deep / f"{number}") for number in range(1000)]
+    with open(os.open(paths[0], os.O_WRONLY | os.O_CREAT), "w") as one:
+        one.write("there")
+    reader = Reader()
+    reader.start()
+    found: list[object] = []
+    asking = threading.Thread(target=lambda: found.extend(one for _, part in reader.read(paths, [b""] * 1000, wants_content=True) for one in part), daemon=True)
+    asking.start()
+    try:
+        assert eventually(lambda: len(found) == 1000, what="an answer for each path") is not False
+        assert isinstance(found[0], tuple)
+        assert found[1:] == [None] * 999
+        assert reader.list([str(deep), str(deep / "none")])[1] is None
+    finally:
+        reader.close()
+        asking.join(5)
+
+
+def test_a_reader_ends_with_whoever_started_it() -> None:
+    reader = Reader()
+    reader.start()
+    assert reader._process is not None
+    process = reader._process
+    assert process.stdin is not None
+    process.stdin.close()
+    assert process.wait(10) == 0
+    reader.close()
