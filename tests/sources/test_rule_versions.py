@@ -106,11 +106,11 @@ def count_steps(manifest: Manifest, path: str, seen: Seen) -> int:
 
     sys.setprofile(count)
     try:
-        change = manifest.put(path, seen)
+        changes = manifest.put_all([(path, seen)])
         version = manifest.version
     finally:
         sys.setprofile(None)
-    assert change is not None
+    assert len(changes) == 1
     assert version
     return steps
 

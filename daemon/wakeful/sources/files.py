@@ -311,7 +311,7 @@ class FileSource:
                 self._unneeded.add(folder)
 
     def _disarm_unneeded(self) -> None:
-        if self._lanes.is_any_taken or not self._unneeded:
+        if not self._unneeded or self._lanes.is_any_taken:
             return
         unneeded = [folder for folder in self._unneeded if folder not in self._needed and folder not in self._on_approval]
         self._unneeded.clear()

@@ -362,10 +362,8 @@ class _Visit:
             return
         self.survey.is_whole = True
         self._arm_ancestors()
-        standing = self._see(base) if followed.pattern.is_literal else FOLDER if os.path.isdir(base) else None
-        if standing == FOLDER:
-            self._walk(base)
-        elif standing is None:
+        standing = self._see(base) if followed.pattern.is_literal else FOLDER
+        if standing is None or (standing == FOLDER and not self._walk(base)):
             self._find_nothing()
 
     def _real_base(self) -> str:
@@ -394,7 +392,8 @@ class _Visit:
         if os.path.isdir(tree) and not os.path.islink(tree):
             self._walk(tree)
 
-    def _walk(self, top: str) -> None:
+    def _walk(self, top: str) -> bool:
+        """Whether there was a folder to walk."""
         walked: Walked = self._followed.walker.walk(top, self._arm, self._demand.allowance, self._list_apart if self._reader is not None else None)
         self.survey.folders |= walked.folders
         self.survey.problems += walked.problems
@@ -407,6 +406,7 @@ class _Visit:
             self.survey.found |= still
             for path, found in others.items():
                 self._see(path, found)
+        return not walked.is_missing
 
     def _list_apart(self, folders: Sequence[str]) -> Sequence[Listing | None]:
         try:

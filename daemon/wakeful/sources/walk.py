@@ -71,9 +71,11 @@ class StateFolder:
 class Walked:
     """What a walk found. `folders` maps each one read to its mtime, by which the sweep notices a missed name."""
 
-    __slots__ = ("files", "folders", "problems")
+    __slots__ = ("files", "folders", "is_missing", "problems")
 
     def __init__(self) -> None:
+        # There is no folder where the walk was to begin.
+        self.is_missing = False
         self.files: list[str] = []
         self.folders: dict[str, int] = {}
         self.problems: list[str] = []
@@ -121,9 +123,11 @@ class Walker:
                 try:
                     self._take(folder, listing or self._list(folder, allowance), walked, below)
                 except OSError as problem:
-                    # Gone since it was listed: its parent was armed before, and has told.
                     if problem.errno not in (errno.ENOENT, errno.ENOTDIR):
                         walked.problems.append(describe_problem(folder, problem))
+                    elif folder is top:
+                        walked.is_missing = True
+                    # Else gone since it was listed: its parent was armed before, and has told.
             level = below
         return walked
 

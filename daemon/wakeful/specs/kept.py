@@ -7,9 +7,10 @@ Thrown away when it cannot be read, was made by other code, or under other defau
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -35,7 +36,9 @@ def load_readings(path: Path, defaults: Defaults, around: Surroundings) -> dict[
         return {}
     if kept.made_under != _describe_basis(defaults, around):
         return {}
-    return {relative: reading for relative, reading in kept.files.items() if _has_same_program(reading)}
+    # Ten thousand sessions run a handful of programs.
+    find = functools.cache(find_program)
+    return {relative: reading for relative, reading in kept.files.items() if _has_same_program(reading, find)}
 
 
 def save_readings(path: Path, files: Mapping[str, FileReading], defaults: Defaults, around: Surroundings) -> None:
@@ -50,12 +53,12 @@ def save_readings(path: Path, files: Mapping[str, FileReading], defaults: Defaul
         fresh.replace(path)
 
 
-def _has_same_program(reading: FileReading) -> bool:
+def _has_same_program(reading: FileReading, find: Callable[[tuple[str, ...], str, str | None], str | None]) -> bool:
     """The implied program is the one thing in a spec that depends on other files: a script may have come or gone."""
     spec = reading.spec
     if spec is None or not isinstance(spec.run, CommandRun):
         return True
-    return find_program(spec.run.argv, spec.root, spec.run.cwd) == spec.program
+    return find(spec.run.argv, spec.root, spec.run.cwd) == spec.program
 
 
 def _describe_basis(defaults: Defaults, around: Surroundings) -> str:
