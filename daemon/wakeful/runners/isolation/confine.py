@@ -82,7 +82,7 @@ class ConfinedLaunch:
         # A mount namespace must come before everything else, and a network leaves more open than what was prepared.
         if policy.guard is None or policy.shielded or policy.network is not False:
             return _spawn_afresh(policy, spawn)
-        return _Prepared.take(policy.guard).spawn(policy, spawn)
+        return _Prepared.take(policy.guard, policy.system).spawn(policy, spawn)
 
 
 def _spawn_afresh(policy: Policy, spawn: Spawn[Spawned]) -> Spawned:
@@ -100,12 +100,15 @@ def _spawn_afresh(policy: Policy, spawn: Spawn[Spawned]) -> Spawned:
 
 
 class _Prepared:
-    """A thread that has taken on what runs without a network share, and waits for the rest: one run's files, and its program."""
+    """A thread that has taken on what runs without a network share, and waits for the rest: one run's files, and its program.
+
+    The system's places are already among the rules it will take on with these files: a fifth of a millisecond less to wait for."""
 
     _waiting: ClassVar[_Prepared | None] = None
 
-    def __init__(self, guard: Ruleset) -> None:
+    def __init__(self, guard: Ruleset, system: tuple[OpenGrant, ...]) -> None:
         self.guard = guard
+        self.system = system
         # A fork has our memory and none of our threads.
         self.process = os.getpid()
         self._own_guard = guard.copy()
@@ -115,32 +118,34 @@ class _Prepared:
         start_new_thread(self._live, ())
 
     @classmethod
-    def take(cls, guard: Ruleset) -> _Prepared:
+    def take(cls, guard: Ruleset, system: tuple[OpenGrant, ...]) -> _Prepared:
         """The one that waits, if it is still of use."""
         found, cls._waiting = cls._waiting, None
         if found is None or found.process != os.getpid():
-            return cls(guard)
-        if found.guard is guard:
+            return cls(guard, system)
+        if found.guard is guard and found.system is system:
             return found
         found._orders.put(None)
-        return cls(guard)
+        return cls(guard, system)
 
     def spawn(self, policy: Policy, spawn: Spawn[Spawned]) -> Spawned:
         self._orders.put((policy, spawn))
         answer = self._answers.get()
         # The next one is made now, when the program is on its way.
-        _Prepared._waiting = _Prepared(self.guard)
+        _Prepared._waiting = _Prepared(self.guard, self.system)
         return _unwrap(answer)
 
     def _live(self) -> None:
         try:
             with self._own_guard:
                 _restrict_alike(self._own_guard, has_network=False)
-            order = self._orders.get()
-            if order is not None:
+            with _open_system(self.system, has_tcp=False) as ruleset:
+                order = self._orders.get()
+                if order is None:
+                    return
                 policy, spawn = order
-                _restrict_files(policy)
-                self._answers.put((spawn(), None))
+                _restrict_files(ruleset, policy)
+            self._answers.put((spawn(), None))
         except BaseException as problem:
             self._answers.put((None, problem))
 
@@ -157,7 +162,8 @@ def restrict_self(policy: Policy) -> None:
     if policy.shielded:
         shield(policy.shielded, policy.kept_writable)
     _restrict_alike(policy.guard, has_network=bool(policy.network))
-    _restrict_files(policy)
+    with _open_system(policy.system, has_tcp=policy.network is True) as ruleset:
+        _restrict_files(ruleset, policy)
 
 
 def _restrict_alike(guard: Ruleset | None, *, has_network: bool) -> None:
@@ -170,16 +176,20 @@ def _restrict_alike(guard: Ruleset | None, *, has_network: bool) -> None:
         install_filter(build_filter(has_network=has_network))
 
 
-def _restrict_files(policy: Policy) -> None:
-    network = policy.network
-    with Ruleset(has_tcp=network is True) as ruleset:
-        for kept in policy.system:
-            ruleset.allow_known(kept.fd, kept.rights)
-        for grant in policy.grants:
-            _allow(ruleset, grant)
-        if not isinstance(network, bool):
-            ruleset.allow_connect(network)
-        ruleset.restrict_self()
+def _open_system(system: tuple[OpenGrant, ...], *, has_tcp: bool) -> Ruleset:
+    """A ruleset to begin with."""
+    ruleset = Ruleset(has_tcp=has_tcp)
+    for kept in system:
+        ruleset.allow_known(kept.fd, kept.rights)
+    return ruleset
+
+
+def _restrict_files(ruleset: Ruleset, policy: Policy) -> None:
+    for grant in policy.grants:
+        _allow(ruleset, grant)
+    if not isinstance(policy.network, bool):
+        ruleset.allow_connect(policy.network)
+    ruleset.restrict_self()
 
 
 def _allow(ruleset: Ruleset, grant: Grant) -> None:

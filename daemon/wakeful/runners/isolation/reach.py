@@ -201,7 +201,7 @@ class _Plan:
         settings = [Grant(path, READ) for path in list_settings()] if asks_for_settings else []
         return Reach(
             policy=Policy(
-                system=tuple(grant for grant in system.grants if not asks_for_settings or grant.fd != system.settings_fd),
+                system=tuple(grant for grant in system.grants if grant.fd != system.settings_fd) if asks_for_settings else system.grants,
                 guard=None if asks_for_settings else system.guard(),
                 grants=(*(Grant(path, rights, beneath) for (beneath, path), rights in self._rights.items()), *settings),
                 network=_list_ports(network),
