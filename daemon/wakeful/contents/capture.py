@@ -106,8 +106,6 @@ class Capture:
         self._sure_bytes = _SURE_BYTES
         self._wanted: list[Wanted] = []
         self._wanted_digests: set[bytes] = set()
-        # At hand when they were asked for: many files of a run are alike.
-        self._kept_digests: set[bytes] = set()
 
     @property
     def is_spent(self) -> bool:
@@ -208,11 +206,8 @@ class Capture:
 
     def _want(self, root: str, name: str, digest: bytes, size: int) -> str | None:
         """Have it kept later, if it is not yet; why it will not be, None where it will."""
-        if digest in self._kept_digests:
-            return None
         if digest not in self._wanted_digests:
             if self.blobs.has(address_of(digest), size):
-                self._kept_digests.add(digest)
                 return None
             try:
                 self._refuse_more(size)
