@@ -15,6 +15,7 @@ import msgspec
 import pytest
 from waiting import eventually_async
 
+from wakeful.core.spec import Confinement
 from wakeful.errors import InternalError
 from wakeful.runners.children import become_subreaper
 from wakeful.runners.problems import describe_start, spell_seconds
@@ -296,3 +297,26 @@ async def test_the_private_folder_is_removed_and_the_scratch_folder_is_kept(benc
     scratch = Path(order.scratch)
     assert (scratch / "notes").read_text() == "kept\n"
     assert stat.S_IMODE(scratch.stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize("level", ["standard", "strict"])
+async def test_a_defect_before_a_run_begins_ends_it_with_words(bench, level):
+    """A run that stops halfway in us would stay under way for ever: it fails, and the loop is told."""
+    told = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, what: told.append(what))
+    ended = await bench.run(bench.shell("echo never", reads=(None,), confinement=Confinement(level=level)))
+    assert ended.exit_code is None and "a defect of wakeful" in ended.problem
+    await eventually_async(lambda: told and "exception" in told[0], what="the traceback")
+
+
+async def test_a_defect_when_a_run_ended_loses_its_output_and_not_its_end(bench):
+    """The end of a process that is gone is reported, whatever happens to us while we save what it said."""
+
+    class Defective(type(bench.blobs)):
+        def put(self, content):
+            raise RuntimeError("a defect on purpose")
+
+    bench.blobs.__class__ = Defective
+    asyncio.get_running_loop().set_exception_handler(lambda loop, what: None)
+    ended = await bench.run(bench.shell("echo said"))
+    assert ended.exit_code == 0 and "RuntimeError: a defect on purpose" in ended.problem

@@ -58,6 +58,10 @@ def describe_start(
     return f"cannot start {program}: {error.strerror or error}{where}"
 
 
+def describe_defect(error: Exception) -> str:
+    return f"a defect of wakeful: {type(error).__name__}: {error}; the daemon's output has the details"
+
+
 def describe_timeout(timeout_seconds: float) -> str:
     return f"timed out after {spell_seconds(timeout_seconds)}"
 

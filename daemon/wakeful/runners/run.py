@@ -32,6 +32,7 @@ from wakeful.runners.isolation.reach import find_reach, find_view
 from wakeful.runners.isolation.undeclared import Surveyed, find_undeclared, survey
 from wakeful.runners.problems import (
     describe_check,
+    describe_defect,
     describe_overspent,
     describe_start,
     describe_survivors,
@@ -101,7 +102,7 @@ class LiveRun:
             return
         # Copies of its outputs, and a look at every place of its view: not on the loop.
         preparing = self._around.loop.run_in_executor(self._around.pool, self._prepare)
-        preparing.add_done_callback(lambda done: (done.result(), self._begin()))
+        preparing.add_done_callback(lambda _: self._begin())
 
     def _prepare(self) -> None:
         order = self._order
@@ -112,6 +113,14 @@ class LiveRun:
             self._problem = str(error)
         except (OSError, ValueError) as error:
             self._problem = describe_start(error, program_of(order), self._cwd, self._environment)
+        except Exception as error:
+            self._note_defect(error)
+
+    def _note_defect(self, error: Exception) -> None:
+        """Nobody would ever end a run that stops halfway in us: it fails in words, and who runs the daemon gets the traceback."""
+        self._problem = self._problem or describe_defect(error)
+        told = {"message": f"{self._order.run_id}: a defect of wakeful", "exception": error}
+        self._around.loop.call_soon_threadsafe(self._around.loop.call_exception_handler, told)
 
     def _begin(self) -> None:
         order = self._order
@@ -276,6 +285,14 @@ class LiveRun:
 
     def _save(self) -> _Saved:
         """Blocks."""
+        try:
+            return self._collect()
+        except Exception as error:
+            self._note_defect(error)
+            # What it made cannot be vouched for, so none of it lands.
+            return _Saved(staged=None if self._staging is None else ())
+
+    def _collect(self) -> _Saved:
         output = _save_output(self._blobs, self.capture) if self.capture.total_bytes else Output()
         if self._staging is None or self._view is None:
             undeclared = find_undeclared(self._surveyed, self._order.root, self._order.writes, self._order.confinement.allow_write)
