@@ -17,6 +17,7 @@ from wakeful.core.calls import Compress
 from wakeful.core.digest import Message, digest_messages
 from wakeful.core.knowledge import Stretch, count_bytes, split_stretches
 from wakeful.core.state import Session
+from wakeful.counting import count
 from wakeful.errors import CallerError
 from wakeful.eventlog.codec import decode
 from wakeful.eventlog.contract import EventLog, Record
@@ -78,7 +79,7 @@ def make_compress(log: EventLog, session: Session, keep: int, summariser: Summar
     messages = read_conversation(log, session)
     old, kept = (messages[:-keep], messages[-keep:]) if keep else (messages, [])
     if not old:
-        raise CallerError(f"{session.name} has {len(messages)} messages and keeps the newest {keep}; there is nothing to compress")
+        raise CallerError(f"{session.name} has {count(len(messages), 'message')} and keeps the newest {keep}; there is nothing to compress")
     spec = session.spec
     request = SummaryRequest(
         objective=spec.objective if spec is not None else None, earlier=session.conversation.summary, messages=tuple(old)

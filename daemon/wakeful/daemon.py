@@ -33,6 +33,7 @@ from wakeful.core.decision import DAEMON, Entry
 from wakeful.core.observation import DaemonStarted, DaemonStopping, Enforceable, FilesWritten, Moment, Usage
 from wakeful.core.spec import Settings
 from wakeful.core.state import Session
+from wakeful.counting import count
 from wakeful.errors import CallerError, OperatorError, WakefulError
 from wakeful.eventlog.codec import decode
 from wakeful.eventlog.contract import Record
@@ -270,9 +271,9 @@ class Daemon:
     def _summary(self) -> str:
         state = self.core.state
         declared = sum(session.is_declared for session in state)
-        problems = f", {len(self.problems())} specs refused" if self.problems() else ""
-        sessions = "1 session" if declared == 1 else f"{declared} sessions"
-        return f"{sessions}, {len(self.core.looked.targets)} bindings watched, {len(state.running)} running{problems}"
+        problems = f", {count(len(self.problems()), 'spec')} refused" if self.problems() else ""
+        targets = len(self.core.looked.targets)
+        return f"{count(declared, 'session')}, {count(targets, 'binding')} watched, {len(state.running)} running{problems}"
 
     # -- what the reactor reports back --------------------------------------------------------
 

@@ -18,6 +18,7 @@ from rich.console import Console
 from wakeful.core import events as ev
 from wakeful.core.spec import FileBinding
 from wakeful.core.state import Session
+from wakeful.counting import count
 from wakeful.escaping import escape
 from wakeful.journal import INFO, NOTICE, WARNING, Journal, Priority
 
@@ -79,7 +80,7 @@ def narrate(event: ev.Event) -> str | None:
             return f"forked at record {position} as {visible(name)}"
         case ev.SessionMerged(name=name, taken=taken, retracted=retracted, conflicts=conflicts):
             left = f", {len(conflicts)} to resolve" if conflicts else ""
-            return f"took {_count_facts(len(taken) + len(retracted))} of {visible(name)}{left}"
+            return f"took {count(len(taken) + len(retracted), 'fact')} of {visible(name)}{left}"
         case ev.OutputsAdopted(by=by):
             return f"has the files of {visible(by)}"
         case ev.SessionFrozen(to=to):
@@ -126,10 +127,6 @@ def _cause(cause: ev.Cause) -> str:
     elif cause.kind in ("cron", "every", "message", "session") and cause.new:
         words += f" ({cause.new})"
     return words
-
-
-def _count_facts(number: int) -> str:
-    return "1 fact" if number == 1 else f"{number} facts"
 
 
 def _finished(event: ev.RunFinished) -> str:
@@ -218,7 +215,7 @@ class Voice:
             self._dropped += 1
             return
         if self._dropped:
-            words = f"({self._dropped} lines were not printed: nobody read them; wakeful log has all)"
+            words = f"({count(self._dropped, 'line')} not printed: nobody read; wakeful log has all)"
             self._lines.put(Line(words, words, WARNING))
             self._dropped = 0
         self._lines.put(Line(self.redact(line.text), self.redact(line.message), line.priority, line.fields))

@@ -180,7 +180,7 @@ def test_doctor_without_a_daemon_reports_a_log_behind_its_anchor(tmp_path: Path)
 
 @pytest.mark.parametrize(
     ("content", "words"),
-    [(None, "empty or gone, but 1 records were acknowledged"), (b"", "empty or gone"), (b"no database" * 1000, "cannot be read")],
+    [(None, "empty or gone, but acknowledged: 1 record;"), (b"", "empty or gone"), (b"no database" * 1000, "cannot be read")],
 )
 def test_doctor_reports_a_log_whose_database_is_lost(tmp_path: Path, content: bytes | None, words: str) -> None:
     """Gone, emptied, overwritten: each is bad, none is a traceback; and a folder without a log is no finding."""

@@ -26,7 +26,7 @@ def test_two_or_more_sessions_of_a_template_are_one_row() -> None:
 def test_a_state_that_all_have_is_the_state_of_the_group() -> None:
     """Nothing ran yet: nothing is said of a run."""
     rows = [row(f"hr/t@{n}", runs=0, outcome=None, at=None) for n in range(1000)]
-    assert listing.group_rows(rows) == [["hr/t@", "suspended", 0, None, None, "(1000 sessions: 1000 suspended)"]]
+    assert listing.group_rows(rows) == [["hr/t@", "suspended", 0, None, None, "(1,000 sessions: 1,000 suspended)"]]
 
 
 @pytest.mark.parametrize("name", ["ticket@17", "hr/ticket@a@b", "ticket@", "plain", "a@b/plain", "", "/@", "@x"])

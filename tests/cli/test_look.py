@@ -201,7 +201,7 @@ def test_output_shows_escapes_instead_of_sending_them(rested: RunningDaemon, wak
     session = rested.small.core.state.by_name("payroll")
     rested.small.kept[(session.id, 1)] = (b"red \x1b[31m\xff\n", b"end\n", 1000)
     text = wakeful("output", "payroll").stdout
-    assert "red \\x1b[31m\\xff\n" in text and "985 bytes were not kept" in text and text.endswith("end\n")
+    assert "red \\x1b[31m\\xff\n" in text and "not kept: 985 bytes" in text and text.endswith("end\n")
     raw = subprocess.run([sys.executable, "-m", "wakeful", "output", "payroll", "--raw", "--socket", str(rested.socket)], capture_output=True, check=True)
     assert b"\x1b[31m\xff" in raw.stdout
     assert json.loads(wakeful("output", "payroll", "--run", "1", "--json").stdout)["total_bytes"] == 1000

@@ -42,7 +42,7 @@ def test_first_sight_runs_once_and_suspends(box: Box) -> None:
     assert [cause["binding"] for cause in row["last_run"]["causes"]] == ["first"]
     assert box.lines("ledger") == ["one"]
     watched = {binding["name"]: binding.get("watched") for binding in box.json("show", "copy")["bindings"]}
-    assert watched["input"] == "1 files, 1 folders watched"
+    assert watched["input"] == "1 file, 1 folder watched"
     kinds = box.kinds("copy")
     assert kinds[:2] == ["session_opened", "spec_declared"]
     assert kinds[2:] == ["wake_requested", "run_started", "run_finished", "session_suspended"]

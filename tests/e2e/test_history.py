@@ -59,7 +59,7 @@ def test_a_fork_goes_its_own_way_and_comes_back(box: Box) -> None:
     box.ask("send", "trial", "is the rate right?", "--no-wake")
     box.ask("remember", "count", "rate", "10")
     assert "trial" in box.words("show", "count")
-    assert "open 1 conflicts" in box.words("merge", "count", "trial", "--dry-run")
+    assert "open 1 conflict" in box.words("merge", "count", "trial", "--dry-run")
     assert "1 to resolve" in box.words("merge", "count", "trial")
     shown = box.json("show", "count")
     assert [(one["key"], one["base"], one["ours"], one["theirs"]) for one in shown["conflicts"]] == [("rate", "8", "10", "9")]

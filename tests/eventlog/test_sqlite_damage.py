@@ -104,7 +104,7 @@ def test_a_write_ahead_log_that_lost_records_opens_for_reading_alone(files: Stor
 def test_a_store_without_a_database_does_not_start_empty(files: StoreFiles) -> None:
     for path in files.folder.glob("events.db*"):
         path.unlink()
-    with pytest.raises(StoreBehindAnchor, match="empty or gone, but .* records were acknowledged"):
+    with pytest.raises(StoreBehindAnchor, match="empty or gone, but acknowledged: .* records"):
         open_log(files.state_dir)
     assert not files.database.exists()
 
@@ -216,7 +216,7 @@ def change(files: StoreFiles, sql: str) -> Report:
         ("INSERT INTO idempotency VALUES (2, CAST(x'f062' AS TEXT), 19, 21)", "session b, keys", "cannot be read to its end"),
         ("UPDATE session SET id = CAST(x'f062' AS TEXT) WHERE id = 'b'", "store", "the table of sessions cannot be read"),
         ("UPDATE event SET hash = randomblob(32) WHERE id = 25", "session b, seq 5", "its hash does not follow"),
-        ("UPDATE event SET seq = 77 WHERE id = 40", "session b, seq 77", "57 records between them are missing"),
+        ("UPDATE event SET seq = 77 WHERE id = 40", "session b, seq 77", "missing between them: 57 records"),
         ("DELETE FROM event WHERE id = 40", "flush 2", "record 40 of all sessions is missing"),
         ("UPDATE session SET id = 'z' WHERE id = 'b'", "session z, seq 1 to 20", "each of the 20: its hash does not follow"),
         ("UPDATE flush SET roll = randomblob(32) WHERE number = 1", "flush 1", "are not those it noted"),

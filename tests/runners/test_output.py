@@ -75,7 +75,7 @@ async def test_a_slow_follower_is_told_how_much_it_missed():
     capture = Capture(100)
     capture.add(b"a" * 50 + b"b" * 1000 + b"c" * 50)
     capture.close()
-    assert b"".join([chunk async for chunk in capture.follow()]) == b"a" * 50 + b"\n[1000 bytes were not kept]\n" + b"c" * 50
+    assert b"".join([chunk async for chunk in capture.follow()]) == b"a" * 50 + b"\n[not kept: 1,000 bytes]\n" + b"c" * 50
 
 
 @asynchronous

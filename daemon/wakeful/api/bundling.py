@@ -31,6 +31,7 @@ from wakeful.bundles.save import Saved
 from wakeful.bundles.save import save as cut_bundle
 from wakeful.core import calls
 from wakeful.core.state import Session
+from wakeful.counting import count
 from wakeful.errors import CallerError, WakefulError
 from wakeful.past import fold_at
 from wakeful.specs.scalars import find_name_problem
@@ -119,11 +120,11 @@ def _save(desk: Desk, session: Session, path: Path, to_seq: int | None, cut: Lit
 
 def _say_saved(name: str, saved: Saved, words: str) -> Answer:
     contents = saved.contents
-    lost = f"; {saved.missing_blobs} blobs were no longer there" if saved.missing_blobs else ""
-    passed = f"; {len(saved.passed_files)} scratch entries that are no files were left out" if saved.passed_files else ""
+    lost = f"; {count(saved.missing_blobs, 'blob')} no longer there" if saved.missing_blobs else ""
+    passed = f"; left out of its scratch folder: {len(saved.passed_files):,}, being no files" if saved.passed_files else ""
     return {
         "name": name,
-        "words": f"{words}: {contents.records} records, {contents.blobs} blobs, {contents.files} scratch files{lost}{passed}",
+        "words": f"{words}: {count(contents.records, 'record')}, {count(contents.blobs, 'blob')}, {count(contents.files, 'scratch file')}{lost}{passed}",
         "path": str(saved.path),
         "digest": contents.digest,
         "records": contents.records,
@@ -148,7 +149,7 @@ async def _load_archived(desk: Desk, name: str) -> Answer:
     path = desk.state / ARCHIVE / session.archive
     restored = await asyncio.to_thread(restore_archive, desk.log, desk.blobs, path, desk.tell)
     words = await desk.call(calls.Restore(name=name))
-    return {"name": name, "words": f"{words}: {restored} payloads", "path": str(path)}
+    return {"name": name, "words": f"{words}: {count(restored, 'payload')}", "path": str(path)}
 
 
 async def _load_fork(desk: Desk, path: Path, body: LoadBody) -> Answer:

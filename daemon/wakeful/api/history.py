@@ -26,6 +26,7 @@ from wakeful.core.events import PayloadErased, RunFinished, SessionMerged, Sessi
 from wakeful.core.knowledge import merge_facts
 from wakeful.core.redact import find_addresses, find_words, redact
 from wakeful.core.state import Session
+from wakeful.counting import count
 from wakeful.errors import CallerError
 from wakeful.eventlog.codec import decode
 from wakeful.eventlog.contract import Record
@@ -228,7 +229,7 @@ async def prepare_merge(service: Service, body: MergeBody) -> Prepared:
     plan = await plan_files(service, session, fork, base_seq, is_dry=body.dry_run)
     if body.dry_run:
         merged = merge_facts(base.facts, session.facts, fork.facts, fork=fork.name, numbers_from=session.conflicts_opened + 1)
-        words = f"would take {len(merged.taken) + len(merged.retracted)} facts and open {len(merged.conflicts)} conflicts"
+        words = f"would take {count(len(merged.taken) + len(merged.retracted), 'fact')} and open {count(len(merged.conflicts), 'conflict')}"
         return Preview(words, {**msgspec.to_builtins(merged), "summary": summary, "files": plan.words()})
     return calls.Merge(
         name=body.name,
@@ -266,7 +267,7 @@ async def prepare_compress(service: Service, body: CompressBody) -> Prepared:
         raise CallerError(f"so many messages cannot be kept: {body.keep}; 0 or more can")
     call = await asyncio.to_thread(make_compress, service.log, session, body.keep, ByRule())
     if body.dry_run:
-        return Preview(f"would replace {call.messages} messages by a summary and keep {call.kept_messages}", {"summary": call.summary})
+        return Preview(f"would replace {count(call.messages, 'message')} by a summary and keep {call.kept_messages}", {"summary": call.summary})
     return call
 
 

@@ -23,6 +23,7 @@ from wakeful.bundles.retention import USUAL_OUTPUTS, Due, Standing, choose_sessi
 from wakeful.core.owed import owed_names
 from wakeful.core.spec import Retention
 from wakeful.core.state import Session
+from wakeful.counting import count
 from wakeful.errors import CallerError
 
 PAUSE_SECONDS = 3600.0
@@ -48,16 +49,16 @@ async def archive_all(desk: Desk, body: DueBody) -> Answer:
 
 
 def _say_due(done: str, sessions: int, outputs: DueOutputs) -> str:
-    runs = sum(count for count, _ in outputs.sessions.values())
-    parts = [f"{sessions} session{'s' if sessions > 1 else ''}"] if sessions else []
-    parts += [f"what {runs} old run{'s' if runs > 1 else ''} left"] if runs else []
+    runs = sum(number for number, _ in outputs.sessions.values())
+    parts = [count(sessions, "session")] if sessions else []
+    parts += [f"what {count(runs, 'old run')} left"] if runs else []
     return f"{done} {' and '.join(parts)}" if parts else "nothing is due"
 
 
 def _view_outputs(service: Service, outputs: DueOutputs) -> list[Answer]:
     state = service.core.state.sessions
     return [
-        {"name": state[session].name if session in state else session, "runs": runs, "bytes": size, "why": f"{size:,} bytes that {runs} old runs left"}
+        {"name": state[session].name if session in state else session, "runs": runs, "bytes": size, "why": f"{count(size, 'byte')} that {count(runs, 'old run')} left"}
         for session, (runs, size) in outputs.sessions.items()
     ]
 

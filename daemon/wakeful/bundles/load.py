@@ -31,6 +31,7 @@ from wakeful.bundles.format import (
 )
 from wakeful.bundles.reading import OpenBundle, read_content
 from wakeful.bundles.scratch import ScratchFolder, ScratchNames
+from wakeful.counting import count
 from wakeful.eventlog.chain import NOTHING, hash_bytes, link_record
 from wakeful.eventlog.contract import EventLog, Head, Progress, Record
 
@@ -158,7 +159,7 @@ class _Check:
             raise self._bundle.refuse("a blob stands after the files")
         limit = self._bundle.limits.blob_bytes
         if not 0 <= line.size <= limit:
-            raise self._bundle.refuse(f"blob {line.address[:80]} has {line.size:,} bytes, at most {limit:,} are taken in", kind=BundleTooLarge)
+            raise self._bundle.refuse(f"blob {line.address[:80]} has {count(line.size, 'byte')}, at most {limit:,} are taken in", kind=BundleTooLarge)
         digest = hashlib.blake2b(digest_size=count_digest(line.address))
         for piece in read_content(self._bundle, line.size, lines):
             digest.update(piece)
@@ -182,7 +183,7 @@ class _Check:
     def take_end(self, line: EndLine) -> None:
         found = (self._records, self._blobs, len(self._names))
         if (line.records, line.blobs, line.files) != found or self._records != self._manifest.records:
-            raise self._bundle.refuse(f"it holds {self._records} records, {self._blobs} blobs and {len(self._names)} files, and says otherwise")
+            raise self._bundle.refuse(f"it holds {count(self._records, 'record')}, {count(self._blobs, 'blob')} and {count(len(self._names), 'file')}, and says otherwise")
         if self._records == 0 or self._previous.hex() != self._manifest.head:
             raise self._bundle.refuse("its records do not end at the head it names")
 

@@ -34,6 +34,7 @@ from wakeful.bundles.format import (
     read_header,
     write_declaration,
 )
+from wakeful.counting import count
 from wakeful.eventlog.contract import Progress
 
 _READ_BYTES = 64 * 1024
@@ -187,6 +188,6 @@ def read_content(bundle: OpenBundle, size: int, lines: Iterator[AnyLine]) -> Ite
         line = next(lines, None)
         expected = min(left, CHUNK_BYTES)
         if not isinstance(line, ChunkLine) or len(line.data) != expected:
-            raise bundle.refuse(f"a chunk of {expected:,} bytes was expected; it was damaged or changed, fetch it again")
+            raise bundle.refuse(f"a chunk of {count(expected, 'byte')} was expected; it was damaged or changed, fetch it again")
         left -= expected
         yield line.data

@@ -14,6 +14,7 @@ import msgspec
 from wakeful.core.events import Outcome
 from wakeful.core.spec import Retention
 from wakeful.core.state import Session
+from wakeful.counting import count
 
 _MICROSECONDS = 1_000_000
 _DAY_SECONDS = 86_400
@@ -120,9 +121,9 @@ def _judge_alone(one: Standing, retention: Retention, now: int) -> str | None:
     if retention.keep_seconds is not None and age > retention.keep_seconds:
         return f"not active for {_say_days(age)}, kept for {_say_days(retention.keep_seconds)}"
     if retention.runs is not None and one.runs > retention.runs:
-        return f"{one.runs:,} runs, {retention.runs:,} stay at hand"
+        return f"{count(one.runs, 'run')}, {retention.runs:,} stay at hand"
     if retention.size_bytes is not None and one.size_bytes > retention.size_bytes:
-        return f"{one.size_bytes:,} bytes, {retention.size_bytes:,} stay at hand"
+        return f"{count(one.size_bytes, 'byte')}, {retention.size_bytes:,} stay at hand"
     return None
 
 

@@ -31,6 +31,7 @@ from wakeful.bundles.format import (
 from wakeful.bundles.references import References
 from wakeful.bundles.scratch import find_files, read_file
 from wakeful.bundles.writing import BundleWriter
+from wakeful.counting import count
 from wakeful.eventlog.contract import EventLog, Head, Progress, Record
 
 _PROGRESS_RECORDS = 1_000
@@ -118,7 +119,7 @@ def _put_records(
         if progress is not None and (seq % _PROGRESS_RECORDS == 0 or seq == head.seq):
             progress(seq, head.seq)
     if seq != head.seq:
-        raise BundleNotWritten(f"session {session}: {seq} of {head.seq} records could be read; run wakeful verify")
+        raise BundleNotWritten(f"session {session}: {seq} of {count(head.seq, 'record')} could be read; run wakeful verify")
     return erased
 
 

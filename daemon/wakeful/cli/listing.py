@@ -88,7 +88,7 @@ def _sum_up(name: str, rows: list[Row]) -> Row:
     """One state where all have the same; the latest run; how many are in which state."""
     states = Counter(row[1] for row in rows)
     latest = max(rows, key=lambda row: row[4] or 0)
-    told = ", ".join(f"{number} {state}" for state, number in states.most_common())
+    told = ", ".join(f"{number:,} {state}" for state, number in states.most_common())
     failed = sum(row[3] == "failed" for row in rows)
     remark = f"({count(len(rows), 'session')}: {told}{f'; {failed} failed' if failed else ''})"
     return [name, next(iter(states)) if len(states) == 1 else MIXED, sum(row[2] for row in rows), latest[3], latest[4], remark]

@@ -12,6 +12,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
+from wakeful.counting import count as count
 from wakeful.escaping import escape as escape
 from wakeful.escaping import escape_lines as escape_lines
 from wakeful.escaping import escape_output as escape_output
@@ -83,11 +84,6 @@ def format_table(head: Sequence[str], rows: Sequence[Sequence[str]], colours: Se
             continue
         padded = map(pad, cells, widths)
         yield "  ".join(map(paint, padded, colours[index]) if colours is not None and is_painted else padded).rstrip()
-
-
-def count(number: int, word: str) -> str:
-    """`1 record`, `2 records`."""
-    return f"{number} {word}{'' if number == 1 else 's'}"
 
 
 def format_bytes(size: int) -> str:

@@ -17,6 +17,7 @@ from wakeful.contents.record import Entry, RunFiles
 from wakeful.core.match import Excludes, parse_under
 from wakeful.core.observation import Output
 from wakeful.core.spec import DEFAULT_EXCLUDES, SessionSpec
+from wakeful.counting import count
 
 Verdict = Literal["same", "different", "missing", "added"]
 # Comparing lines takes time that grows with the square of their number: larger texts are told by their digests.
@@ -55,7 +56,7 @@ def diff_texts(before: bytes | None, after: bytes | None, name: str) -> str | No
     except UnicodeDecodeError:
         return None
     lines = list(difflib.unified_diff(*sides, f"recorded/{name}", f"replayed/{name}"))
-    cut = [f"… {len(lines) - MOST_DIFF_LINES} more lines differ\n"] if len(lines) > MOST_DIFF_LINES else []
+    cut = [f"… and {count(len(lines) - MOST_DIFF_LINES, 'more line')}\n"] if len(lines) > MOST_DIFF_LINES else []
     return "".join(line if line.endswith("\n") else f"{line}\n" for line in (*lines[:MOST_DIFF_LINES], *cut))
 
 

@@ -16,6 +16,7 @@ from wakeful.blobs import Blobs, DamagedBlob, UnknownBlob
 from wakeful.contents.compare import LARGEST_TEXT_BYTES, MOST_DIFF_LINES
 from wakeful.contents.listing import read_entries
 from wakeful.contents.record import GONE, Entry, RunFiles, read_record
+from wakeful.counting import count
 
 Change = Literal["added", "removed", "changed"]
 # Beyond these a path is counted, and no longer named.
@@ -123,7 +124,7 @@ def _compare(blobs: Blobs, a: Held | None, b: Held | None, room: int) -> tuple[d
         return view | {"note": _say_kinds(a, b)}, 0
     shown = lines[: min(MOST_DIFF_LINES, max(room, 0))]
     cut = len(lines) - len(shown)
-    note = f"{cut} more line{'s' if cut > 1 else ''} of the diff" if cut else None
+    note = f"{count(cut, 'more line')} of the diff" if cut else None
     return view | {"diff": "".join(shown) or None, "note": note}, len(shown)
 
 

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
+from wakeful.counting import count
+
 LONGEST_DIGEST = 6_000
 _LINE = 160
 _MOST_QUESTIONS = 20
@@ -32,7 +34,7 @@ class Message(Struct, frozen=True, kw_only=True):
 def digest_messages(messages: Sequence[Message], *, objective: str | None, earlier: str | None = None) -> str:
     """What these messages said, and before them the summary they follow."""
     head = [f"Objective: {objective}"] if objective else []
-    head.append(f"{_count(len(messages))}, {_span(messages)}, {_say_authors(messages)}.")
+    head.append(f"{count(len(messages), 'message')}, {_span(messages)}, {_say_authors(messages)}.")
     parts = ["\n".join(head)]
     questions = [_say(message, line) for message in messages for line in message.text.splitlines() if line.rstrip().endswith("?")]
     parts += _list("Questions asked", questions[-_MOST_QUESTIONS:])
@@ -45,10 +47,6 @@ def digest_messages(messages: Sequence[Message], *, objective: str | None, earli
         room -= len(parts[-1]) + 2
     parts += _list("Said", _fit([_say(message, message.text) for message in messages], room))
     return "\n\n".join(parts)
-
-
-def _count(number: int) -> str:
-    return "1 message" if number == 1 else f"{number} messages"
 
 
 def _span(messages: Sequence[Message]) -> str:

@@ -20,6 +20,7 @@ from wakeful.core.machine import Core
 from wakeful.core.owed import start_versions
 from wakeful.core.provenance import find_source
 from wakeful.core.state import Session
+from wakeful.counting import count
 from wakeful.errors import CallerError
 
 STRENGTH: dict[str, int] = {"shutdown": 0, "replace": 1, "suspend": 2, "interrupt": 3, "cancel": 4, "terminate": 5}
@@ -121,7 +122,7 @@ def _(call: calls.SleepAll, core: Core, decision: Decision, called: calls.Called
             emit_call(core, decision, session, ev.RunStopRequested(run=session.run.run, why="shutdown"), called)
     if not fresh:
         return "everything sleeps already"
-    return f"{_count(len(fresh))} put to sleep; `wakeful resume --all` lets them go on"
+    return f"{count(len(fresh), 'session')} put to sleep; `wakeful resume --all` lets them go on"
 
 
 @judge_call.register
@@ -130,11 +131,7 @@ def _(call: calls.ResumeAll, core: Core, decision: Decision, called: calls.Calle
     for session in braked:
         if not session.is_shut:
             emit_call(core, decision, session, ev.SessionReleased(), called)
-    return f"{_count(len(braked))} may go on" if braked else "nothing was put to sleep by --all"
-
-
-def _count(sessions: int) -> str:
-    return "1 session" if sessions == 1 else f"{sessions} sessions"
+    return f"{count(len(braked), 'session')} may go on" if braked else "nothing was put to sleep by --all"
 
 
 @judge_call.register

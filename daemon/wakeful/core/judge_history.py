@@ -26,6 +26,7 @@ from wakeful.core.owed import start_versions
 from wakeful.core.reducer import ORDERED_KEYS
 from wakeful.core.spec import FileBinding, SessionSpec
 from wakeful.core.state import ACTIVATION, Session
+from wakeful.counting import count
 from wakeful.errors import CallerError
 
 # Every call is registered once this module is read.
@@ -176,17 +177,13 @@ def _(call: calls.Merge, core: Core, decision: Decision, called: calls.Called) -
     if call.record is not None:
         begin_writing(core, decision, session, f"the merge of {call.fork}", session.seq, called.author)
     left = f"; {len(merged.conflicts)} to resolve: `wakeful show {call.name}`" if merged.conflicts else ""
-    return f"{call.fork} is merged: {_count(len(merged.taken) + len(merged.retracted), 'fact')} taken{left}{_say_files(call.files)}"
+    return f"{call.fork} is merged: {count(len(merged.taken) + len(merged.retracted), 'fact')} taken{left}{_say_files(call.files)}"
 
 
 def _say_files(files: dict[str, str]) -> str:
     """The first word of each says what became of it."""
     counts = Counter(words.partition(":")[0] for words in files.values())
-    return "".join(f"; {_count(number, 'file')} {word}" for word, number in sorted(counts.items()))
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" + ("" if number == 1 else "s")
+    return "".join(f"; {count(number, 'file')} {word}" for word, number in sorted(counts.items()))
 
 
 @judge_call.register
@@ -235,7 +232,7 @@ def _(call: calls.Compress, core: Core, decision: Decision, called: calls.Called
     before, after = session.conversation.size_bytes, call.kept_bytes + len(call.summary.encode())
     # A summary no shorter than what it replaces would be summarised again, and again.
     if call.messages == 0 or after >= before + len((session.conversation.summary or "").encode()):
-        raise CallerError(f"the conversation of {call.name} is as short as it gets: {_count(session.conversation.messages, 'message')}")
+        raise CallerError(f"the conversation of {call.name} is as short as it gets: {count(session.conversation.messages, 'message')}")
     event = ev.ConversationCompressed(
         replaced=call.replaced,
         kept=call.kept,
@@ -246,7 +243,7 @@ def _(call: calls.Compress, core: Core, decision: Decision, called: calls.Called
         by=call.by,
     )
     emit_call(core, decision, session, event, called)
-    return f"{_count(call.messages, 'message')} summarised; the log keeps them"
+    return f"{count(call.messages, 'message')} summarised; the log keeps them"
 
 
 # -- moves --------------------------------------------------------------------------------------

@@ -18,6 +18,8 @@ from pathlib import Path
 
 import msgspec
 
+from wakeful.counting import count
+
 _SLOT_BYTES = 4096
 _LAYOUT = struct.Struct(">8s16sQQ32s")
 _MAGIC = b"wakeful1"
@@ -42,7 +44,7 @@ def judge_store(anchor: Mark | None, newest: Mark, roll_at_anchor: bytes | None)
     if anchor is None and newest.flush == 0:
         return None
     if anchor is None:
-        return f"its anchor is missing or unreadable, so nothing shows that its {newest.position} records are all there were"
+        return f"its anchor is missing or unreadable, so nothing shows that {count(newest.position, 'record')} is all there was"
     if anchor.store != newest.store:
         return f"its anchor belongs to another store ({anchor.store.hex()[:8]}, this one is {newest.store.hex()[:8]})"
     if newest.flush < anchor.flush:

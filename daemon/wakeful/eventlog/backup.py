@@ -12,6 +12,7 @@ from pathlib import Path
 
 import apsw
 
+from wakeful.counting import count
 from wakeful.eventlog.anchor import AnchorFile, Mark, judge_store, read_anchor, sync_folder
 from wakeful.eventlog.contract import BackupRefused, Report, RestoreRefused, StoreDamaged
 from wakeful.eventlog.migrate import copy_database, load_migrations, refuse_newer
@@ -94,7 +95,7 @@ def _refuse_newer_store(files: StoreFiles, backup: Path) -> None:
             return
     finally:
         connection.close()
-    present = f"holds {newest.position} records" if newest is not None else "cannot be read any more"
+    present = f"holds {count(newest.position, 'record')}" if newest is not None else "cannot be read any more"
     acknowledged = max(mark.position for mark in marks)
     is_other = held.position >= acknowledged
     raise RestoreRefused(

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import apsw
 
+from wakeful.counting import count
 from wakeful.eventlog import bodies, chain, search
 from wakeful.eventlog.anchor import judge_store, read_anchor
 from wakeful.eventlog.contract import Finding, Mended, Progress, Report, StoreBehindAnchor, StoreDamaged, StoreFull
@@ -163,7 +164,7 @@ def _mend_clock_steps(connection: apsw.Connection) -> Iterator[str]:
     if changed:
         connection.execute("DELETE FROM clock_step")
         connection.execute("INSERT INTO clock_step SELECT session, seq FROM temp.true_step")
-        yield f"{changed} notes of where the clock was set back were told again from the records' times"
+        yield f"where the clock was set back is told again from the records' times: {count(changed, 'note')}"
     connection.execute("DROP TABLE temp.true_step")
 
 

@@ -19,6 +19,7 @@ from typing import TypeVar
 
 import apsw
 
+from wakeful.counting import count
 from wakeful.eventlog import backup, chain, imports, payloads, reads, search, verify
 from wakeful.eventlog.anchor import AnchorFile, judge_store, read_anchor
 from wakeful.eventlog.contract import (
@@ -146,7 +147,7 @@ def _refuse_empty_start(files: StoreFiles, version: int) -> None:
     """An anchor that remembers records and a store without even a schema: starting empty would hide the loss."""
     anchor = read_anchor(files.anchor)
     if version == 0 and anchor is not None and anchor.flush > 0:
-        raise StoreBehindAnchor(f"{files.database} is empty or gone, but {anchor.position} records were acknowledged; {_WHAT_TO_DO}")
+        raise StoreBehindAnchor(f"{files.database} is empty or gone, but acknowledged: {count(anchor.position, 'record')}; {_WHAT_TO_DO}")
 
 
 def _judge(files: StoreFiles, connection: apsw.Connection) -> str | None:

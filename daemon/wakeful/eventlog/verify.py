@@ -16,6 +16,7 @@ from pathlib import Path
 import apsw
 import msgspec
 
+from wakeful.counting import count
 from wakeful.eventlog import bodies, chain
 from wakeful.eventlog.anchor import Mark, judge_store, read_anchor
 from wakeful.eventlog.contract import Finding, Progress, Report
@@ -167,7 +168,7 @@ def _check_records(connection: apsw.Connection, session: _Session, counts: _Coun
         if counts.records % PROGRESS_RECORDS == 0:
             counts.tell()
         if found != seq + 1:
-            yield found, f"follows seq {seq}: {found - seq - 1} records between them are missing"
+            yield found, f"follows seq {seq}: missing between them: {count(found - seq - 1, 'record')}"
         computed = link_record(previous, name, found, at, kind, author, run, parent, rationale, digest)
         if computed == link:
             other = None

@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import NamedTuple
 
+from wakeful.counting import count
 from wakeful.secrets.redact import RedactedStream, Redactor
 
 NOTHING_SECRET = Redactor()
@@ -88,7 +89,7 @@ class Capture:
                 # What comes next may begin with the end of a secret.
                 lost = len(chunk) - len(redactor.trim_start(chunk))
                 position, chunk = position + lost, chunk[lost:]
-                yield rest + f"\n[{skipped + lost} bytes were not kept]\n".encode()
+                yield rest + f"\n[not kept: {count(skipped + lost, 'byte')}]\n".encode()
             if chunk or skipped:
                 position += skipped + len(chunk)
                 if shown := stream.push(chunk):

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from wakeful.core.action import Look
 from wakeful.core.meaning import PathMeaning
 from wakeful.core.target import CommitsTarget, FileTarget, ProbeTarget, ServiceTarget, Target
+from wakeful.counting import count
 from wakeful.sources.commits import CommitSource
 from wakeful.sources.contract import LatestLook
 from wakeful.sources.files import FileSource
@@ -58,7 +59,7 @@ class Door:
 
     def describe(self, key: str) -> str | None:
         found = self._files.describe(key)
-        return f"{found.files} files, {found.watched_folders} folders watched" if found is not None else None
+        return f"{count(found.files, 'file')}, {count(found.watched_folders, 'folder')} watched" if found is not None else None
 
     def find(self, key: str) -> LatestLook | None:
         return self._files.find(key)

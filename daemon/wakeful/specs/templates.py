@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from wakeful.core.match import Excludes, Pattern
 from wakeful.core.spec import DEFAULT_EXCLUDES, TEMPLATE_MARK
+from wakeful.counting import count
 from wakeful.specs.problem import show_name
 from wakeful.specs.program import find_code
 from wakeful.specs.scalars import find_name_problem
@@ -243,4 +244,4 @@ def _shorten_refused(name: str, refused: dict[str, str]) -> dict[str, str]:
     if len(refused) <= MOST_TOLD:
         return refused
     kept = dict(sorted(refused.items())[:MOST_TOLD])
-    return {**kept, f"{name}…": f"{len(refused) - MOST_TOLD:,} more files cannot be sessions; rename those above first"}
+    return {**kept, f"{name}…": f"{count(len(refused) - MOST_TOLD, 'more file')} cannot be sessions; rename those above first"}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from wakeful.core import events as ev
+from wakeful.counting import count
 
 
 def tell(event: ev.Event) -> str:
@@ -22,7 +23,7 @@ def tell(event: ev.Event) -> str:
         case ev.SessionReopened(reason=reason):
             return "opened again" + (f": {reason}" if reason else "")
         case ev.SessionAdopted(versions=versions):
-            return f"takes what is there as seen, without a run: {len(versions)} version{'' if len(versions) == 1 else 's'}"
+            return f"takes what is there as seen, without a run: {count(len(versions), 'version')}"
         case ev.SpecTrusted(files=files):
             return "trusted as it stands" + (f": {', '.join(files)}" if files else "")
         case ev.ActivationRequested(note=note, fresh=is_fresh):
@@ -39,11 +40,11 @@ def tell(event: ev.Event) -> str:
             settled = f"{key} = {value}" if value is not None else f"{key} is retracted"
             return f"conflict {number} resolved, {settled}: {rationale}"
         case ev.ConversationCompressed(messages=messages, by=by):
-            return f"{messages} messages replaced by a summary (by {by})"
+            return f"{count(messages, 'message')} replaced by a summary (by {by})"
         case ev.SessionMigrated(agent=agent, model=model):
             return "worked from now on by " + (" ".join(part for part in (agent, model) if part) or "whom its spec names")
         case ev.OutputsStaged(run=run, outputs=outputs):
-            return f"run {run} has succeeded; {_count_outputs(len(outputs))} to be put in place"
+            return f"run {run} has succeeded; {count(len(outputs), 'output')} to be put in place"
         case ev.OutputsLanded(run=run):
             return f"what run {run} wrote is in place"
         case ev.PayloadErased(erased=erased, kind=kind, reason=reason):
@@ -53,7 +54,3 @@ def tell(event: ev.Event) -> str:
         case _:
             # Narrated elsewhere, or of a newer release: its kind, in words.
             return re.sub(r"(?<!^)(?=[A-Z])", " ", type(event).__name__).lower()
-
-
-def _count_outputs(number: int) -> str:
-    return "1 output is" if number == 1 else f"{number} outputs are"

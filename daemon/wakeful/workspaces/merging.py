@@ -19,6 +19,7 @@ from wakeful.blobs import SHORT_BYTES, Blobs, SecretContent, address_of
 from wakeful.contents.present import InTheWay, look_at, read_content
 from wakeful.contents.record import BindingFiles, Entry, Found, RunFiles
 from wakeful.contents.restore import is_same, say_problem, show_name
+from wakeful.counting import count
 from wakeful.errors import OperatorError
 from wakeful.sources.contract import Git
 from wakeful.workspaces.base import LARGEST_KEPT_BYTES, NOT_WRITTEN, Meant, keep_entry, read_base, scan, write_base, write_name
@@ -186,8 +187,7 @@ async def _unite(blobs: Blobs, git: Git, keep: Keep, sides: Sides, change: Chang
         return replace(conflict, reason=f"both changed it, and it is no text; yours is kept, the fork's is {place}")
     if merged.conflicts:
         where = f"{sides.marks}/{show_name(change.name)}"
-        counted = f"{merged.conflicts} place{'s' if merged.conflicts > 1 else ''}"
-        return replace(conflict, reason=f"both changed {counted}; yours is kept, both are marked in {where}", marked=keep(merged.text))
+        return replace(conflict, reason=f"both changed {count(merged.conflicts, 'place')}; yours is kept, both are marked in {where}", marked=keep(merged.text))
     # Of the x bit, who did not change it gives way.
     kind = theirs.kind if base is not None and ours.kind == base.kind else ours.kind
     mode = ours.mode | 0o111 if kind == "x" else ours.mode & ~0o111

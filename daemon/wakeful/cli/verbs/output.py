@@ -13,7 +13,7 @@ from wakeful.cli.client import quote_name
 from wakeful.cli.command import verb
 from wakeful.cli.completing import RUN, SESSION
 from wakeful.cli.options import Options
-from wakeful.cli.text import escape_lines, escape_output, paint
+from wakeful.cli.text import count, escape_lines, escape_output, paint
 
 
 @verb("output", "wakeful output payroll          # of the present or last run", "wakeful output payroll --run 3 --raw > run3.log")
@@ -41,7 +41,7 @@ def output_verb(options: Options, name: str, run: int | None, is_following: bool
         return
     _write(body[:head], is_raw)
     if left_out > 0:
-        sys.stdout.write(paint(f"\n… {left_out} bytes were not kept …\n", "dim"))
+        sys.stdout.write(paint(f"\n… not kept: {count(left_out, 'byte')} …\n", "dim"))
         sys.stdout.flush()
     _write(body[head:], is_raw)
 

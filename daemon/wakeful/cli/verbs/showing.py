@@ -13,6 +13,7 @@ from wakeful.cli.command import verb
 from wakeful.cli.completing import POSITION, SESSION
 from wakeful.cli.options import Options
 from wakeful.cli.text import (
+    count,
     escape,
     escape_lines,
     format_ago,
@@ -228,7 +229,7 @@ def _participants(found: dict[str, Any]) -> list[str]:
 
 def _keeps(found: dict[str, Any]) -> list[str]:
     talk = found["conversation"]
-    said = f"{talk['messages']} messages, {talk['bytes']} bytes" if talk["messages"] else ""
+    said = f"{count(talk['messages'], 'message')}, {count(talk['bytes'], 'byte')}" if talk["messages"] else ""
     blocks = {
         "FACTS": [f"{fact['key']} = {fact['value']}" for fact in found["facts"]],
         "CONFLICTS, to be settled with wakeful resolve": [say_conflict(conflict) for conflict in found["conflicts"]],

@@ -73,7 +73,7 @@ def mend_words(state: Path, *, is_living: bool) -> str:
 
 def _check_log(found: Examined, state: Path, mend: str) -> Iterator[Check]:
     if found.report is None:
-        yield Check("log", "good", f"holds all that was acknowledged, {found.records:,} records; wakeful verify recomputes every hash")
+        yield Check("log", "good", f"holds all that was acknowledged, {count(found.records, 'record')}; wakeful verify recomputes every hash")
     elif found.report.is_sound:
         yield Check("log", "good", f"holds all that was acknowledged; {count(found.report.records, 'record')}, every hash recomputed")
     else:

@@ -1,0 +1,14 @@
+"""What is counted is said as people say it."""
+
+import pytest
+
+from wakeful.counting import count
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [(0, "0 messages"), (1, "1 message"), (2, "2 messages"), (1_000_000, "1,000,000 messages")],
+)
+def test_a_noun_follows_its_number(number: int, words: str) -> None:
+    """One is alone, all others are many; also none."""
+    assert count(number, "message") == words
