@@ -44,8 +44,9 @@ from wakeful.runners.children import Children, become_subreaper
 from wakeful.runners.command import CommandRunner
 from wakeful.runners.contract import Runner, RunOrder
 from wakeful.runners.isolation.reach import Protected
-from wakeful.runners.isolation.writing import could_write
 from wakeful.runners.isolation.strictness import StrictnessWatch
+from wakeful.runners.isolation.writers import Writers
+from wakeful.runners.isolation.writing import could_write
 from wakeful.runners.landing import Landing
 from wakeful.runners.orders import Premises, make_order
 from wakeful.runners.place import open_run_folders
@@ -142,7 +143,8 @@ def build_daemon(places: Places, log: EventLog, handed_over: Socket | None = Non
     sources = _build_sources(places, reactor, hints.make, keeper, Lender(known, run_folders))
     replays = Replays(blobs, str(places.state), _make_replay_order(reactor.core))
     reached = ReachedBy(reactor.core, lambda spec, path, is_guarded: could_write(spec, path, is_guarded=is_guarded), lambda: time.time_ns() // 1000)
-    replays.runner = runner = _build_runner(places, run_folders, keeper, replays, sources, blobs, known, reached)
+    writers = Writers()
+    replays.runner = runner = _build_runner(places, run_folders, keeper, replays, sources, blobs, known, reached, writers)
     ledger = Ledger(Path(places.state) / "trust")
     ledger.find_secret = lambda content: known.redactor.find(content)
     house = HouseReader(places.specs, ledger, kept=places.state / KEPT_SPECS)
@@ -152,7 +154,7 @@ def build_daemon(places: Places, log: EventLog, handed_over: Socket | None = Non
     edges = Edges(
         sources=sources,
         specs=specs,
-        landing=_build_landing(places, reactor, sessions),
+        landing=_build_landing(places, reactor, sessions, writers),
         strictness=strictness,
         room=RoomWatch(str(places.state), _tell_room(reactor, voice)),
         clock=Clock(reactor.observe, asyncio.get_running_loop(), lambda: time.time_ns() // 1000, on_jump=voice.say),
@@ -286,7 +288,8 @@ def _build_sources(places: Places, reactor: Reactor, make_hints: MakeHints, keep
 
 
 def _build_runner(
-    places: Places, run_folders: str, keeper: Keeper, replays: Replays, sources: Sources, blobs: Blobs, known: KnownSecrets, reached: ReachedBy
+    places: Places, run_folders: str, keeper: Keeper, replays: Replays, sources: Sources, blobs: Blobs, known: KnownSecrets, reached: ReachedBy,
+    writers: Writers,
 ) -> CommandRunner:
     def report(end: ProcessEnded | RunRecovered) -> None:
         if replays.take(end):
@@ -303,13 +306,14 @@ def _build_runner(
         children=Children(),
         cgroups=find_delegated(),
         protected=_find_protected(places, run_folders),
+        writers=writers,
         secrets=known,
     )
 
 
-def _build_landing(places: Places, reactor: Reactor, sessions: list[Session]) -> Landing:
+def _build_landing(places: Places, reactor: Reactor, sessions: list[Session], writers: Writers) -> Landing:
     """What runs of a daemon that died had staged goes, but for what was recorded as staged."""
-    landing = Landing(f"{places.state}/{STAGED}", f"{places.state}/conflicts", reactor.observe)
+    landing = Landing(f"{places.state}/{STAGED}", f"{places.state}/conflicts", reactor.observe, writers)
     landing.sweep(session.run.run_id for session in sessions if session.run is not None and session.run.staged is not None)
     return landing
 

@@ -251,6 +251,19 @@ def test_other_files_in_a_folder_of_outputs_are_reported_and_do_not_land(strict:
     assert strict.finished()["undeclared"] == ["out/more.txt"]
 
 
+def test_what_lands_is_no_undeclared_change_of_a_run_beside_it(strict: StrictBox) -> None:
+    """Its outputs are put in place after it, into a folder that another session's run watches over at that moment."""
+    strict.write("order.txt", "1")
+    strict.declare("echo new > out/report.txt")
+    waits = "until [ -e out/report.txt ]; do sleep 0.05; done; echo 1 > out/beside.txt"
+    bindings = "bindings: {o: {file: order.txt}, b: {file: out/beside.txt, access: write}}"
+    strict.spec("beside", f"objective: Wait for the report.\nisolation: standard\n{bindings}\nrun: {{script: '{waits}'}}\n")
+    strict.start()
+    strict.settle(runs=1)
+    strict.settle("beside", runs=1)
+    assert (strict.finished("beside")["outcome"], strict.finished("beside")["undeclared"]) == ("succeeded", [])
+
+
 BOTH = """
 objective: Keep a list in order.
 isolation: strict

@@ -27,6 +27,7 @@ from wakeful.runners.isolation.landlock import probe_abi
 from wakeful.runners.isolation.reach import Protected, find_unenforced
 from wakeful.runners.isolation.shield import can_shield
 from wakeful.runners.isolation.system import SystemPlaces
+from wakeful.runners.isolation.writers import Writers
 from wakeful.runners.mark import mark_of, read_run
 from wakeful.runners.orphans import end_orphans
 from wakeful.runners.process import Surroundings
@@ -53,6 +54,7 @@ class CommandRunner:
         children: Children,
         cgroups: Cgroups | None = None,
         protected: Protected = Protected(),
+        writers: Writers | None = None,
         secrets: KnownSecrets | None = None,
     ) -> None:
         self._report = report
@@ -73,6 +75,7 @@ class CommandRunner:
             state=os.path.realpath(state),
             system=SystemPlaces(pool) if probe_abi() else None,
             protected=protected,
+            writers=writers or Writers(),
             secrets=secrets,
         )
 

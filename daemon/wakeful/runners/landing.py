@@ -21,6 +21,7 @@ from wakeful.core.observation import KeptOutput, LandingEnded, StagedOutput
 from wakeful.core.state import OpenRun, Session
 from wakeful.errors import OperatorError
 from wakeful.runners.isolation.beneath import make_beneath, open_beneath
+from wakeful.runners.isolation.writers import Writers
 from wakeful.runners.staging import copy_entry, digest_entry
 
 _POOL_SIZE = 2
@@ -32,18 +33,24 @@ _CHANGED = "others changed it while the run was under way; theirs stands"
 class Landing:
     """Constructed on the loop. `areas` holds the write areas of runs by their ids, `aside` what could not be put in place."""
 
-    def __init__(self, areas: str, aside: str, report: Callable[[LandingEnded], None]) -> None:
+    def __init__(self, areas: str, aside: str, report: Callable[[LandingEnded], None], writers: Writers | None = None) -> None:
         self._areas = areas
         self._aside = aside
         self._report = report
+        self._writers = writers or Writers()
         self._loop = asyncio.get_running_loop()
         self._pool = ThreadPoolExecutor(_POOL_SIZE, thread_name_prefix="landing")
 
     def land(self, session: Session, run: OpenRun) -> None:
         assert run.staged is not None
         area, aside = f"{self._areas}/{run.run_id}", f"{self._aside}/{run.run_id}"
+        self._writers.begin(run.run_id, run.spec.root, run.spec.written_patterns, ())
         landing = self._loop.run_in_executor(self._pool, put_in_place, run.staged.outputs, run.spec.root, area, aside)
-        landing.add_done_callback(lambda done: self._report(LandingEnded(session=session.id, run_id=run.run_id, kept=done.result())))
+        landing.add_done_callback(partial(self._conclude, session.id, run.run_id))
+
+    def _conclude(self, session: str, run_id: str, done: asyncio.Future[tuple[KeptOutput, ...]]) -> None:
+        self._writers.end(run_id)
+        self._report(LandingEnded(session=session, run_id=run_id, kept=done.result()))
 
     def discard(self, run_id: str) -> None:
         """The run is over: nothing of its area is wanted any more."""

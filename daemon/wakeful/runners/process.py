@@ -24,6 +24,7 @@ from wakeful.runners.children import Children
 from wakeful.runners.isolation.confine import Launch
 from wakeful.runners.isolation.reach import Protected
 from wakeful.runners.isolation.system import SystemPlaces
+from wakeful.runners.isolation.writers import Writers
 from wakeful.runners.mark import marking
 from wakeful.runners.proc import Reaped
 from wakeful.secrets.known import KnownSecrets
@@ -54,6 +55,7 @@ class Surroundings(Struct, frozen=True):
     # None: this kernel cannot confine anything.
     system: SystemPlaces | None
     protected: Protected
+    writers: Writers
     # None: this daemon knows of none.
     secrets: KnownSecrets | None = None
 

@@ -30,6 +30,7 @@ from wakeful.runners.isolation.bubblewrap import find_unenforced as find_unenfor
 from wakeful.runners.isolation.confine import ConfinedLaunch, Launch, launch_bare
 from wakeful.runners.isolation.reach import find_reach, find_view
 from wakeful.runners.isolation.undeclared import Surveyed, find_undeclared, survey
+from wakeful.runners.isolation.writers import Writer
 from wakeful.runners.problems import (
     describe_check,
     describe_defect,
@@ -89,6 +90,7 @@ class LiveRun:
         self._launch_as: Launch = launch_bare
         self._isolation: Enforced | None = None
         self._surveyed: tuple[Surveyed, ...] = ()
+        self._others: tuple[Writer, ...] = ()
         self._view: BubblewrapLaunch | None = None
         self._staging: Staging | None = None
 
@@ -96,6 +98,9 @@ class LiveRun:
         order = self._order
         self._cwd = os.path.join(order.root, order.cwd)
         self._environment = build_environment(order, inherited)
+        # What is staged is put in place after it, by who notes that himself.
+        is_staged = order.confinement.level == "strict" and order.staging is not None
+        self._around.writers.begin(order.run_id, order.root, () if is_staged else order.writes, order.confinement.allow_write)
         if order.confinement.level != "strict":
             self._prepare()
             self._begin()
@@ -280,6 +285,8 @@ class LiveRun:
         if not self.capture.total_bytes and not self._surveyed and self._staging is None:
             self._report(ending, wall_seconds, _Saved())
             return
+        if self._surveyed:
+            self._others = self._around.writers.besides(self._order.run_id)
         saving = self._around.loop.run_in_executor(self._around.pool, self._save)
         saving.add_done_callback(lambda saved: self._report(ending, wall_seconds, saved.result()))
 
@@ -295,7 +302,7 @@ class LiveRun:
     def _collect(self) -> _Saved:
         output = _save_output(self._blobs, self.capture) if self.capture.total_bytes else Output()
         if self._staging is None or self._view is None:
-            undeclared = find_undeclared(self._surveyed, self._order.root, self._order.writes, self._order.confinement.allow_write)
+            undeclared = find_undeclared(self._surveyed, self._order.root, self._order.writes, self._order.confinement.allow_write, self._others)
             return _Saved(output, undeclared)
         try:
             staged, undeclared = self._staging.collect(self._view.mounted)
@@ -311,6 +318,7 @@ class LiveRun:
             self._view.close()
         if self._staging is not None:
             self._staging.close()
+        self._around.writers.end(order.run_id)
         self._around.pool.submit(_remove_folders, order.folder, order.temporary)
         is_confined = self._isolation is not None and self._isolation.level != "none"
         has_failed = ending.exit_code != 0 or self._problem is not None

@@ -2,7 +2,7 @@
 
 Landlock opens a whole folder so that a file in it can be replaced; what else was written there is reported with the run, never
 hidden. `LiveRun` surveys the folders before the run and asks at its end, in a thread. Both looks are bounded. Somebody else's change at the
-same time is reported as well: the folder alone cannot tell who it was.
+same time is reported as well, for the folder alone cannot tell who it was; but not what another run declares, changed while that one wrote (`writers.py`).
 """
 
 from __future__ import annotations
@@ -13,10 +13,8 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
-from wakeful.core.match import Pattern, parse_under
+from wakeful.runners.isolation.writers import COARSE_CLOCK, Change, Writer, list_declared
 
-# CLOCK_REALTIME_COARSE, by which file systems stamp: up to a tick behind the precise clock.
-_COARSE_CLOCK = 5
 # Of one folder: so many names are remembered, so many entries below it looked at, so many told.
 _REMEMBERED = 500
 _LOOKED_AT = 1000
@@ -35,27 +33,34 @@ class Surveyed(Struct, frozen=True):
 
 
 def survey(folders: Iterable[str], guarded: tuple[str, ...]) -> tuple[Surveyed, ...]:
-    now = time.clock_gettime_ns(_COARSE_CLOCK)
+    now = time.clock_gettime_ns(COARSE_CLOCK)
     return tuple(Surveyed(folder, now, _list_names(folder), guarded) for folder in folders)
 
 
-def find_undeclared(surveyed: tuple[Surveyed, ...], root: str, writes: tuple[str, ...], allowed: tuple[str, ...]) -> tuple[str, ...]:
+def find_undeclared(
+    surveyed: tuple[Surveyed, ...], root: str, writes: tuple[str, ...], allowed: tuple[str, ...], others: tuple[Writer, ...] = ()
+) -> tuple[str, ...]:
     """Blocks. Paths relative to root where they lie in it; the last word says if there may be more."""
-    declared = [parse_under(text, root) for text in writes] + [Pattern.literal(os.path.join(root, place)) for place in allowed]
+    declared = list_declared(root, writes, allowed)
     found: dict[str, None] = {}
     is_bounded = False
     for one in surveyed:
-        paths, was_cut = _look(one)
+        changes, was_cut = _look(one)
         is_bounded = is_bounded or was_cut
-        found.update(dict.fromkeys(path for path in paths if not any(pattern.matches(path) for pattern in declared)))
+        changes = [change for change in changes if not any(pattern.matches(change.path) for pattern in declared)]
+        for other in others:
+            changes = other.leave(changes) if changes else changes
+        found.update((change.path, None) for change in changes)
     told = [os.path.relpath(path, root) if path.startswith(f"{root}/") else path for path in sorted(found)]
     if len(told) > _TOLD:
         return (*told[:_TOLD], f"and {len(told) - _TOLD} more")
     return (*told, "not all was looked at: too many files") if is_bounded else tuple(told)
 
 
-def _look(one: Surveyed) -> tuple[list[str], bool]:
-    changed, seen, left = [], set[str](), _LOOKED_AT
+def _look(one: Surveyed) -> tuple[list[Change], bool]:
+    """What changed in a folder, and whether there was too much in it to know all."""
+    changed: list[Change] = []
+    seen, left = set[str](), _LOOKED_AT
     ahead = [one.folder]
     while ahead:
         folder = ahead.pop(0)
@@ -75,9 +80,9 @@ def _look(one: Surveyed) -> tuple[list[str], bool]:
             if is_folder:
                 ahead.append(entry.path)
             elif found.st_ctime_ns >= one.at:
-                changed.append(entry.path)
+                changed.append(Change(entry.path, found.st_ctime_ns))
     gone = () if one.names is None else sorted(one.names - seen)
-    return changed + [f"{one.folder}/{name}" for name in gone], one.names is None
+    return changed + [Change(f"{one.folder}/{name}", None) for name in gone], one.names is None
 
 
 def _list_names(folder: str) -> frozenset[str] | None:
