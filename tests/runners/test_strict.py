@@ -297,6 +297,22 @@ async def test_a_removal_lands_unless_others_changed_it(tmp_path: Path) -> None:
     assert len(berth.land(base="old", new=None)) == 1 and berth.target.read_text() == "theirs"
 
 
+async def test_a_removal_from_a_folder_that_is_gone_has_landed(tmp_path: Path) -> None:
+    """A person took the whole folder away meanwhile: there is nothing left to do, and nothing to wait for."""
+    berth = Berth(tmp_path)
+    (berth.root / "out").rmdir()
+    assert berth.land(base="old", new=None) == ()
+
+
+async def test_what_cannot_be_kept_aside_either_is_told(tmp_path: Path) -> None:
+    """No place for it anywhere: the landing ends all the same, with both reasons."""
+    berth = Berth(tmp_path)
+    berth.target.write_text("theirs")
+    berth.aside.write_text("no folder")
+    [words] = berth.land(base="old")
+    assert "theirs stands" in words and "could not be kept" in words and berth.target.read_text() == "theirs"
+
+
 async def test_a_link_that_was_swapped_in_leads_nowhere(tmp_path: Path) -> None:
     """Somebody puts a link in the place of the folder of outputs while the run is under way: nothing is written behind it."""
     berth = Berth(tmp_path)

@@ -81,9 +81,11 @@ def put_in_place(outputs: tuple[StagedOutput, ...], root: str, area: str, aside:
         if words is None:
             folders.add(os.path.dirname(output.path))
         else:
-            kept.append(KeptOutput(path=output.path, words=words, kept=_keep_aside(output, area, aside)))
+            kept.append(_keep_aside(output, words, area, aside))
     for folder in folders:
-        _flush_folder(root, folder)
+        # Gone again already, with what was put in it: there is nothing to flush.
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            _flush_folder(root, folder)
     return tuple(kept)
 
 
@@ -156,14 +158,18 @@ def _remove_passing(name: str, folder_fd: int) -> None:
         os.unlink(_pass_by(name), dir_fd=folder_fd)
 
 
-def _keep_aside(output: StagedOutput, area: str, aside: str) -> str | None:
-    """Where the run's own is now; None where it was a removal, or is gone."""
-    place = f"{aside}/{output.path.lstrip('/').replace('../', '')}"
+def _keep_aside(output: StagedOutput, words: str, area: str, aside: str) -> KeptOutput:
+    """Says where the run's own is now: nowhere, where it was a removal or is gone."""
+    place = "/".join((aside, *(name for name in output.path.split("/") if name not in ("", ".."))))
     staged = f"{area}/{output.place}"
-    if output.new is not None and os.path.lexists(staged):
-        os.makedirs(os.path.dirname(place), 0o700, exist_ok=True)
-        os.rename(staged, place)
-    return place if os.path.lexists(place) else None
+    try:
+        if output.new is not None and os.path.lexists(staged):
+            os.makedirs(os.path.dirname(place), 0o700, exist_ok=True)
+            os.rename(staged, place)
+    except OSError as error:
+        # The disk is full: a landing that never ended would hold its session for ever.
+        words = f"{words}; and the run's own could not be kept: {error}"
+    return KeptOutput(path=output.path, words=words, kept=place if os.path.lexists(place) else None)
 
 
 def _open_folder(root: str, folder: str, *, is_made: bool) -> int | None:
