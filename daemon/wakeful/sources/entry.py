@@ -270,7 +270,14 @@ def _read_link(path: str, found: os.stat_result, known: Seen | None, demand: Dem
     key = pack_key(found) + _read_target_key(path)
     if known is not None and _is_still(known, key, demand.wants_content):
         return known
-    digest = hashlib.blake2b(os.fsencode(os.readlink(path)), digest_size=DIGEST_BYTES)
+    try:
+        words = os.readlink(path)
+    except OSError as problem:
+        # Another kind of thing has taken its place since the stat.
+        if problem.errno == errno.EINVAL:
+            return None
+        raise
+    digest = hashlib.blake2b(os.fsencode(words), digest_size=DIGEST_BYTES)
     hashed_at = time.time_ns()
     target = _stat_target(path) if demand.may_follow(path) else None
     if demand.wants_content and target is not None and stat.S_ISREG(target.st_mode):
@@ -310,6 +317,8 @@ def _hash_small_file(path: str, size: int, key: bytes) -> bytes | None:
         content = os.read(descriptor, size + 1)
         if len(content) != size or pack_key(os.fstat(descriptor)) != key:
             return None
+    except IsADirectoryError:
+        return None
     finally:
         os.close(descriptor)
     return hashlib.blake2b(content, digest_size=DIGEST_BYTES).digest()
