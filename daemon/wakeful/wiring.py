@@ -218,7 +218,9 @@ def _build_specs(
         else:
             for name, words in reactor.core.looked.refused.items():
                 if name in observation.refused:
-                    voice.say(words, name=name, priority=WARNING)
+                    # A problem a line, as `check` shows them.
+                    for problem in words.split("\n"):
+                        voice.say(problem, name=name, priority=WARNING)
             for one in observation.declared:
                 if one.needs_trust is not None:
                     voice.say(f"sleeps: {one.needs_trust}", name=one.spec.name, priority=WARNING)

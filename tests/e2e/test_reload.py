@@ -193,3 +193,11 @@ def test_a_specs_folder_that_is_not_there_is_refused(box: Box) -> None:
     """A slip in --specs must not undeclare every session."""
     done = box.run("daemon", "--specs", str(box.folder / "nowhere"), "--state", str(box.state))
     assert done.returncode == 1 and "nowhere is not a folder" in done.stderr
+
+
+def test_each_problem_of_a_spec_is_a_line_of_its_own(box: Box) -> None:
+    """In the foreground as `check` shows them, each with the name of its session; a newline in a key makes no line."""
+    box.spec("bad", 'objective: x\nfoo: 1\n"b\\n12:00:00 payroll: run 1 succeeded": 2\n')
+    told = [line for line in box.once().stdout.splitlines() if "unknown key" in line]
+    assert ["bad: sessions.d/bad.yaml:2:1" in told[0], "bad: sessions.d/bad.yaml:3:1" in told[1], len(told)] == [True, True, 2]
+    assert not any("\\n" in line for line in told) and "unknown key 'b 12:00:00 payroll" in told[1]
