@@ -307,7 +307,7 @@ def _build_runner(
         state=str(places.state),
         children=Children(),
         cgroups=find_delegated(),
-        protected=_find_protected(places, run_folders),
+        protected=_find_protected(places, run_folders, known),
         writers=writers,
         secrets=known,
     )
@@ -320,13 +320,14 @@ def _build_landing(places: Places, reactor: Reactor, sessions: list[Session], wr
     return landing
 
 
-def _find_protected(places: Places, run_folders: str) -> Protected:
-    """What no run may change, wherever it lies: also what starts the daemon, and what tells it what to trust."""
+def _find_protected(places: Places, run_folders: str, known: KnownSecrets) -> Protected:
+    """What no run may change, wherever it lies: also what starts the daemon, and what tells it what to trust. And what none may read."""
     settings = find_settings_file(places.specs)
     own = settings_home(os.environ)
     return Protected(
         specs=str(places.specs),
         state=str(places.state),
+        hidden=tuple(place for place in (known.places.folder, known.places.credentials, run_folders) if place is not None),
         rest=(run_folders, str(places.socket), str(settings), str(own / "wakeful"), str(own / "systemd"), "/etc/systemd"),
     )
 

@@ -23,7 +23,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 class Bench:
     """The runner under test, orders for it, and its reports."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, **named: object) -> None:
         self.folder = folder
         self.state = folder / "state"
         self.root = folder / "root"
@@ -33,7 +33,7 @@ class Bench:
         self.blobs = Blobs(str(self.state / "blobs"))
         self.children = Children()
         self.runner = CommandRunner(
-            report=self.reports.append, blobs=self.blobs, state=str(self.state), children=self.children
+            report=self.reports.append, blobs=self.blobs, state=str(self.state), children=self.children, **named
         )
         self._runs = 0
         self._started: set[str] = set()

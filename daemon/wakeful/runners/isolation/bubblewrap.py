@@ -23,6 +23,7 @@ from wakeful.runners.contract import RunOrder
 from wakeful.runners.isolation.beneath import open_beneath
 from wakeful.runners.isolation.confine import Grant, Spawn
 from wakeful.runners.isolation.filter import build_filter, is_known_machine
+from wakeful.runners.isolation.hiding import contains
 from wakeful.runners.isolation.landlock import READ_FILE, WRITE, WRITE_FILE, Ruleset, probe_abi
 from wakeful.runners.isolation.privileges import forbid_new_privileges
 from wakeful.runners.isolation.reach import Reach
@@ -200,7 +201,7 @@ class _View:
                 self._show(Grant(area.folder, WRITE))
             return
         self._shown = {path: shown for path, shown in granted.items() if not self._is_output(path)}
-        for area, place in staging.prepare(lambda path: any(_contains(folder, path) for folder in granted)):
+        for area, place in staging.prepare(lambda path: any(contains(folder, path) for folder in granted)):
             self._follow(area.outputs[0][0])
             self._shown[area.folder] = (place, True)
         for one in staging.beside:
@@ -209,7 +210,7 @@ class _View:
     def _is_output(self, path: str) -> bool:
         """Is it part of a folder of outputs, so that what of it is only read is shown there one by one?"""
         for area in self._reach.areas:
-            if _contains(area.folder, path) and path != area.folder:
+            if contains(area.folder, path) and path != area.folder:
                 below = os.path.relpath(path, area.folder)
                 spelled = [(os.path.join(folder, below), pattern) for folder, pattern in area.outputs]
                 if any(pattern.matches(one) or pattern.enters(one) for one, pattern in spelled):
@@ -247,6 +248,8 @@ class _View:
             return
         # What was opened, wherever links led: that is what is shown, at the place where it really is.
         real = os.readlink(f"/proc/self/fd/{fd}")
+        if self._reach.policy.hidden.holds(real):
+            return
         self._follow(spelled)
         if real == SETTINGS or real.startswith(f"{SETTINGS}/"):
             self._asked.append(real)
@@ -269,7 +272,7 @@ class _View:
             path = os.path.normpath(os.path.join(os.path.dirname(link), target, os.path.relpath(path, link)))
 
     def _is_shown(self, path: str) -> bool:
-        return is_of_system(path) or any(_contains(place, path) for place in self._shown)
+        return is_of_system(path) or any(contains(place, path) for place in self._shown)
 
     def _list_system(self) -> Iterator[str]:
         for place in (*PROGRAMS, _CORES):
@@ -280,7 +283,7 @@ class _View:
         yield from ("--ro-bind", SETTINGS, SETTINGS)
         for path, is_folder in list_secrets():
             # Every mount that bubblewrap binds costs 0.2 ms: what is shut for us anyway is not hidden as well.
-            if any(_contains(place, path) for place in self._asked) or not os.access(path, os.R_OK, effective_ids=True):
+            if any(contains(place, path) for place in self._asked) or not os.access(path, os.R_OK, effective_ids=True):
                 continue
             # Opening a device where devices do not work fails with "permission denied", as it would for everybody else.
             yield from ("--perms", "0000", "--tmpfs", path) if is_folder else ("--ro-bind", os.devnull, path)
@@ -301,8 +304,9 @@ class _View:
                 # The log, the blobs of others, the secrets: not even to be read.
                 yield place, None, "--tmpfs"
 
+
     def _lies_in_shown(self, place: str) -> bool:
-        return any(_contains(folder, place) for folder in self._shown)
+        return any(contains(folder, place) for folder in self._shown)
 
 
 def _choose_source(fd: int, real: str) -> str | int:
@@ -335,7 +339,3 @@ def _remember(name: str, content: bytes) -> int:
     os.write(fd, content)
     os.lseek(fd, 0, os.SEEK_SET)
     return fd
-
-
-def _contains(folder: str, path: str) -> bool:
-    return path == folder or path.startswith("/" if folder == "/" else f"{folder}/")

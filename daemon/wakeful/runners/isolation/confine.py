@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from wakeful.runners.isolation.beneath import open_beneath
 from wakeful.runners.isolation.filter import build_filter, install_filter, is_known_machine
+from wakeful.runners.isolation.hiding import Hidden, allow_around
 from wakeful.runners.isolation.landlock import Ruleset
 from wakeful.runners.isolation.privileges import drop_capabilities, forbid_new_privileges
 from wakeful.runners.isolation.shield import shield
@@ -51,6 +52,8 @@ class Policy(Struct, frozen=True, kw_only=True):
     # Read-only although a grant covers them, and what lies inside them and is writable all the same.
     shielded: tuple[str, ...] = ()
     kept_writable: tuple[str, ...] = ()
+    # Not to be read although a grant covers it.
+    hidden: Hidden = Hidden()
 
 
 class Spawn(Protocol[Spawned]):
@@ -160,7 +163,7 @@ def _unwrap(answer: tuple[Spawned | None, BaseException | None]) -> Spawned:
 def restrict_self(policy: Policy) -> None:
     """Confine the calling thread for good. A path that is not there (any more) is not granted."""
     if policy.shielded:
-        shield(policy.shielded, policy.kept_writable)
+        shield(policy.shielded, policy.kept_writable, policy.hidden.places)
     _restrict_alike(policy.guard, has_network=bool(policy.network))
     with _open_system(policy.system, has_tcp=policy.network is True) as ruleset:
         _restrict_files(ruleset, policy)
@@ -185,19 +188,21 @@ def _open_system(system: tuple[OpenGrant, ...], *, has_tcp: bool) -> Ruleset:
 
 
 def _restrict_files(ruleset: Ruleset, policy: Policy) -> None:
+    # Where there are mounts of its own, an empty one lies on top of it.
+    hidden = Hidden() if policy.shielded else policy.hidden
     for grant in policy.grants:
-        _allow(ruleset, grant)
+        _allow(ruleset, grant, hidden)
     if not isinstance(policy.network, bool):
         ruleset.allow_connect(policy.network)
     ruleset.restrict_self()
 
 
-def _allow(ruleset: Ruleset, grant: Grant) -> None:
+def _allow(ruleset: Ruleset, grant: Grant, hidden: Hidden) -> None:
     try:
         fd = open_beneath(grant.beneath, grant.path)
     except (FileNotFoundError, NotADirectoryError):
         return
     try:
-        ruleset.allow(fd, grant.rights)
+        allow_around(ruleset, fd, grant.rights, hidden)
     finally:
         os.close(fd)

@@ -19,6 +19,7 @@ from wakeful.runners.contract import RunOrder
 from wakeful.runners.isolation.beneath import make_beneath
 from wakeful.runners.isolation.confine import Grant, Policy
 from wakeful.runners.isolation.filter import is_known_machine
+from wakeful.runners.isolation.hiding import Hidden, contains
 from wakeful.runners.isolation.landlock import READ, READ_DIR, WRITE, find_gaps, probe_abi
 from wakeful.runners.isolation.programs import find_named_files, find_program_places
 from wakeful.runners.isolation.repositories import find_repository_places
@@ -37,11 +38,14 @@ class ReachRefused(OperatorError):
 
 
 class Protected(Struct, frozen=True, kw_only=True):
-    """What no run may change: the specs, the state folder, and the rest (settings, socket, folders of runs, unit files)."""
+    """What no run may change: the specs, the state folder, and the rest (settings, socket, folders of runs, unit files).
+
+    `hidden` is what none may even read: the daemon's secrets, the private folders of other runs."""
 
     specs: str | None = None
     state: str | None = None
     rest: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
 
 
 class Area(Struct, frozen=True):
@@ -119,13 +123,18 @@ class _Plan:
     def __init__(self, order: RunOrder, protected: Protected) -> None:
         self._order = order
         self._root = _resolve(order.root)
-        self._guarded, self._specs = _resolve_protected(protected)
+        guarded, self._specs = _resolve_protected(protected)
+        # Asked for at each run: the secrets' folder may come, or be moved behind a link, while the daemon lives.
+        hidden = tuple(map(_resolve, protected.hidden))
+        self._guarded = tuple(dict.fromkeys((*guarded, *hidden)))
+        # Its own folder, and its exported trees beside it.
+        self._hidden = Hidden(hidden, tuple(map(_resolve, (order.folder, f"{order.folder}.trees"))))
         # A view of its own leaves out, or shows read-only, whatever it should.
         self._has_view = order.confinement.level == "strict"
         self._can_shield = self._has_view or can_shield()
         self._areas: dict[str, list[tuple[str, Pattern]]] = {}
         # What was made for it inside the state folder: also a root, which is a copy to run in, or a fork's place.
-        roots = (order.root,) if any(_contains(place, self._root) for place in self._guarded) else ()
+        roots = (order.root,) if any(contains(place, self._root) for place in self._guarded) else ()
         self._own = tuple(map(_resolve, (order.scratch, order.temporary, order.folder, *roots)))
         allow = order.confinement
         self.allowed_reads = [self._resolve(path) for path in allow.allow_read]
@@ -146,7 +155,7 @@ class _Plan:
     def list(self, folder: str) -> None:
         """The names in a folder that holds what is read, not the contents: python finds no module in a folder that it cannot list."""
         real = _resolve(folder)
-        if not _is_wide(real) and _contains(self._root, real):
+        if not _is_wide(real) and contains(self._root, real):
             self._grant(real, READ_DIR)
 
     def write(self, pattern: Pattern) -> None:
@@ -164,14 +173,14 @@ class _Plan:
 
     def _stage(self, real: str, folder: str, pattern: Pattern) -> None:
         self._refuse_guarded(real, pattern.base)
-        if real == "/" or any(_contains(real, place) for place in _SYSTEM):
+        if real == "/" or any(contains(real, place) for place in _SYSTEM):
             raise ReachRefused(f"{pattern.base} lies in {real}, which the system needs as it is; under isolation: strict write elsewhere")
         self._areas.setdefault(real, []).append((folder, pattern))
 
     def open(self, folder: str, output: str, *, is_alone: bool) -> None:
         """Grant writing in a folder. `is_alone`: only one file of it is meant, which is what is granted where the folder is too wide."""
         self._refuse_guarded(folder, output)
-        inside = [place for place in self._guarded if _contains(folder, place) and os.path.lexists(place)]
+        inside = [place for place in self._guarded if contains(folder, place) and os.path.lexists(place)]
         is_safe = not inside or self._can_shield or inside == [self._specs]
         if is_alone and (not is_safe or _is_wide(folder)):
             self._grant_alone(output)
@@ -188,7 +197,7 @@ class _Plan:
         self._grant(folder, WRITE)
 
     def _refuse_guarded(self, folder: str, output: str) -> None:
-        guards = [place for place in self._guarded if _contains(place, folder) and not self._is_own(folder)]
+        guards = [place for place in self._guarded if contains(place, folder) and not self._is_own(folder)]
         if guards:
             raise ReachRefused(f"{output} lies in {guards[0]}, which no run may change; write elsewhere")
 
@@ -197,7 +206,7 @@ class _Plan:
         if not isinstance(network, bool):
             self.unenforced["hosts: of `network` the ports alone are enforced"] = None
         # Who asks for a file of /etc by name gets it: the guard, which knows no exceptions, is spelled out instead.
-        asks_for_settings = any(_contains(SETTINGS, path) for _, path in self._rights)
+        asks_for_settings = any(contains(SETTINGS, path) for _, path in self._rights)
         settings = [Grant(path, READ) for path in list_settings()] if asks_for_settings else []
         return Reach(
             policy=Policy(
@@ -206,7 +215,8 @@ class _Plan:
                 grants=(*(Grant(path, rights, beneath) for (beneath, path), rights in self._rights.items()), *settings),
                 network=_list_ports(network),
                 shielded=tuple(_without_nested(self.shielded)),
-                kept_writable=tuple(place for place in self._own if any(_contains(shield, place) for shield in self.shielded)),
+                kept_writable=tuple(self._list_kept()),
+                hidden=self._hidden,
             ),
             unenforced=(*find_unenforced(), *self.unenforced),
             opened=tuple(self.opened),
@@ -214,11 +224,17 @@ class _Plan:
             environment=self._find_environment(),
         )
 
+    def _list_kept(self) -> Iterable[str]:
+        """What is its own in places that are shielded or hidden."""
+        above = (*self.shielded, *self._hidden.places)
+        own = dict.fromkeys((*self._own, *self._hidden.own))
+        return (place for place in own if os.path.isdir(place) and any(contains(one, place) for one in above))
+
     def conclude_view(self) -> Reach:
         network = self._order.confinement.network
         grants = tuple(Grant(path, rights, beneath) for (beneath, path), rights in self._rights.items())
         return Reach(
-            policy=Policy(grants=grants, network=_list_ports(network)),
+            policy=Policy(grants=grants, network=_list_ports(network), hidden=self._hidden),
             unenforced=tuple(self.unenforced),
             guarded=self._guarded,
             specs=self._specs,
@@ -229,7 +245,7 @@ class _Plan:
     def _find_environment(self) -> dict[str, str]:
         """git gives up where a person's settings are there and cannot be read (measured), so it is told that there are none."""
         settings = f"{_find_home()}/.gitconfig"
-        is_known = any(_contains(place, settings) for place in (*self.allowed_reads, *self.allowed_writes))
+        is_known = any(contains(place, settings) for place in (*self.allowed_reads, *self.allowed_writes))
         return {} if is_known or "GIT_CONFIG_GLOBAL" in self._order.env else {"GIT_CONFIG_GLOBAL": os.devnull}
 
     def _grant_alone(self, output: str) -> None:
@@ -240,28 +256,30 @@ class _Plan:
         self._grant(output, WRITE)
 
     def _grant(self, real: str, rights: int) -> None:
-        if real != self._root and _contains(self._root, real):
+        if real != self._root and contains(self._root, real):
             self.grant(os.path.relpath(real, self._root), rights, self._root)
         else:
             self.grant(real, rights)
 
     def grant(self, path: str, rights: int, beneath: str | None = None) -> None:
+        if self._hidden.holds(named := path if beneath is None else os.path.join(beneath, path)):
+            raise ReachRefused(f"{named} is for the daemon alone, which hands out secrets one by one; list what the run needs under secrets")
         self._rights[beneath, path] = self._rights.get((beneath, path), 0) | rights
 
     def _follow(self, path: str, allowed: list[str]) -> str | None:
         """Where a path leads; None where `allow` opens that already. A link out of root is somebody's idea, and maybe a run's."""
         real = _resolve(path)
-        is_inside = _contains(self._order.root, path) or _contains(self._root, path)
-        if not is_inside or _contains(self._root, real):
+        is_inside = contains(self._order.root, path) or contains(self._root, path)
+        if not is_inside or contains(self._root, real):
             return real
-        if any(_contains(place, real) for place in allowed) or is_of_system(real):
+        if any(contains(place, real) for place in allowed) or is_of_system(real):
             return None
         raise ReachRefused(f"{path} leads to {real}, out of {self._root}, by a symbolic link; name that place in the binding, or under allow")
 
     def _make(self, folder: str) -> None:
         if os.path.isdir(folder):
             return
-        if _contains(self._order.root, folder):
+        if contains(self._order.root, folder):
             make_beneath(self._root, os.path.relpath(folder, self._order.root))
         else:
             os.makedirs(folder, exist_ok=True)
@@ -270,7 +288,7 @@ class _Plan:
         return _resolve(os.path.join(self._order.root, path))
 
     def _is_own(self, folder: str) -> bool:
-        return any(_contains(place, folder) for place in self._own)
+        return any(contains(place, folder) for place in self._own)
 
 
 def _list_ports(network: bool | tuple[str, ...]) -> bool | tuple[int, ...]:
@@ -301,15 +319,11 @@ def _find_home() -> str:
     return os.path.realpath(os.path.expanduser("~"))
 
 
-def _contains(folder: str, path: str) -> bool:
-    return path == folder or path.startswith("/" if folder == "/" else f"{folder}/")
-
-
 def _without_nested(places: Iterable[str]) -> Iterable[str]:
     known = list(places)
-    return (place for place in known if not any(other != place and _contains(other, place) for other in known))
+    return (place for place in known if not any(other != place and contains(other, place) for other in known))
 
 
 def _is_wide(folder: str) -> bool:
     """A folder that holds much besides an output: a home, what is shared by all, what belongs to the system."""
-    return folder in _SHARED or _contains(folder, _find_home()) or is_of_system(folder)
+    return folder in _SHARED or contains(folder, _find_home()) or is_of_system(folder)

@@ -16,6 +16,8 @@ from threading import Thread
 
 _CLONE_NEWNS = 0x00020000
 _MS_BIND, _MS_REC, _MS_SLAVE = 1 << 12, 1 << 14, 1 << 19
+# No set-user-ID, no devices, no programs.
+_MS_PLAIN = 2 | 4 | 8
 # mount_setattr has the same number on every architecture, and is older than Landlock.
 _MOUNT_SETATTR = 442
 _AT_FDCWD, _AT_RECURSIVE, _ATTR_RDONLY = -100, 0x8000, 1
@@ -41,8 +43,8 @@ def can_shield() -> bool:
     return bool(worked)
 
 
-def shield(places: Sequence[str], writable: Sequence[str]) -> None:
-    """In the calling thread's own namespace, from now on: `places` read-only, but for the folders `writable`."""
+def shield(places: Sequence[str], writable: Sequence[str], hidden: Sequence[str] = ()) -> None:
+    """In the calling thread's own namespace, from now on: `places` read-only and `hidden` empty, but for the folders `writable`."""
     _leave_namespace()
     # Opened first: what lies inside a shielded place is reached past it afterwards.
     opened = [(path, os.open(path, os.O_PATH | os.O_CLOEXEC)) for path in writable]
@@ -50,7 +52,11 @@ def shield(places: Sequence[str], writable: Sequence[str]) -> None:
         for path in places:
             _mount(path, path, _MS_BIND | _MS_REC)
             _make_read_only(path)
+        for path in hidden:
+            if os.path.isdir(path):
+                _check(_libc.mount(b"none", os.fsencode(path), b"tmpfs", ctypes.c_ulong(_MS_PLAIN), b"size=64k,mode=0755"), path)
         for path, fd in opened:
+            os.makedirs(path, exist_ok=True)
             _mount(f"/proc/self/fd/{fd}", path, _MS_BIND | _MS_REC)
     finally:
         for _, fd in opened:
