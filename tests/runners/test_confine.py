@@ -309,3 +309,63 @@ def test_a_program_of_another_bitness_gets_no_call_through(yard: Yard) -> None:
         pytest.skip("x86-64 has the second table")
     call = "import ctypes; c = ctypes.CDLL(None, use_errno=True); print(c.syscall(0x40000000 + 39), ctypes.get_errno())"
     assert yard.run(f'{sys.executable if os.geteuid() else "/usr/bin/python3"} -c "{call}"').stdout.split() == ["-1", str(errno.ENOSYS)]
+
+
+# Raw calls, since libraries choose among them: numbers of x86-64, and where arm64 has the call, its own.
+_RAW = {"chmod": (90, None), "fchmodat2": (452, 452), "creat": (85, None), "mknodat": (259, 33)}
+
+
+def _set_id_ways() -> dict[str, str]:
+    machine = 0 if os.uname().machine == "x86_64" else 1
+    ways = {
+        "chmod": "os.chmod('x', 0o4755)",
+        "fchmod": "os.fchmod(os.open('x', os.O_RDONLY), 0o4755)",
+        "fchmodat": "os.chmod('x', 0o4755, dir_fd=os.open('.', os.O_RDONLY))",
+        "group": "os.chmod('x', 0o2755)",
+        "mknod": "os.mknod('n', 0o4755 | stat.S_IFREG)",
+        "open": "os.open('n', os.O_CREAT | os.O_WRONLY, 0o4755)",
+        "unnamed": "fd = os.open('.', os.O_TMPFILE | os.O_WRONLY, 0o4755); ctypes.CDLL(None).linkat(-100, b'/proc/self/fd/%d' % fd, -100, b'n', 0x400)",
+        "openat2": "call(437, -100, b'n', struct.pack('=3Q', os.O_CREAT | os.O_WRONLY, 0o4755, 0), 24)",
+    }
+    raw = {"chmod": "b'x', 0o4755", "fchmodat2": "-100, b'x', 0o4755, 0", "creat": "b'n', 0o4755", "mknodat": "-100, b'n', 0o104755, 0"}
+    return ways | {f"raw {name}": f"call({_RAW[name][machine]}, {words})" for name, words in raw.items() if _RAW[name][machine] is not None}
+
+
+@pytest.mark.parametrize("way", _set_id_ways().values(), ids=_set_id_ways().keys())
+def test_no_program_is_left_that_takes_on_its_owners_rights(yard: Yard, python: str, way: str) -> None:
+    """By no call that sets a mode or makes a file with one; without the confinement each of them does."""
+    call = "def call(*words):\n    r = ctypes.CDLL(None, use_errno=True).syscall(*words)\n    if r < 0: raise OSError(ctypes.get_errno(), 'refused')"
+    (yard.outside / "way.py").write_text(f"import ctypes, os, stat, struct\n{call}\n{way}\n")
+    command = f"touch x; {python} {yard.outside}/way.py"
+
+    def find() -> list[str]:
+        return [entry.name for entry in yard.inside.iterdir() if entry.stat().st_mode & 0o6000]
+
+    def body() -> None:
+        yard.clear()
+        done = yard.run(command, Grant(str(yard.outside), READ))
+        assert done.returncode == 1 and ("not permitted" in done.stdout or "refused" in done.stdout) and find() == [], done.stdout
+
+    both_users(body)
+    yard.clear()
+    done = yard.run(command, is_confined=False)
+    assert done.returncode == 0 and len(find()) == 1, done.stdout
+
+
+def test_tools_that_set_modes_work_as_ever(yard: Yard) -> None:
+    """git, tar, cp -p, install and mkdir; a folder that hands on its group goes on doing so by itself."""
+
+    def body() -> None:
+        text = """set -e
+        export HOME=$PWD XDG_CONFIG_HOME=$PWD GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_NOSYSTEM=1
+        git init -q r; cd r; echo a > a; chmod 755 a; git add a; git -c user.name=n -c user.email=e commit -qm m; cd ..
+        tar cf t.tar r; mkdir t; tar xpf t.tar -C t; cp -Rp r s; install -m 711 r/a i; mkdir -m 1777 sticky
+        git clone -q r c; cat t/r/a s/a i c/a; rm -rf r s t c t.tar i sticky"""
+        done = yard.run(text, Grant("/dev/urandom", DEVICE))
+        assert (done.returncode, done.stdout.split()) == (0, ["a"] * 4), done.stdout
+
+    both_users(body)
+    shared = yard.inside / "shared"
+    shared.mkdir()
+    shared.chmod(0o2777)
+    assert yard.run("mkdir shared/d").returncode == 0 and (shared / "d").stat().st_mode & 0o2000

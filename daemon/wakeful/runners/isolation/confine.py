@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Protocol, TypeVar, cast
 from msgspec import Struct
 
 from wakeful.runners.isolation.beneath import open_beneath
-from wakeful.runners.isolation.filter import build_filter, install_filter, is_known_machine
+from wakeful.runners.isolation.filter import build_filter, build_last_filter, install_filter, is_known_machine
 from wakeful.runners.isolation.hiding import Hidden, allow_around
 from wakeful.runners.isolation.landlock import Ruleset
 from wakeful.runners.isolation.privileges import drop_capabilities, forbid_new_privileges
@@ -176,7 +176,7 @@ def _restrict_alike(guard: Ruleset | None, *, has_network: bool) -> None:
         guard.restrict_self()
     drop_capabilities()
     if is_known_machine():
-        install_filter(build_filter(has_network=has_network))
+        install_filter(build_filter(has_network=has_network, is_last=False))
 
 
 def _open_system(system: tuple[OpenGrant, ...], *, has_tcp: bool) -> Ruleset:
@@ -195,6 +195,8 @@ def _restrict_files(ruleset: Ruleset, policy: Policy) -> None:
     if not isinstance(policy.network, bool):
         ruleset.allow_connect(policy.network)
     ruleset.restrict_self()
+    if is_known_machine():
+        install_filter(build_last_filter())
 
 
 def _allow(ruleset: Ruleset, grant: Grant, hidden: Hidden) -> None:

@@ -12,8 +12,10 @@ import errno
 import functools
 import os
 import platform
+import stat
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Literal
 
 from msgspec import Struct
 
@@ -21,13 +23,16 @@ _PR_SET_SECCOMP, _MODE_FILTER = 22, 2
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 # seccomp_data: the call's number, the architecture, the instruction, six arguments of 64 bits.
 _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
-# Loads a word, jumps if equal, jumps if greater or equal, returns.
-_LOAD, _JUMP_EQUAL, _JUMP_AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
+# Loads a word, jumps if equal, jumps if greater or equal, jumps if any of these bits is set, returns.
+_LOAD, _JUMP_EQUAL, _JUMP_AT_LEAST, _JUMP_ANY, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 # x86-64 has a second table of calls at this bit; nothing we know uses it but to go round filters.
 _X32_BIT = 0x40000000
 
 _AF_UNIX = 1
 _RLIMIT_RTTIME = 15
+_SET_ID = stat.S_ISUID | stat.S_ISGID
+# O_CREAT and O_TMPFILE: only then has an open a mode, and else maybe garbage in its place.
+_MAKES = 0o100 | 0o20000000
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -35,10 +40,13 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _KEYRINGS = ("add_key", "request_key", "keyctl")
 # Asks for sockets, and connects them, past every filter of system calls.
 _RINGS = ("io_uring_setup",)
+# Which argument of a call is a mode. A new folder's is not asked: the kernel takes these bits out of it.
+_MODES = {"chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2, "mknod": 1, "mknodat": 2, "creat": 1}
+_OPENS = {"open": 1, "openat": 2}
 
 
 class _Machine(Struct, frozen=True):
-    """How one architecture names itself and its calls."""
+    """How one architecture names itself and its calls, as far as it has them."""
 
     audit: int
     calls: dict[str, int]
@@ -47,21 +55,27 @@ class _Machine(Struct, frozen=True):
 _MACHINES = {
     "x86_64": _Machine(
         0xC000003E,
-        {"socket": 41, "setrlimit": 160, "prlimit64": 302, "io_uring_setup": 425, "add_key": 248, "request_key": 249, "keyctl": 250},
+        {
+            "socket": 41, "setrlimit": 160, "prlimit64": 302, "io_uring_setup": 425, "add_key": 248, "request_key": 249, "keyctl": 250,
+            "open": 2, "creat": 85, "chmod": 90, "fchmod": 91, "mknod": 133, "openat": 257, "mknodat": 259, "fchmodat": 268, "openat2": 437, "fchmodat2": 452,
+        },  # fmt: skip
     ),
     "aarch64": _Machine(
         0xC00000B7,
-        {"socket": 198, "setrlimit": 164, "prlimit64": 261, "io_uring_setup": 425, "add_key": 217, "request_key": 218, "keyctl": 219},
+        {
+            "socket": 198, "setrlimit": 164, "prlimit64": 261, "io_uring_setup": 425, "add_key": 217, "request_key": 218, "keyctl": 219,
+            "mknodat": 33, "fchmod": 52, "fchmodat": 53, "openat": 56, "openat2": 437, "fchmodat2": 452,
+        },  # fmt: skip
     ),
 }
 
 
 class _Test(Struct, frozen=True):
-    """Compare the 32 bits at an offset of the call's data; on a mismatch the refusal does not apply."""
+    """The 32 bits at an offset of the call's data are, are not, or have any bit of a value; where they do not, the refusal does not apply."""
 
     offset: int
+    how: Literal["is", "is not", "has"]
     value: int
-    is_equal: bool
 
 
 class _Refusal(Struct, frozen=True):
@@ -77,16 +91,27 @@ def is_known_machine() -> bool:
 
 
 @functools.cache
-def build_filter(*, has_network: bool) -> bytes:
-    """The program, as the kernel takes it: eight bytes an instruction."""
+def build_filter(*, has_network: bool, is_last: bool = True) -> bytes:
+    """The program, as the kernel takes it: eight bytes an instruction. Unless it `is_last`, `build_last_filter` follows."""
+    return _build([*_list_refusals(has_network), *(_list_last() if is_last else ())])
+
+
+@functools.cache
+def build_last_filter() -> bytes:
+    """What whoever opens the places of a policy needs himself until then."""
+    return _build(_list_last())
+
+
+def _build(refusals: Iterable[_Refusal]) -> bytes:
     machine = _MACHINES[platform.machine()]
     # A program of another architecture (32 bits) has other numbers: none of its calls can be judged, so none is answered.
     code = [_instruction(_LOAD, _ARCHITECTURE), _instruction(_JUMP_EQUAL, machine.audit, 1, 0), _refuse(errno.ENOSYS)]
     code += [_instruction(_LOAD, _NUMBER)]
     if machine is _MACHINES["x86_64"]:
         code += [_instruction(_JUMP_AT_LEAST, _X32_BIT, 0, 1), _refuse(errno.ENOSYS)]
-    for refusal in _list_refusals(has_network):
-        code += _compile(refusal, machine)
+    for refusal in refusals:
+        if refusal.call in machine.calls:
+            code += _compile(refusal, machine)
     code.append(_instruction(_RETURN, _ALLOW))
     return b"".join(code)
 
@@ -104,31 +129,39 @@ def install_filter(program: bytes) -> None:
 def _list_refusals(has_network: bool) -> Iterator[_Refusal]:
     if not has_network:
         # Landlock knows TCP alone: without this, UDP, raw sockets, netlink and vsock lead out.
-        yield _Refusal("socket", errno.EACCES, (_low(0, _AF_UNIX, is_equal=False),))
+        yield _Refusal("socket", errno.EACCES, (_low(0, "is not", _AF_UNIX),))
     # "No such call" and not "refused": event loops then fall back to what they used before there were rings.
     yield from (_Refusal(call, errno.ENOSYS) for call in _RINGS)
     yield from (_Refusal(call, errno.EPERM) for call in _KEYRINGS)
     # The mark by which a run's processes are known stands in this limit (mark.py): whoever could change it would pass for a person
     # at the control socket, and outlive its run.
-    yield _Refusal("setrlimit", errno.EPERM, (_low(0, _RLIMIT_RTTIME),))
-    yield from _refuse_given("prlimit64", 2, errno.EPERM, (_low(1, _RLIMIT_RTTIME),))
+    yield _Refusal("setrlimit", errno.EPERM, (_low(0, "is", _RLIMIT_RTTIME),))
+    yield from _refuse_given("prlimit64", 2, errno.EPERM, (_low(1, "is", _RLIMIT_RTTIME),))
     # A limit can be set on any process of the same user: the daemon's own files or time could be taken away.
-    yield from _refuse_given("prlimit64", 2, errno.EPERM, (_low(0, 0, is_equal=False),))
+    yield from _refuse_given("prlimit64", 2, errno.EPERM, (_low(0, "is not", 0),))
+    # A program that takes on its owner's rights, or his group's, outlives the run and its confinement: whoever starts it later has them.
+    yield from (_Refusal(call, errno.EPERM, (_low(mode, "has", _SET_ID),)) for call, mode in _MODES.items())
+    yield from (_Refusal(call, errno.EPERM, (_low(flags, "has", _MAKES), _low(flags + 1, "has", _SET_ID))) for call, flags in _OPENS.items())
+
+
+def _list_last() -> Iterator[_Refusal]:
+    # Its mode lies in memory, where no filter looks. "No such call": who uses it falls back to openat, as on older kernels.
+    yield _Refusal("openat2", errno.ENOSYS)
 
 
 def _refuse_given(call: str, pointer: int, error: int, tests: tuple[_Test, ...]) -> Iterator[_Refusal]:
     """Refuse where an argument is not NULL, whichever half of the pointer says so."""
-    yield _Refusal(call, error, (*tests, _low(pointer, 0, is_equal=False)))
-    yield _Refusal(call, error, (*tests, _high(pointer, 0, is_equal=False)))
+    yield _Refusal(call, error, (*tests, _low(pointer, "is not", 0)))
+    yield _Refusal(call, error, (*tests, _high(pointer, "is not", 0)))
 
 
-def _low(argument: int, value: int, *, is_equal: bool = True) -> _Test:
+def _low(argument: int, how: Literal["is", "is not", "has"], value: int) -> _Test:
     # Both architectures are little-endian.
-    return _Test(_ARGUMENTS + 8 * argument, value, is_equal)
+    return _Test(_ARGUMENTS + 8 * argument, how, value)
 
 
-def _high(argument: int, value: int, *, is_equal: bool = True) -> _Test:
-    return _Test(_ARGUMENTS + 8 * argument + 4, value, is_equal)
+def _high(argument: int, how: Literal["is", "is not", "has"], value: int) -> _Test:
+    return _Test(_ARGUMENTS + 8 * argument + 4, how, value)
 
 
 def _compile(refusal: _Refusal, machine: _Machine) -> list[bytes]:
@@ -138,8 +171,8 @@ def _compile(refusal: _Refusal, machine: _Machine) -> list[bytes]:
     body: list[bytes] = []
     for place, test in enumerate(tests):
         left = 2 * (len(tests) - place - 1) + 1
-        jumps = (0, left) if test.is_equal else (left, 0)
-        body += [_instruction(_LOAD, test.offset), _instruction(_JUMP_EQUAL, test.value, *jumps)]
+        jumps = (left, 0) if test.how == "is not" else (0, left)
+        body += [_instruction(_LOAD, test.offset), _instruction(_JUMP_ANY if test.how == "has" else _JUMP_EQUAL, test.value, *jumps)]
     body.append(_refuse(refusal.error))
     if tests:
         body.append(_instruction(_LOAD, _NUMBER))
