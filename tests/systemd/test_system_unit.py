@@ -4,6 +4,7 @@ The tests share one machine and go in order of the file no more than any others:
 """
 
 import json
+import shutil
 import subprocess
 
 import pytest
@@ -33,6 +34,20 @@ run:
     env > out/environment
 """
 
+STRICT = """
+objective: Say what a strict run sees.
+isolation: strict
+bindings:
+  i: {file: in.txt}
+  o: {file: out/strict.txt, access: write}
+run:
+  script: |
+    wc -l < in.txt > out/strict.txt
+    # Not by its name: a file that its author named could be read.
+    set -- pri*
+    test -e "$1" || echo no home >> out/strict.txt
+    test "$(ls -d /proc/[0-9]* | wc -l)" -gt 6 || echo alone >> out/strict.txt
+"""
 
 # Several starts each; `make test-systemd` runs them with the others.
 long = pytest.mark.long
@@ -85,6 +100,21 @@ def test_nothing_of_systemd_reaches_a_run(service: Machine) -> None:
     leaked = {name for name in names if name.startswith(("NOTIFY", "WATCHDOG", "LISTEN", "CREDENTIALS", "JOURNAL", "INVOCATION", "MEMORY_PRESSURE"))}
     assert leaked == set()
     assert "socket:" not in service.read(f"{HOME}/out/descriptors")
+
+
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
+def test_a_strict_run_has_its_view_inside_the_unit(service: Machine) -> None:
+    """Bubblewrap makes its namespaces inside the unit's sandbox, as an account without rights; the output lands, the home is not seen."""
+    service.write(f"{HOME}/private.txt", "private")
+    service.write(SPECS / "strict.yaml", STRICT)
+    eventually(lambda: service.read(f"{HOME}/out/strict.txt"), 30)
+    assert service.read(f"{HOME}/out/strict.txt").split() == ["1", "no", "home", "alone"]
+    eventually(lambda: json.loads(ask(service, "show", "strict", "--json"))["last_run"]["outcome"] == "succeeded", 20)
+    finished = [json.loads(line) for line in ask(service, "log", "strict", "--json").splitlines() if '"run_finished"' in line][-1]["payload"]
+    assert finished["isolation"]["level"] == "strict" and finished["assumed"] is False
+    service.run("rm", str(SPECS / "strict.yaml"))
+    eventually(lambda: json.loads(ask(service, "show", "strict", "--json"))["state"] == "sleeping", 20)
+    ask(service, "terminate", "strict")
 
 
 def test_a_reload_reads_the_specs_again(service: Machine) -> None:
