@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 
 import pytest
 from waiting import eventually
@@ -97,7 +98,45 @@ def test_a_flood_of_output_is_counted_and_not_kept(attack: Attack) -> None:
     output = attack.finished("flood")["output"]
     assert output["total_bytes"] >= size
     assert output["kept_bytes"] <= 2 * 1024 * 1024
+    assert _read_peak(attack) < 300_000
+
+
+@pytest.mark.long
+def test_ten_gigabytes_of_output_cost_their_time_and_nothing_else(attack: Attack) -> None:
+    """Disk and memory stay bounded to the last byte, and the daemon answers all the while."""
+    size = 10_000_000_000
+    attack.declare("flood", "standard", do="flood", size=size)
+    spec = attack.specs / "flood.yaml"
+    spec.write_text(spec.read_text().replace("timeout: 60s", "timeout: 30m"))
+    attack.start()
+    began, slowest = time.monotonic(), 0.0
+    while attack.row("flood")["runs"] == 0 or attack.row("flood")["state"] == "running":
+        asked = time.monotonic()
+        attack.row("flood")
+        slowest = max(slowest, time.monotonic() - asked)
+        assert time.monotonic() - began < 1200, "still flooding after 20 minutes"
+    print(f"10 GB of output in {time.monotonic() - began:.0f} s; slowest answer after {slowest:.2f} s, peak {_read_peak(attack) / 1024:.0f} MB")
+    output = attack.finished("flood")["output"]
+    assert attack.outcome("flood") == "succeeded"
+    assert output["total_bytes"] >= size and output["kept_bytes"] <= 2 * 1024 * 1024
+    assert _read_peak(attack) < 300_000 and slowest < 5
+    assert sum(path.stat().st_size for path in attack.state.rglob("*") if path.is_file()) < 50_000_000
+
+
+@pytest.mark.long
+def test_a_flood_without_end_ends_as_declared(attack: Attack) -> None:
+    """By its limit of CPU, while it writes as fast as it can; what it said until then is counted, and bounded."""
+    attack.declare("flood", "standard", limits="cpu: 2s", do="flood", size=1 << 50)
+    attack.start()
+    attack.settle("flood", runs=1, seconds=120)
+    assert attack.outcome("flood") == "failed" and "cpu" in attack.row("flood")["reason"].lower()
+    output = attack.finished("flood")["output"]
+    assert output["total_bytes"] > 10_000_000 and output["kept_bytes"] <= 2 * 1024 * 1024
+    assert _read_peak(attack) < 300_000
+
+
+def _read_peak(attack: Attack) -> int:
+    """The most memory the daemon ever had, in KiB."""
     assert attack.daemon is not None
     with open(f"/proc/{attack.daemon.pid}/status") as file:
-        peak = next(int(line.split()[1]) for line in file if line.startswith("VmHWM"))
-    assert peak < 300_000
+        return next(int(line.split()[1]) for line in file if line.startswith("VmHWM"))
