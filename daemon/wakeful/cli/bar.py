@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from wakeful.cli.text import columns, paint
+from wakeful.cli.text import columns, count, paint
 
 
 class Bar:
@@ -22,11 +22,40 @@ class Bar:
 
     def __exit__(self, *_error: object) -> None:
         if self._is_shown:
-            print(f"\r{' ' * columns()}\r", end="", file=sys.stderr, flush=True)
+            clear_line()
 
     def _tell(self, done: int, total: int) -> None:
         if self._is_shown:
             print(f"\r{draw_bar(done, total)}", end="", file=sys.stderr, flush=True)
+
+
+class Tally:
+    """How many there are already, where nobody can say of how many; as a bar otherwise."""
+
+    def __init__(self, what: str, *, is_shown: bool) -> None:
+        self._what = what
+        self._is_shown = is_shown and sys.stderr.isatty()
+
+    def __enter__(self) -> Callable[[int], None]:
+        return self._tell
+
+    def __exit__(self, *_error: object) -> None:
+        if self._is_shown:
+            clear_line()
+
+    def _tell(self, number: int) -> None:
+        if self._is_shown:
+            write_over(count(number, self._what))
+
+
+def write_over(text: str) -> None:
+    """In the place of what stands on the line of the terminal, which may be longer. Without control codes: not every terminal knows them."""
+    width = columns() - 1
+    print(f"\r{text[:width]:<{width}}", end="", file=sys.stderr, flush=True)
+
+
+def clear_line() -> None:
+    print(f"\r{' ' * columns()}\r", end="", file=sys.stderr, flush=True)
 
 
 def draw_bar(done: int, total: int) -> str:

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from wakeful import __version__
+from wakeful.cli.bar import clear_line, write_over
 from wakeful.cli.failure import Failure, NoDaemon
 from wakeful.cli.text import escape
 
@@ -127,12 +128,33 @@ class Client:
 
     def _await_answer(self, connection: socket.socket) -> None:
         """Until the first byte is there, or the end. Nothing is taken off the connection."""
-        connection.settimeout(MOMENT_SECONDS)
-        try:
-            connection.recv(1, socket.MSG_PEEK)
-        except TimeoutError:
-            print(f"wakeful: the daemon at {escape(self.path)} is busy or starting; waiting up to {PATIENCE_SECONDS:.0f} s for its answer", file=sys.stderr, flush=True)
+        if sys.stderr.isatty():
+            self._await_visibly(connection)
+        else:
+            connection.settimeout(MOMENT_SECONDS)
+            try:
+                connection.recv(1, socket.MSG_PEEK)
+            except TimeoutError:
+                print(f"wakeful: the daemon at {escape(self.path)} is busy or starting; waiting up to {PATIENCE_SECONDS:.0f} s for its answer", file=sys.stderr, flush=True)
         connection.settimeout(PATIENCE_SECONDS)
+
+    def _await_visibly(self, connection: socket.socket) -> None:
+        """A person sees every second that passes: of a first search, of the costs of a long log, of a merge of many files."""
+        connection.settimeout(1.0)
+        waited = 0
+        try:
+            while True:
+                try:
+                    connection.recv(1, socket.MSG_PEEK)
+                    return
+                except TimeoutError:
+                    waited += 1
+                    if waited >= PATIENCE_SECONDS:
+                        raise
+                    write_over(f"the daemon works on it, or starts: {waited} s of at most {PATIENCE_SECONDS:.0f}")
+        finally:
+            if waited:
+                clear_line()
 
     def _compare_versions(self, answer: Answer) -> None:
         theirs = answer.headers.get("wakeful-version")

@@ -14,15 +14,15 @@ import apsw
 
 from wakeful.counting import count
 from wakeful.eventlog.anchor import AnchorFile, Mark, judge_store, read_anchor, sync_folder
-from wakeful.eventlog.contract import BackupRefused, Report, RestoreRefused, StoreDamaged
+from wakeful.eventlog.contract import BackupRefused, Progress, Report, RestoreRefused, StoreDamaged
 from wakeful.eventlog.migrate import copy_database, load_migrations, refuse_newer
 from wakeful.eventlog.statelock import lock_state
 from wakeful.eventlog.store import StoreFiles, connect_reader, prepare_folder, read_mark, read_roll
 from wakeful.eventlog.verify import verify_store
 
 
-def back_up(files: StoreFiles, path: Path) -> Report:
-    """Copy the store to a new file while appends go on, and verify the copy."""
+def back_up(files: StoreFiles, path: Path, progress: Progress | None = None) -> Report:
+    """Copy the store to a new file while appends go on, and verify the copy; `progress` counts the records verified."""
     if path.exists():
         raise BackupRefused(f"{path} exists; a backup never overwrites, choose another name")
     if not path.parent.is_dir():
@@ -32,14 +32,14 @@ def back_up(files: StoreFiles, path: Path) -> Report:
         copy_database(source, path)
     finally:
         source.close()
-    report = verify_store(path, None)
+    report = verify_store(path, None, progress=progress)
     if not report.is_sound:
         first = report.findings[0]
         raise BackupRefused(f"{path} was written but does not verify ({first.where}: {first.what}); run wakeful verify on the store itself")
     return report
 
 
-def restore(backup: Path, state_dir: Path, *, even_if_newer: bool = False) -> Path | None:
+def restore(backup: Path, state_dir: Path, *, even_if_newer: bool = False, progress: Progress | None = None) -> Path | None:
     """Put a backup in the place of the store; returns the folder where the old one was put aside, None if there was none.
 
     Refused while a daemon runs, and, unless told `even_if_newer`, when the store holds, or its anchor vouches
@@ -49,7 +49,7 @@ def restore(backup: Path, state_dir: Path, *, even_if_newer: bool = False) -> Pa
     files = StoreFiles(state_dir)
     lock = lock_state(state_dir)
     try:
-        _check_backup(backup)
+        _check_backup(backup, progress)
         if not even_if_newer:
             _refuse_newer_store(files, backup)
         prepare_folder(files)
@@ -70,11 +70,11 @@ def finish_restore(files: StoreFiles) -> None:
         sync_folder(files.state_dir)
 
 
-def _check_backup(backup: Path) -> None:
+def _check_backup(backup: Path, progress: Progress | None) -> None:
     connection = connect_reader(backup)
     try:
         refuse_newer(connection, load_migrations(), backup)
-        report = verify_store(backup, None)
+        report = verify_store(backup, None, progress=progress)
         if not report.is_sound:
             first = report.findings[0]
             raise RestoreRefused(f"{backup} does not verify ({first.where}: {first.what}); choose another backup")

@@ -314,7 +314,7 @@ class EventLog(Protocol):
     def verify(self, session: str | None = None, progress: Progress | None = None) -> Report:
         """Recompute everything that can be, and name every record or span that does not hold."""
 
-    def backup(self, path: Path) -> Report:
+    def backup(self, path: Path, progress: Progress | None = None) -> Report:
         """Write a verified copy to `path` while appends go on; takes as long as the store is large."""
 
     def close(self) -> None:

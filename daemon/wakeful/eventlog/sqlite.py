@@ -330,8 +330,8 @@ class SqliteLog:
         is_tool = self._writer is None and self._lock is None
         return verify.verify_store(self._files.database, self._files.anchor, session, progress, is_apart=is_tool)
 
-    def backup(self, path: Path) -> Report:
-        return backup.back_up(self._files, path)
+    def backup(self, path: Path, progress: Progress | None = None) -> Report:
+        return backup.back_up(self._files, path, progress)
 
     def close(self) -> None:
         if self._is_closed:

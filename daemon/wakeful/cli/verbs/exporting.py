@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 
+from wakeful.cli.bar import Tally
 from wakeful.cli.command import verb
 from wakeful.cli.completing import SESSION
 from wakeful.cli.failure import Failure
@@ -35,14 +36,15 @@ def export_verb(options: Options, names: tuple[str, ...], form: str, is_loaded: 
         for piece in pieces:
             sys.stdout.buffer.write(piece)
         return
-    records = write_whole(file, pieces)
+    with Tally("record", is_shown=not options.is_json) as tell:
+        records = write_whole(file, pieces, tell)
     if options.is_json:
         print(json.dumps({"file": str(file.absolute()), "records": records}))
         return
     print(f"{escape(str(file))}: {count(records, 'record')}")
 
 
-def write_whole(file: Path, pieces: Iterator[bytes]) -> int:
+def write_whole(file: Path, pieces: Iterator[bytes], tell: Callable[[int], None] = lambda lines: None) -> int:
     """All of it under that name, or nothing: a file that was cut off would be taken for the log. Tells the number of lines."""
     part = file.with_name(f"{file.name}.part")
     lines = 0
@@ -51,6 +53,7 @@ def write_whole(file: Path, pieces: Iterator[bytes]) -> int:
             for piece in pieces:
                 out.write(piece)
                 lines += piece.count(b"\n")
+                tell(lines)
             out.flush()
             os.fsync(out.fileno())
         os.rename(part, file)

@@ -38,6 +38,7 @@ from wakeful.cli.units import (
     render_user,
     user_folder,
 )
+from wakeful.cli.waiting import Waiting
 
 # A first look over much data takes long, and `start` waits for READY: as long as the unit's own TimeoutStartSec=.
 PATIENCE_SECONDS = 360
@@ -199,7 +200,9 @@ class Hand:
 
     def order(self, *words: str, said: str) -> None:
         if not self._is_dry:
-            done = ask_systemd(self._service, *words)
+            # A start waits until the daemon is ready, which may take minutes over much data.
+            with Waiting(f"{self._service.systemctl} {words[0]}", is_shown=True):
+                done = ask_systemd(self._service, *words)
             if done.returncode != 0:
                 unit = self._service.units[1]
                 logs = f"journalctl -u {unit} -n 20" if self._service.account else f"journalctl --user -u {unit} -n 20"

@@ -75,7 +75,8 @@ def backup_verb(options: Options, file: Path, state: str | None) -> None:
     """Write a verified copy of the log to FILE while the daemon goes on. Never overwrites."""
     log = open_reader(locate_state(options, state))
     try:
-        report = log.backup(file.absolute())
+        with Bar(is_shown=not options.is_json) as progress:
+            report = log.backup(file.absolute(), progress)
     finally:
         log.close()
     if options.is_json:
@@ -95,7 +96,8 @@ def restore_verb(options: Options, file: Path, state: str | None, even_if_newer:
     if not options.is_json:
         # Said before it is done: who meant another folder reads it here, also when it is refused.
         print(f"restoring the log in {escape(str(folder))}", flush=True)
-    aside = restore(file.absolute(), folder, even_if_newer=even_if_newer)
+    with Bar(is_shown=not options.is_json) as progress:
+        aside = restore(file.absolute(), folder, even_if_newer=even_if_newer, progress=progress)
     if options.is_json:
         print(json.dumps({"state": str(folder), "aside": str(aside) if aside is not None else None}))
         return

@@ -16,6 +16,7 @@ from wakeful.cli.failure import FAILED, USAGE, Failure
 from wakeful.cli.options import Options
 from wakeful.cli.text import count, escape, paint
 from wakeful.cli.verbs.comparing import format_diff
+from wakeful.cli.waiting import Waiting
 
 
 @verb("replay", "wakeful replay payroll 3", "wakeful replay payroll 3 --command 'python3 new.py' --keep copy")
@@ -34,7 +35,8 @@ def replay_verb(options: Options, name: str, run: int, command: str | None, is_p
     prepared = json.loads(next(lines))
     if not options.is_json:
         print("".join(f"{line}\n" for line in _say_prepared(prepared)), end="", flush=True)
-    report = prepared | json.loads(next(lines))
+    with Waiting("it runs again", is_shown=not options.is_json):
+        report = prepared | json.loads(next(lines))
     if options.is_json:
         print(json.dumps(report))
     else:
