@@ -409,6 +409,9 @@ class Daemon:
     def enforceable(self) -> Enforceable:
         return self._edges.runner.enforceable()
 
+    def find_tracing_obstacle(self) -> str | None:
+        return self._edges.runner.find_tracing_obstacle()
+
     def owner_of_process(self, pid: int) -> str | None:
         return self._edges.runner.owner(pid)
 

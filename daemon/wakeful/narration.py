@@ -16,6 +16,7 @@ from typing import Literal, NamedTuple
 from rich.console import Console
 
 from wakeful.core import events as ev
+from wakeful.core.observation import Traced
 from wakeful.core.spec import FileBinding
 from wakeful.core.state import Session
 from wakeful.counting import count
@@ -41,8 +42,9 @@ def narrate(event: ev.Event) -> str | None:
             return "wakes: " + "; ".join(_cause(cause) for cause in causes)
         case ev.WakeWithdrawn(reason=reason):
             return f"wake withdrawn: {reason}"
-        case ev.RunStarted(run=run, attempt=attempt):
-            return f"run {run} started" + (f", attempt {attempt + 1}" if attempt else "")
+        case ev.RunStarted(run=run, attempt=attempt, trace=trace):
+            traced = {None: "", "declared": ", traced", "observed": ", traced, with nothing denied"}[trace]
+            return f"run {run} started" + (f", attempt {attempt + 1}" if attempt else "") + traced
         case ev.RunStopRequested(run=run, why=why):
             return f"run {run}: {why} requested"
         case ev.OutputsLanded(run=run, kept=(first, *more)):
@@ -139,9 +141,18 @@ def _finished(event: ev.RunFinished) -> str:
         words += f"; again in {event.backoff_seconds:.0f} s"
     if event.hint:
         words += f"; {visible(event.hint)}"
+    if event.trace is not None:
+        words += _traced(event.trace)
     if event.undeclared:
         words += f"; undeclared changes: {visible(', '.join(event.undeclared), 100)}"
     return words
+
+
+def _traced(trace: Traced) -> str:
+    found = len(trace.denied) + trace.more
+    things = "1 thing" if found == 1 else f"{found} things"
+    words = f"; {things} outside its reach" if found and trace.is_observed else f"; {things} denied" if found else ""
+    return words + (f"; {visible(trace.words)}" if trace.words else "")
 
 
 def visible(text: str, most: int = 200) -> str:

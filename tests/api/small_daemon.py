@@ -226,6 +226,9 @@ class SmallDaemon:
     def enforceable(self) -> Enforceable:
         return Enforceable(landlock=7, unenforced=("stat",), is_shielding=False)
 
+    def find_tracing_obstacle(self) -> str | None:
+        return None
+
     def owner_of_process(self, pid: int) -> str | None:
         if self.is_caller_gone:
             raise ProcessLookupError

@@ -28,7 +28,7 @@ from wakeful.api.authorising import RULES
 from wakeful.api.tokens import SCOPES, Tokens
 from wakeful.errors import OperatorError
 
-VERBS = {"/call/{verb}": [*calling.VERBS, *history.PREPARED], "/bundle/{verb}": [*retaining.ALL_ROUTES]}
+VERBS = {"/call/{verb}": [*calling.VERBS, *calling.PREPARED], "/bundle/{verb}": [*retaining.ALL_ROUTES]}
 # Every route there is, found in the router itself: "GET /sessions/{name}", "POST /call/send".
 KEYS = [
     f"{method} {route.path.replace('{verb}', verb)}"

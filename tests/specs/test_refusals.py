@@ -161,7 +161,6 @@ def test_a_mistake_in_a_binding_is_named_where_it_stands(binding: str, words: st
 
 
 LATER = [
-    "isolation: observe",
     "tools: {a: ask}", "notify: [mail]", "hosts: [big]",
     "run: {prompt: Do it.}", "run: {command: [a], workspace: worktree}", "bindings: {a: {webhook: github, secret: x}}",
     "bindings: {a: {service: 'mcp:github'}}",

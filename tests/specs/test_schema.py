@@ -44,6 +44,7 @@ GOOD = [
     "bindings: {a: {probe: [a], check_every: 5m}, b: {service: 'tcp://h:1'}}\nconcurrency: gpu\nwhen: changed",
     "priority: 80\nenabled: no\ntags: [a]\nwindow: '08:00-20:00'\nconcurrency: {pool: gpu}\nrun: {script: 'a'}",
     "bindings: {a: {file: x, settle: 0}}",
+    "isolation: observe",
 ]
 BAD = [
     "objectiv: x",
@@ -59,7 +60,7 @@ BAD = [
     "run: {command: [a], script: b}",
     "run: {timeout: 5m}",
     "window: morning",
-    "isolation: observe",
+    "isolation: watch",
 ]
 
 

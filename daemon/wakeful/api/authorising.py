@@ -47,6 +47,7 @@ RULES: dict[str, Rule] = {
     "GET /sessions/{name}/log": Rule("read", "path", is_for_runs=True),
     "GET /sessions/{name}/facts": Rule("read", "path", is_for_runs=True),
     "GET /sessions/{name}/output": READ_ONE,
+    "GET /sessions/{name}/trace": READ_ONE,
     "GET /follow": Rule("read", "query"),
     "GET /export": Rule("read", "query"),
     "GET /search": Rule("read", "query"),
@@ -88,6 +89,8 @@ RULES: dict[str, Rule] = {
     "POST /call/cancel": RUN,
     # A yes to what was to be asked of a person is more than a wish to run.
     "POST /call/answer": ADMIN_ONE,
+    # Observed, it runs without its isolation.
+    "POST /call/trace": ADMIN_ONE,
     "POST /call/terminate": ADMIN_ONE,
     "POST /call/open": ADMIN_ONE,
     "POST /call/save": ADMIN_ONE,

@@ -19,6 +19,7 @@ from wakeful.api.answers import BodyTooLarge, Forbidden, answer_json, caller_of,
 from wakeful.api.participants import refuse_by_uid
 from wakeful.api.peers import Caller
 from wakeful.api.service import Service
+from wakeful.api.tracing import prepare_trace
 from wakeful.api.workspacing import finish_files, finish_merge, keeping_place, say_place
 from wakeful.core import calls
 from wakeful.errors import CallerError
@@ -45,14 +46,16 @@ VERBS: dict[str, type[Struct]] = {
     "remember": calls.Remember,
     "forget": calls.Forget,
 }
+# Verb -> its body and how it becomes a call: something has to be looked up first.
+PREPARED = {**history.PREPARED, "trace": (calls.Trace, prepare_trace)}
 
 
 async def call(request: Request) -> Response:
     service, caller = service_of(request), caller_of(request)
     verb = request.path_params["verb"]
-    kind, prepare = history.PREPARED.get(verb) or (VERBS.get(verb), None)
+    kind, prepare = PREPARED.get(verb) or (VERBS.get(verb), None)
     if kind is None:
-        raise CallerError(f"there is no call {verb!r}; the calls are {', '.join((*VERBS, *history.PREPARED))}")
+        raise CallerError(f"there is no call {verb!r}; the calls are {', '.join((*VERBS, *PREPARED))}")
     body = decode_body(await read_body(request))
     key = take_key(request, kind, body)
     made = build_call(kind, speak_for(caller, kind, body))

@@ -150,7 +150,7 @@ async def explain_health(request: Request) -> Response:
 def view_enforceable(service: Service) -> dict[str, Any]:
     """What isolation means on this machine, and who goes without it."""
     found = service.enforceable()
-    unisolated = [one.name for one in service.core.state if one.is_live and one.spec is not None and one.spec.confinement.level == "none"]
+    unisolated = [one.name for one in service.core.state if one.is_live and one.spec is not None and not one.spec.confinement.is_enforced]
     return {
         "landlock": found.landlock,
         "unenforced": list(found.unenforced),

@@ -134,6 +134,10 @@ class Service(Protocol):
         """What isolation means on this machine."""
         ...
 
+    def find_tracing_obstacle(self) -> str | None:
+        """Why no run can be traced here, in words with what mends it. Blocks."""
+        ...
+
     def owner_of_process(self, pid: int) -> str | None:
         """The id of the run under way that a process belongs to; None: to no run. Raises ProcessLookupError when it is gone."""
         ...

@@ -67,6 +67,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "check": ("specs", "judge specs without a daemon"),
     "schema": ("specs", "the JSON Schema of specs, for editors"),
     "new": ("specs", "write a commented spec that checks"),
+    "trace": ("tracing", "run once under strace: what was denied, and the lines of a spec that allow it"),
     "secret": ("secret", "names of secrets; set or remove one, never shown"),
     "trust": ("trust", "look at specs that changed where they are pinned, and trust them"),
     "add": ("trust", "attach a project that has a sessions.d of its own"),

@@ -21,6 +21,13 @@ class Activate(Struct, frozen=True, kw_only=True):
     fresh: bool = False
 
 
+class Trace(Struct, frozen=True, kw_only=True):
+    """Activate it once, traced. `observe`: with nothing denied, so that all it asks for is seen."""
+
+    name: str
+    observe: bool = False
+
+
 class Resume(Struct, frozen=True, kw_only=True):
     name: str
 
@@ -264,6 +271,7 @@ class Erase(Struct, frozen=True, kw_only=True):
 
 Call = (
     Activate
+    | Trace
     | Resume
     | Suspend
     | Sleep

@@ -28,6 +28,7 @@ from wakeful.core.owed import (
 )
 from wakeful.core.spec import FileBinding
 from wakeful.core.state import Session
+from wakeful.core.tracing import find_trace
 from wakeful.core.verdict import Ready, Sleeps, Waits, find_hold_words, judge_start
 
 # Waiting raises the priority by one every two seconds, so nothing starves (rule 35).
@@ -322,6 +323,7 @@ def _start(core: Core, decision: Decision, session: Session, is_mixed: bool) -> 
         resumed_from=resumed_from,
         is_backlog=_is_backlog(core, session, wake.causes),
         is_fresh=_begins_anew(session, attempt, resumed_from),
+        trace=find_trace(core, session),
     )
     _remember_inputs(core, session)
     core.emit(decision, session.id, event)

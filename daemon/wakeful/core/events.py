@@ -12,12 +12,14 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from wakeful.core.knowledge import Conflict, Fact, Origin, Recollection, Stretch, Workspace
-from wakeful.core.observation import ChangeWord, Enforced, KeptOutput, Output, StagedOutput, Usage
+from wakeful.core.observation import ChangeWord, Enforced, KeptOutput, Output, StagedOutput, Traced, Usage
 from wakeful.core.spec import SessionSpec
 
 Outcome = Literal["succeeded", "failed", "cancelled", "interrupted", "lost"]
 # Ordered by strength: the stronger replaces the weaker (rule 23).
 StopWord = Literal["shutdown", "replace", "suspend", "interrupt", "cancel", "terminate"]
+# How a run is traced: under the isolation its spec declares, or with nothing denied.
+TraceWord = Literal["declared", "observed"]
 # `apart`: a fork, or what a bundle brought, until somebody lets it go on (rule 43). `moved` stands in old archives alone.
 # `budget`: spent until its period turns. `asking`: a person is asked before it runs.
 HoldWord = Literal["snoozed", "failed", "loop", "crashing", "budget", "asking", "apart", "moved"]
@@ -105,6 +107,8 @@ class ActivationRequested(Struct, frozen=True, kw_only=True):
     position: int
     note: str | None = None
     fresh: bool = False
+    # Once, and then no more: the run that takes it in is traced.
+    trace: TraceWord | None = None
 
 
 class MessageAdded(Struct, frozen=True, kw_only=True):
@@ -193,6 +197,7 @@ class RunStarted(Struct, frozen=True, kw_only=True):
     is_backlog: bool = False
     # The conversation begins anew with what no run has dealt with yet: facts and hand-off stay, memory goes.
     is_fresh: bool = False
+    trace: TraceWord | None = None
 
 
 class RunStopRequested(Struct, frozen=True, kw_only=True):
@@ -215,6 +220,7 @@ class OutputsStaged(Struct, frozen=True, kw_only=True):
     output: Output = Output()
     isolation: Enforced | None = None
     undeclared: tuple[str, ...] = ()
+    trace: Traced | None = None
 
 
 class OutputsLanded(Struct, frozen=True, kw_only=True):
@@ -246,6 +252,8 @@ class RunFinished(Struct, frozen=True, kw_only=True):
     isolation: Enforced | None = None
     undeclared: tuple[str, ...] = ()
     hint: str | None = None
+    # None: it was not traced.
+    trace: Traced | None = None
     # The bindings whose outputs others changed meanwhile, by what they are: their seen stays where the run began (rule 27).
     conflicts: tuple[str, ...] = ()
 

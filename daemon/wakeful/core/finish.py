@@ -149,7 +149,7 @@ def _judge_end(session: Session, run: OpenRun, report: ProcessEnded | None, wall
     facts = {"run": run.run, "exit_code": exit_code, "signal": report.signal if report is not None else None}
     if report is not None:
         facts |= {"usage": report.usage, "output": report.output, "files": report.files}
-        facts |= {"isolation": report.isolation, "undeclared": report.undeclared, "hint": report.hint, "assumed": report.staged is None}
+        facts |= {"isolation": report.isolation, "undeclared": report.undeclared, "hint": report.hint, "assumed": report.staged is None, "trace": report.trace}
     stop = run.stop
     if run.staged is not None:
         # Whoever terminates it now does so after the success (rule 23).
@@ -175,8 +175,8 @@ def _judge_end(session: Session, run: OpenRun, report: ProcessEnded | None, wall
 def _judge_failure(session: Session, run: OpenRun, report: ProcessEnded, facts: dict[str, object], wall: int) -> ev.RunFinished:
     reason = report.problem or (f"killed by signal {report.signal}" if report.signal else f"exit code {report.exit_code}")
     retries = run.spec.run.retries if run.spec.run is not None else 0
-    # A session whose file is gone has nothing to try again for (rule 26).
-    if run.attempt >= retries or not session.is_declared:
+    # A session whose file is gone has nothing to try again for (rule 26); a traced run is for a person to look at.
+    if run.attempt >= retries or not session.is_declared or run.trace is not None:
         return ev.RunFinished(outcome="failed", is_final=True, reason=reason, **facts)
     failures = session.wake.failures if session.wake is not None else 0
     seconds = backoff_seconds(failures, run.run_id)

@@ -73,9 +73,10 @@ def _find_unisolated(core: Core, session: Session) -> str | None:
     if spec.confinement.level == "strict":
         # Never silently weaker than what was asked for.
         return core.looked.laxity
-    if spec.confinement.level != "none" or core.settings.allow_unisolated:
+    # What observes denies nothing: it is as weak as none.
+    if spec.confinement.is_enforced or core.settings.allow_unisolated:
         return None
-    return "isolation: none is not allowed here; remove it from the spec, or set allow_unisolated: true in wakeful.yaml"
+    return f"isolation: {spec.confinement.level} is not allowed here; remove it from the spec, or set allow_unisolated: true in wakeful.yaml"
 
 
 def _find_service_down(core: Core, session: Session) -> str | None:

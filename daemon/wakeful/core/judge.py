@@ -20,6 +20,7 @@ from wakeful.core.machine import Core
 from wakeful.core.owed import start_versions
 from wakeful.core.provenance import find_source
 from wakeful.core.state import Session
+from wakeful.core.tracing import refuse_observing
 from wakeful.counting import count
 from wakeful.errors import CallerError
 
@@ -64,22 +65,38 @@ def find_resting(core: Core, name: str, what: str) -> Session:
     return session
 
 
-@judge_call.register
-def _(call: calls.Activate, core: Core, decision: Decision, called: calls.Called) -> str:
-    session = find_living(core, call.name)
-    if (doubt := core.looked.untrusted.get(call.name)) is not None:
-        raise CallerError(f"{call.name} {doubt}")
+def _find_runnable(core: Core, name: str) -> Session:
+    """The session, if a person may have it run; else why not, and what to do."""
+    session = find_living(core, name)
+    if (doubt := core.looked.untrusted.get(name)) is not None:
+        raise CallerError(f"{name} {doubt}")
     if not session.is_declared or session.spec is None:
-        raise CallerError(f"{call.name} is undeclared: its file is gone from sessions.d; put it back to run it")
+        raise CallerError(f"{name} is undeclared: its file is gone from sessions.d; put it back to run it")
     if session.spec.run is None:
-        raise CallerError(f"{call.name} has no `run`: it is a container to talk in; add `run:` to its spec to activate it")
+        raise CallerError(f"{name} has no `run`: it is a container to talk in; add `run:` to its spec to activate it")
     if not session.spec.enabled:
-        raise CallerError(f"{call.name} is disabled; set `enabled: true` in its spec to run it")
+        raise CallerError(f"{name} is disabled; set `enabled: true` in its spec to run it")
     if session.detached:
         raise CallerError(
-            f"{call.name} is a fork, and {', '.join(session.detached)} would overwrite what its parent writes; "
-            f"fork with --workspace, or give it a spec of its own: sessions.d/{call.name}.yaml"
+            f"{name} is a fork, and {', '.join(session.detached)} would overwrite what its parent writes; "
+            f"fork with --workspace, or give it a spec of its own: sessions.d/{name}.yaml"
         )
+    return session
+
+
+@judge_call.register
+def _(call: calls.Trace, core: Core, decision: Decision, called: calls.Called) -> str:
+    session = _find_runnable(core, call.name)
+    if call.observe and (refused := refuse_observing(core, session)) is not None:
+        raise CallerError(refused)
+    event = ev.ActivationRequested(position=session.activations + 1, note="traced", trace="observed" if call.observe else "declared")
+    emit_call(core, decision, session, event, called)
+    return "its next run is traced"
+
+
+@judge_call.register
+def _(call: calls.Activate, core: Core, decision: Decision, called: calls.Called) -> str:
+    session = _find_runnable(core, call.name)
     event = ev.ActivationRequested(position=session.activations + 1, note=call.note, fresh=call.fresh)
     emit_call(core, decision, session, event, called)
     return "activated" if session.run is None else "activated: it runs once more when the present run has ended"

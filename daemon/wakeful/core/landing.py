@@ -41,6 +41,7 @@ def stage_outputs(core: Core, decision: Decision, session: Session, report: Proc
         output=report.output,
         isolation=report.isolation,
         undeclared=report.undeclared,
+        trace=report.trace,
     )
     core.emit(decision, session.id, staged, run=run.run)
     return True
@@ -86,5 +87,6 @@ def _recall_end(session: Session, run: OpenRun, staged: ev.OutputsStaged) -> Pro
         output=staged.output,
         isolation=staged.isolation,
         undeclared=staged.undeclared,
+        trace=staged.trace,
         staged=staged.outputs,
     )

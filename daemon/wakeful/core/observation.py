@@ -170,6 +170,31 @@ class StagedOutput(Struct, frozen=True, kw_only=True):
     place: str
 
 
+class Denied(Struct, frozen=True, kw_only=True):
+    """One thing outside its reach that a traced run asked for: a path, or an address.
+
+    `place` is what a spec would have to open for it; None: no line of a spec should, or could, and `words` say why.
+    """
+
+    access: Literal["read", "write", "run", "connect"]
+    what: str
+    place: str | None = None
+    is_folder: bool = False
+    words: str | None = None
+
+
+class Traced(Struct, frozen=True, kw_only=True):
+    """What a traced run asked for and was denied, or would have been (`is_observed`): so many were kept, and `more` were not.
+
+    `words` say why nothing, or not all, is known.
+    """
+
+    denied: tuple[Denied, ...] = ()
+    more: int = 0
+    is_observed: bool = False
+    words: str | None = None
+
+
 class Enforceable(Struct, frozen=True, kw_only=True):
     """What this machine can hold a run to: the kernel's version of Landlock (0: none), and what no run can be kept from, in words."""
 
@@ -198,6 +223,8 @@ class ProcessEnded(Struct, frozen=True, kw_only=True):
     undeclared: tuple[str, ...] = ()
     # What a person may try, where it failed and seems to have been denied something.
     hint: str | None = None
+    # None: it was not traced.
+    trace: Traced | None = None
     # What waits to be put in place; None: it wrote directly.
     staged: tuple[StagedOutput, ...] | None = None
 

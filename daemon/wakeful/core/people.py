@@ -19,6 +19,7 @@ MAINTAINERS_ONLY = (
     calls.Open,
     calls.Rename,
     calls.Trust,
+    calls.Trace,
     calls.Rewind,
     calls.Merge,
     calls.Finish,

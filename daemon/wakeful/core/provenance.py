@@ -14,7 +14,7 @@ from wakeful.core.state import Session
 
 def find_way_out(spec: SessionSpec) -> str | None:
     """How a run could carry something out of its project, in words; None: it cannot."""
-    if spec.confinement.level in ("none", "observe"):
+    if not spec.confinement.is_enforced:
         return f"isolation: {spec.confinement.level}"
     if spec.confinement.network:
         return "network"

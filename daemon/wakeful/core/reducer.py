@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from wakeful.core import events as ev
 from wakeful.core.budget import UNITS, Spent, charge
 from wakeful.core.knowledge import Checkpoint, Conversation, Fact, Recollection, Stretch, cut_line, drop_conflict
+from wakeful.core.spec import observe_spec
 from wakeful.core.state import ACTIVATION, LastRun, OpenRun, OpenWake, Session, Stop
 
 STARTS_REMEMBERED = 12
@@ -104,6 +105,7 @@ def _(event: ev.ActivationRequested, session: Session, at: int, author: str, seq
         hold=hold,
         wake=_forgive(session.wake),
         is_fresh_wanted=session.is_fresh_wanted or event.fresh,
+        trace_wanted=event.trace or session.trace_wanted,
         last_active_at=at,
     )
 
@@ -181,6 +183,7 @@ def _(event: ev.WakeWithdrawn, session: Session, at: int, author: str, seq: int)
         seen=_advance(session.seen, event.versions),
         touched=tuple(key for key in session.touched if key not in event.versions),
         is_first_taken=True,
+        trace_wanted=None,
         is_suspect=session.is_suspect and not event.is_cancelled,
         hold=None if event.is_cancelled and hold is not None and hold.kind != "snoozed" else hold,
     )
@@ -198,17 +201,19 @@ def _(event: ev.RunStarted, session: Session, at: int, author: str, seq: int) ->
         started_at=at,
         versions=event.versions,
         causes=event.causes,
-        spec=session.spec,
+        spec=observe_spec(session.spec) if event.trace == "observed" else session.spec,
         chain=event.chain,
         mixed=event.mixed,
         resumed_from=event.resumed_from,
         seq=seq,
+        trace=event.trace,
     )
     is_counted = session.wake.tried is None and not event.is_backlog
     session = _begin_anew(session) if event.is_fresh else session
     return replace(
         session,
         run=run,
+        trace_wanted=None,
         conversation=replace(session.conversation, late=0, late_bytes=0),
         runs=event.run,
         spent=charge(session.spent, session.spec.budget, at, runs=1) if session.spec.budget is not None else {},
@@ -265,6 +270,7 @@ def _(event: ev.RunFinished, session: Session, at: int, author: str, seq: int) -
         usage=event.usage,
         kept=run.landed.kept if run.landed is not None else (),
         seq=seq,
+        trace=run.trace,
     )
     session = replace(session, run=None, last_run=last, last_active_at=at, spent=_charge_run(session, run, event.usage, at))
     if not event.is_final:

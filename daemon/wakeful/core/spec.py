@@ -195,6 +195,11 @@ class Confinement(Struct, frozen=True, kw_only=True):
     allow_read: tuple[str, ...] = ()
     allow_write: tuple[str, ...] = ()
 
+    @property
+    def is_enforced(self) -> bool:
+        """Is a run held to anything at all?"""
+        return self.level not in ("none", "observe")
+
 
 class RunSpec(Struct, frozen=True, kw_only=True):
     """What both kinds of command share."""
@@ -278,6 +283,11 @@ class SessionSpec(Struct, frozen=True, kw_only=True):
         return tuple(binding.pattern for binding in self.files if binding.access != "read")
 
 
+def observe_spec(spec: SessionSpec) -> SessionSpec:
+    """The same, with nothing denied."""
+    return msgspec.structs.replace(spec, confinement=msgspec.structs.replace(spec.confinement, level="observe"))
+
+
 def digest_noticed(spec: SessionSpec) -> str:
     """The `spec` version: what a run can notice (rule 9), and nothing that is only timing or order."""
     run = spec.run
@@ -315,7 +325,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     limits: Limits = Limits()
     # For sessions whose spec says nothing; what it leaves open is kept.
     retention: Retention = Retention()
-    # Sessions may say `isolation: none`.
+    # Sessions may say `isolation: none`, or `observe`.
     allow_unisolated: bool = False
     # `pinned`: no spec counts before a person trusted it as it stands, wherever it lies.
     trust: Literal["followed", "pinned"] = "followed"

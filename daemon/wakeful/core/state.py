@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from wakeful.core.budget import Spent
-from wakeful.core.events import Cause, Hold, Outcome, OutputsLanded, OutputsStaged, StopWord, Usage
+from wakeful.core.events import Cause, Hold, Outcome, OutputsLanded, OutputsStaged, StopWord, TraceWord, Usage
 from wakeful.core.knowledge import Checkpoint, Conflict, Conversation, Fact, Origin, Recollection, Stretch, Workspace, close_line
 from wakeful.core.observation import KeptOutput
 from wakeful.core.spec import SessionSpec
@@ -67,6 +67,8 @@ class OpenRun(Struct, frozen=True, kw_only=True):
     landed: OutputsLanded | None = None
     # Of the record that started it.
     seq: int = 0
+    # `observed`: its spec says so, too, whatever the session's does.
+    trace: TraceWord | None = None
 
 
 class LastRun(Struct, frozen=True, kw_only=True):
@@ -84,6 +86,7 @@ class LastRun(Struct, frozen=True, kw_only=True):
     kept: tuple[KeptOutput, ...] = ()
     # Of the record that ended it.
     seq: int = 0
+    trace: TraceWord | None = None
 
 
 class Session(Struct, frozen=True, kw_only=True):
@@ -132,6 +135,8 @@ class Session(Struct, frozen=True, kw_only=True):
     conversation: Conversation = Conversation()
     # An activation asked for a conversation that begins anew.
     is_fresh_wanted: bool = False
+    # An activation asked for a run that is traced.
+    trace_wanted: TraceWord | None = None
     # The records that started and ended the last run that ended for good: what was said before its start is dealt with.
     dealt_from: int = 0
     dealt_until: int = 0

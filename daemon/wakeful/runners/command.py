@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from wakeful.blobs import Blobs
 from wakeful.core.observation import Enforceable, ProcessEnded, RunRecovered
 from wakeful.runners import proc
+from wakeful.runners.isolation import tracing
 from wakeful.runners.cgroup import Cgroups
 from wakeful.runners.children import Children
 from wakeful.runners.contract import LiveUsage, Report, RunOrder, StopWord
@@ -118,6 +119,9 @@ class CommandRunner:
 
     def enforceable(self) -> Enforceable:
         return Enforceable(landlock=probe_abi(), unenforced=find_unenforced(), is_shielding=can_shield())
+
+    def find_tracing_obstacle(self) -> str | None:
+        return tracing.find_obstacle()
 
     def owner(self, pid: int) -> str | None:
         if not self._runs:

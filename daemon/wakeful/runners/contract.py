@@ -69,6 +69,8 @@ class RunOrder(Struct, frozen=True, kw_only=True):
     writes: tuple[str, ...] = ()
     repositories: tuple[tuple[str | None, str], ...] = ()
     program: str | None = None
+    # What it asks for outside its reach is to be found out; where that cannot be done here, it does not run.
+    is_traced: bool = False
     # What is left of its session's budget.
     allowance: Amounts = Amounts()
 
@@ -122,6 +124,9 @@ class Runner(Protocol):
 
     def enforceable(self) -> Enforceable:
         """What isolation means on this machine."""
+
+    def find_tracing_obstacle(self) -> str | None:
+        """Why no run can be traced here, in words with what mends it; None where one can. Blocks."""
 
     def owner(self, pid: int) -> str | None:
         """The id of the run under way here that a process belongs to; None: to no run. Raises ProcessLookupError when it is gone."""

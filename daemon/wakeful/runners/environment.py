@@ -6,8 +6,10 @@ it, and the sockets by which systemd supervises it. Written once per run, on the
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import shutil
 from collections.abc import Mapping
 
 from wakeful.runners.contract import RunOrder
@@ -74,6 +76,16 @@ def program_of(order: RunOrder) -> tuple[str, ...]:
     if order.script is None:
         return order.argv
     return ("/bin/sh", "-eu", f"{order.folder}/script")
+
+
+def check_program(name: str, cwd: str, environment: Mapping[str, str]) -> None:
+    """Raises as the spawn itself would, for where another program is spawned that starts this one, and would fail in words of its own."""
+    path = name if "/" not in name else os.path.join(cwd, name)
+    if shutil.which(path, path=environment.get("PATH", "")) is not None:
+        return
+    if "/" in name and os.path.exists(path):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), name)
+    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
 
 
 def _is_reserved(name: str) -> bool:

@@ -80,11 +80,11 @@ def describe_survivors(pids: Sequence[int]) -> str:
     return f"the kernel does not end process {numbers} (stuck in a system call, perhaps on a dead mount); it was killed"
 
 
-def find_denial(capture: Capture) -> str | None:
+def find_denial(capture: Capture, name: str) -> str | None:
     """What to try, where the output of a failed run says that something was denied it."""
     if not capture.mentions(_DENIALS):
         return None
-    return "it may have been denied what it does not declare: bind it, or add it to allow or network (docs/isolation.md)"
+    return f"it may have been denied what it does not declare: `wakeful trace {shlex.quote(name)}` finds out what, and says what to declare"
 
 
 def refuse_unconfined() -> str:
@@ -92,6 +92,10 @@ def refuse_unconfined() -> str:
         "this kernel has no Landlock, so the run cannot be confined and was not started; use Linux 5.13 or newer with landlock in lsm=,"
         " or say isolation: none in its spec and allow_unisolated: true in wakeful.yaml"
     )
+
+
+def refuse_unjudged() -> str:
+    return "this kernel has no Landlock, so there is no isolation to judge by what it asked for"
 
 
 def spell_seconds(seconds: float) -> str:

@@ -37,6 +37,8 @@ _FIRST_SWEEP_SECONDS = 0.001
 _LONGEST_SWEEP_SECONDS = 0.05
 # What survives SIGKILL for so long hangs in the kernel; the session must not hang with it.
 _SWEEP_SECONDS = 10.0
+# Who traces a program and was stopped, or hangs, does not keep its run from ending.
+_HELD_SECONDS = 1.0
 _FIRST_SAMPLE_SECONDS = 0.02
 _LONGEST_SAMPLE_SECONDS = 2.0
 _SAMPLED_PROCESSES = 64
@@ -118,10 +120,14 @@ class Process:
         self._output: int | None = None
         self._entering: Future[None] | None = None
         self._sampling: asyncio.TimerHandle | None = None
+        self._held_since: float | None = None
         self.is_over = False
 
-    def launch(self, argv: Sequence[str], cwd: str, environment: Mapping[str, str], launch: Launch, *, is_wrapped: bool = False) -> None:
+    def launch(
+        self, argv: Sequence[str], cwd: str, environment: Mapping[str, str], launch: Launch, *, is_wrapped: bool = False, handed: Sequence[int] = ()
+    ) -> None:
         """Spawn now, the way `launch` does it. `is_wrapped`: what is spawned only waits for the program, and is not signalled.
+        `handed` are descriptors of the caller's that it gets, too.
 
         Raises OSError, ValueError or OperatorError, and then nothing was left running.
         """
@@ -139,7 +145,7 @@ class Process:
                 stdout=writer,
                 stderr=writer,
                 start_new_session=True,
-                pass_fds=fds,
+                pass_fds=(*fds, *handed),
             )
 
         try:
@@ -208,7 +214,7 @@ class Process:
 
     def _notice_end(self) -> None:
         """The program is a zombie: its number and its group's are still its own."""
-        if self._is_entering():
+        if self._is_entering() or self._is_held():
             return
         self.is_over = True
         self._sampling.cancel()
@@ -229,6 +235,24 @@ class Process:
         loop = self._around.loop
         loop.remove_reader(self._pidfd)
         entering.add_done_callback(lambda _: loop.call_soon_threadsafe(self._notice_end))
+        return True
+
+    def _is_held(self) -> bool:
+        """Whether whoever traces the program has yet to take note of its end: until then it is not ours to take (strace, a debugger)."""
+        try:
+            is_ours = os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        except ChildProcessError:
+            return False
+        loop = self._around.loop
+        self._held_since = self._held_since or loop.time()
+        held_seconds = loop.time() - self._held_since
+        if is_ours or held_seconds > 2 * _HELD_SECONDS:
+            return False
+        if held_seconds > _HELD_SECONDS:
+            # One of its own, then, which it has stopped.
+            _signal_group(self.pid, signal.SIGKILL)
+        loop.remove_reader(self._pidfd)
+        loop.call_later(_FIRST_SWEEP_SECONDS, self._notice_end)
         return True
 
     def _reap_program(self) -> tuple[int | None, int | None]:

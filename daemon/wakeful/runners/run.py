@@ -19,16 +19,18 @@ import psutil
 from msgspec import Struct, structs
 
 from wakeful.blobs import Blobs
-from wakeful.core.observation import Enforced, Output, ProcessEnded, StagedOutput, Usage
+from wakeful.core.observation import Enforced, Output, ProcessEnded, StagedOutput, Traced, Usage
 from wakeful.errors import OperatorError
 from wakeful.runners import limits, proc
 from wakeful.runners.capture import Capture
 from wakeful.runners.contract import LiveUsage, RunOrder, StopWord
-from wakeful.runners.environment import build_environment, program_of, write_folder
+from wakeful.runners.environment import build_environment, check_program, program_of, write_folder
 from wakeful.runners.isolation.bubblewrap import BubblewrapLaunch
 from wakeful.runners.isolation.bubblewrap import find_unenforced as find_unenforced_in_view
 from wakeful.runners.isolation.confine import ConfinedLaunch, Launch, launch_bare
+from wakeful.runners.isolation.judging import Standards
 from wakeful.runners.isolation.reach import find_reach, find_view
+from wakeful.runners.isolation.tracing import Tracing, find_obstacle
 from wakeful.runners.isolation.undeclared import Surveyed, find_undeclared, survey
 from wakeful.runners.isolation.writers import Writer
 from wakeful.runners.problems import (
@@ -40,6 +42,7 @@ from wakeful.runners.problems import (
     describe_timeout,
     find_denial,
     refuse_unconfined,
+    refuse_unjudged,
 )
 from wakeful.runners.process import Ending, Process, Spent, Surroundings
 from wakeful.runners.staging import Staging
@@ -58,6 +61,7 @@ class _Saved(Struct, frozen=True):
     output: Output = Output()
     undeclared: tuple[str, ...] = ()
     staged: tuple[StagedOutput, ...] | None = None
+    trace: Traced | None = None
 
 
 class LiveRun:
@@ -93,6 +97,10 @@ class LiveRun:
         self._others: tuple[Writer, ...] = ()
         self._view: BubblewrapLaunch | None = None
         self._staging: Staging | None = None
+        self._tracing: Tracing | None = None
+        # Why nothing can be traced here, and why this one is not although it should be.
+        self._obstacle: str | None = None
+        self._untraced: str | None = None
 
     def start(self, inherited: Mapping[str, str]) -> None:
         order = self._order
@@ -101,7 +109,17 @@ class LiveRun:
         # What is staged is put in place after it, by who notes that himself.
         is_staged = order.confinement.level == "strict" and order.staging is not None
         self._around.writers.begin(order.run_id, order.root, () if is_staged else order.writes, order.confinement.allow_write)
-        if order.confinement.level != "strict":
+        if order.is_traced or order.confinement.level == "observe":
+            # The first time, a program is run.
+            trying = self._around.loop.run_in_executor(self._around.pool, find_obstacle)
+            trying.add_done_callback(lambda tried: self._go_on(tried.result()))
+        else:
+            self._go_on(None)
+
+    def _go_on(self, obstacle: str | None) -> None:
+        """`obstacle`: why it cannot be traced, where it should be."""
+        self._obstacle = obstacle
+        if self._order.confinement.level != "strict":
             self._prepare()
             self._begin()
             return
@@ -168,8 +186,10 @@ class LiveRun:
     def _confine(self) -> None:
         """Find out what it may touch, before anything of it exists. The check, too, is launched so."""
         order = self._order
-        if order.confinement.level == "none":
-            self._isolation = Enforced("none", ("everything",))
+        if not order.confinement.is_enforced:
+            self._isolation = Enforced(order.confinement.level, ("everything",))
+            if order.is_traced or order.confinement.level == "observe":
+                self._observe()
             return
         if order.confinement.level == "strict":
             self._confine_strictly()
@@ -181,6 +201,30 @@ class LiveRun:
         self._environment |= reach.environment
         self._isolation = Enforced("standard", (*reach.unenforced, *limits.find_unenforced(order.limits)))
         self._surveyed = survey(reach.opened, reach.guarded)
+        if order.is_traced:
+            self._trace(Standards(reach, order.root, has_view=False, is_observed=False))
+
+    def _observe(self) -> None:
+        """Nothing is denied; what `standard` would deny is found out, if it can be."""
+        order = self._order
+        if self._around.system is None:
+            self._untraced = refuse_unjudged()
+            return
+        try:
+            reach = find_reach(order, self._environment, self._around.system, self._around.protected)
+            self._trace(Standards(reach, order.root, has_view=False, is_observed=True))
+        except OperatorError as error:
+            if order.is_traced:
+                raise
+            self._untraced = str(error)
+            return
+        # What a confined program is told, it is told here, too, or it would ask for what it otherwise would not.
+        self._environment |= reach.environment
+
+    def _trace(self, standards: Standards) -> None:
+        if self._obstacle is not None:
+            raise OperatorError(self._obstacle)
+        self._tracing = Tracing(standards, self._cwd, lambda text: self._around.find_redactor().redact_text(text))
 
     def _confine_strictly(self) -> None:
         order = self._order
@@ -191,16 +235,18 @@ class LiveRun:
         self._view = self._launch_as = BubblewrapLaunch(order, self._environment, reach, self._staging)
         unenforced = (*find_unenforced_in_view(order.confinement.network), *reach.unenforced, *limits.find_unenforced(order.limits))
         self._isolation = Enforced("strict", unenforced)
+        if order.is_traced:
+            self._trace(Standards(reach, order.root, has_view=True, is_observed=False))
 
     def _launch(self, argv: tuple[str, ...]) -> bool:
         process = Process(
             self._around, self._order.run_id, self.mark, self.capture, self._spent, self._take_ending
         )
         try:
-            if self._view is not None:
-                self._view.check_program(argv[0])
+            if self._view is not None or self._tracing is not None:
+                check_program(argv[0], self._cwd, self._environment)
             argv = limits.wrap(argv, self._order.limits)
-            process.launch(argv, self._cwd, self._environment, self._launch_as, is_wrapped=self._view is not None)
+            self._spawn(process, argv)
         except OperatorError as error:
             self._problem = str(error)
             return False
@@ -211,6 +257,17 @@ class LiveRun:
         if self._order.limits != limits.NO_LIMITS or limits.is_counted(self._order.allowance):
             self._mind_after(limits.LOOK_SECONDS)
         return True
+
+    def _spawn(self, process: Process, argv: tuple[str, ...]) -> None:
+        is_wrapped = self._view is not None
+        if self._tracing is None:
+            process.launch(argv, self._cwd, self._environment, self._launch_as, is_wrapped=is_wrapped)
+            return
+        argv, handed = self._tracing.wrap(argv)
+        try:
+            process.launch(argv, self._cwd, self._environment, self._launch_as, is_wrapped=is_wrapped, handed=(handed,))
+        finally:
+            os.close(handed)
 
     def _mind_after(self, pause: float) -> None:
         # Its check is minded as its command was: one timer for both.
@@ -282,8 +339,8 @@ class LiveRun:
             # One may have been replaced meanwhile, and both values be in the output.
             self._around.secrets.look()
         self.capture.close()
-        if not self.capture.total_bytes and not self._surveyed and self._staging is None:
-            self._report(ending, wall_seconds, _Saved())
+        if not self.capture.total_bytes and not self._surveyed and self._staging is None and self._tracing is None:
+            self._report(ending, wall_seconds, _Saved(trace=self._conclude_trace()))
             return
         if self._surveyed:
             self._others = self._around.writers.besides(self._order.run_id)
@@ -301,16 +358,23 @@ class LiveRun:
 
     def _collect(self) -> _Saved:
         output = _save_output(self._blobs, self.capture) if self.capture.total_bytes else Output()
+        trace = self._conclude_trace()
         if self._staging is None or self._view is None:
             undeclared = find_undeclared(self._surveyed, self._order.root, self._order.writes, self._order.confinement.allow_write, self._others)
-            return _Saved(output, undeclared)
+            return _Saved(output, undeclared, trace=trace)
         try:
             staged, undeclared = self._staging.collect(self._view.mounted)
         except OSError as error:
             # The disk is full, or the area was taken away: what it made cannot be vouched for, so none of it lands.
             self._problem = self._problem or f"its outputs could not be collected: {error}"
-            return _Saved(output, (), ())
-        return _Saved(output, undeclared, staged)
+            return _Saved(output, (), (), trace)
+        return _Saved(output, undeclared, staged, trace)
+
+    def _conclude_trace(self) -> Traced | None:
+        """Blocks where it was traced."""
+        if self._tracing is not None:
+            return self._tracing.conclude()
+        return Traced(is_observed=True, words=self._untraced) if self._untraced is not None else None
 
     def _report(self, ending: Ending, wall_seconds: float, saved: _Saved) -> None:
         order = self._order
@@ -320,7 +384,7 @@ class LiveRun:
             self._staging.close()
         self._around.writers.end(order.run_id)
         self._around.pool.submit(_remove_folders, order.folder, order.temporary)
-        is_confined = self._isolation is not None and self._isolation.level != "none"
+        is_confined = self._isolation is not None and self._order.confinement.is_enforced
         has_failed = ending.exit_code != 0 or self._problem is not None
         self._ended(
             ProcessEnded(
@@ -334,7 +398,8 @@ class LiveRun:
                 isolation=self._isolation,
                 undeclared=saved.undeclared,
                 staged=saved.staged,
-                hint=find_denial(self.capture) if is_confined and has_failed else None,
+                hint=find_denial(self.capture, order.name) if is_confined and has_failed and saved.trace is None else None,
+                trace=saved.trace,
             )
         )
 

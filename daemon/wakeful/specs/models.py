@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, WithJsonSchema
 
 from wakeful.core.spec import CatchUp, Compare, First, Isolation, Missing, Overlap, When
 from wakeful.specs.scalars import (
@@ -170,12 +170,6 @@ class RunLimitKeys(Keys):
     file_size: Size | None = _describe(None, "The largest file it may write. Default: none.", ge=1024)
 
 
-def _refuse_unbuilt(level: str) -> str:
-    if level == "observe":
-        raise ValueError(f"not yet: isolation '{level}' is not in this version; use standard, which is the default")
-    return level
-
-
 class AllowKeys(Keys):
     read: PlacePaths = _describe((), "Files and folders it may read besides its bindings.")
     write: PlacePaths = _describe((), "Files and folders it may read and write besides its bindings.")
@@ -253,10 +247,10 @@ class SessionKeys(Keys):
     approve: Literal["before_run"] | None = _describe(None, "before_run: it sleeps with the question until a person says yes.")
     network: Network = _describe(False, "false, true, or a list of HOST:PORT it may connect to. Default: false.")
     secrets: SecretNames = _describe((), "Names of secrets it receives as files, such as [gh-token]; see wakeful secret.")
-    isolation: Annotated[Isolation, AfterValidator(_refuse_unbuilt), WithJsonSchema({"enum": ["strict", "standard", "none"]})] = _describe(
+    isolation: Isolation = _describe(
         "standard",
         "strict: a view of its own by bubblewrap, its outputs put in place after success; standard: it reaches its bindings and the system alone; "
-        "none: everything (needs allow_unisolated in wakeful.yaml).",
+        "observe: everything, and what standard would deny is recorded; none: everything (both need allow_unisolated in wakeful.yaml).",
     )
     allow: AllowKeys | None = _describe(None, "What it may reach besides its bindings, such as {read: [~/.netrc], write: [~/.cache/tool]}.")
     for_each: PathPattern | None = _describe(
@@ -349,4 +343,4 @@ class DaemonKeys(Keys):
     stop_grace: Duration = _describe(30.0, "How long runs may go on when the daemon stops. Default: 30s.")
     hints: Literal["auto", "inotify", "watchfiles", "poll"] = _describe("auto", "How changes are noticed sooner.")
     trust: Literal["followed", "pinned"] = _describe("followed", "pinned: no spec counts before `wakeful trust NAME`. Default: followed as they are edited.")
-    allow_unisolated: Boolean = _describe(False, "true: sessions may say isolation: none. Default: false.")
+    allow_unisolated: Boolean = _describe(False, "true: sessions may say isolation: none or observe. Default: false.")

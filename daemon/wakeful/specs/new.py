@@ -115,24 +115,24 @@ def _render_bindings(answers: Answers) -> list[str]:
     lines = []
     names: set[str] = set()
     for pattern in answers.files:
-        lines.append(f"  {_name_binding(pattern, 'input', names)}: {{file: {_flow(pattern)}}}")
+        lines.append(f"  {name_binding(pattern, 'input', names)}: {{file: {spell_in_list(pattern)}}}")
     if answers.commits is not None:
-        branch = f", branch: {_flow(answers.branch)}" if answers.branch else ""
-        lines.append(f"  {_name_binding('code', 'code', names)}: {{commits: {_flow(answers.commits)}{branch}}}")
+        branch = f", branch: {spell_in_list(answers.branch)}" if answers.branch else ""
+        lines.append(f"  {name_binding('code', 'code', names)}: {{commits: {spell_in_list(answers.commits)}{branch}}}")
     if answers.cron is not None:
-        lines.append(f"  {_name_binding('clock', 'clock', names)}: {{cron: {_flow(answers.cron)}}}")
+        lines.append(f"  {name_binding('clock', 'clock', names)}: {{cron: {spell_in_list(answers.cron)}}}")
     if answers.every is not None:
-        lines.append(f"  {_name_binding('beat', 'beat', names)}: {{every: {_flow(answers.every)}}}")
+        lines.append(f"  {name_binding('beat', 'beat', names)}: {{every: {spell_in_list(answers.every)}}}")
     if lines:
         lines.insert(0, "  # What it reads: a new version of any of these wakes it (add `wake: false` to only read).")
     if answers.writes:
         lines.append("  # What it writes: never wakes it, and wakes the sessions that read it.")
     for pattern in answers.writes:
-        lines.append(f"  {_name_binding(pattern, 'output', names)}: {{file: {_flow(pattern)}, access: write}}")
+        lines.append(f"  {name_binding(pattern, 'output', names)}: {{file: {spell_in_list(pattern)}, access: write}}")
     return ["bindings:", *lines] if lines else ["# bindings:", '#   input: {file: "data/*.csv"}']
 
 
-def _name_binding(text: str, otherwise: str, taken: set[str]) -> str:
+def name_binding(text: str, otherwise: str, taken: set[str]) -> str:
     """A binding's name out of a path: `data/sales-2024.csv` -> sales-2024, told apart by a number where needed."""
     stem = re.sub(r"\.[A-Za-z0-9]+$", "", text.rstrip("/").rsplit("/", 1)[-1])
     words = re.findall(r"[A-Za-z0-9]+", stem) or re.findall(r"[A-Za-z0-9]+", text.rsplit("/", 1)[0])
@@ -153,19 +153,19 @@ def _render_run(answers: Answers) -> list[str]:
         lines += [f"    {line}" if line else "" for line in textwrap.dedent(answers.script).strip("\n").split("\n")]
     else:
         words = answers.command or ("echo", "replace me by a program and its words")
-        lines.append(f"  command: [{', '.join(map(_flow, words))}]  # words, never a shell string")
+        lines.append(f"  command: [{', '.join(map(spell_in_list, words))}]  # words, never a shell string")
     return [*lines, "  timeout: 10m"]
 
 
 def _scalar(text: str) -> str:
-    return text if _PLAIN.fullmatch(text) else _quote(text)
+    return text if _PLAIN.fullmatch(text) else quote(text)
 
 
-def _flow(text: str) -> str:
-    return text if _PLAIN_IN_LIST.fullmatch(text) and text != "-" else _quote(text)
+def spell_in_list(text: str) -> str:
+    return text if _PLAIN_IN_LIST.fullmatch(text) and text != "-" else quote(text)
 
 
-def _quote(text: str) -> str:
+def quote(text: str) -> str:
     return '"' + "".join(_escape(character) for character in text) + '"'
 
 

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from wakeful.core.machine import Core
-from wakeful.core.spec import SessionSpec
-from wakeful.core.state import Session
+from wakeful.core.spec import SessionSpec, observe_spec
+from wakeful.core.state import LastRun, Session
 
 # The clock of file systems lags behind by a tick; a run begins after its start was recorded, and ends before its end was.
 SLACK_US = 20_000
@@ -71,10 +71,14 @@ class ReachedBy:
             return running
         # Ended before an earlier daemon did, and maybe before that read what they wrote.
         return running + [
-            Stretch(f"run {one.last_run.run} of {one.name}", one.spec, one.last_run.started_at, one.last_run.finished_at)
+            Stretch(f"run {one.last_run.run} of {one.name}", _find_spec(one.spec, one.last_run), one.last_run.started_at, one.last_run.finished_at)
             for one in self._core.state
             if one.last_run is not None and one.spec is not None
         ]
+
+
+def _find_spec(spec: SessionSpec, last: LastRun) -> SessionSpec:
+    return observe_spec(spec) if last.trace == "observed" else spec
 
 
 def _say_open(session: Session, ended: int | None) -> Stretch:

@@ -128,4 +128,4 @@ def _remark(row: dict[str, Any], session: Session) -> str:
 
 def _is_unisolated(session: Session) -> bool:
     spec = session.spec
-    return spec is not None and spec.run is not None and spec.confinement.level == "none"
+    return spec is not None and spec.run is not None and not spec.confinement.is_enforced

@@ -116,6 +116,13 @@ def encode_export(record: Exported, name: str | None) -> bytes:
     return _ENCODER.encode(line) + b"\n"
 
 
+def _view_trace(trace: dict[str, Any] | None) -> dict[str, Any] | None:
+    """How much it found, and not what: that is asked for by itself."""
+    if trace is None:
+        return None
+    return {"denied": len(trace["denied"]) + trace["more"], "observed": trace["is_observed"], "words": trace["words"]}
+
+
 def view_runs(records_newest_first: Iterable[Recorded], most: int) -> list[dict[str, Any]]:
     """The last runs, newest first, from records of `run_started` and `run_finished`."""
     runs: dict[int, dict[str, Any]] = {}
@@ -137,11 +144,13 @@ def view_runs(records_newest_first: Iterable[Recorded], most: int) -> list[dict[
                 "isolation": payload.get("isolation"),
                 "undeclared": payload.get("undeclared", []),
                 "hint": payload.get("hint"),
+                "trace": _view_trace(payload.get("trace")),
             }
         elif record.kind == "run_started":
             run = runs.setdefault(record.run, {"run": record.run, "outcome": None, "finished_at": None})
             run["started_at"] = show_time(record.at)
             run["attempt"] = payload["attempt"]
+            run["traced"] = payload.get("trace")
             run["versions"] = payload["versions"]
             run["chain"] = payload.get("chain", [])
             run["causes"] = [_show_at(cause) for cause in payload["causes"]]

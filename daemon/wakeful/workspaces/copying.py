@@ -110,7 +110,7 @@ def _copy_led_to(spec: SessionSpec, destination: str, name: str) -> None:
     """Only where the session itself may read: a run may leave a link to what it cannot read, and we are held by nothing."""
     target = os.path.realpath(os.path.join(spec.root, name))
     allow = spec.confinement
-    named = ("/",) if allow.level == "none" else (*allow.allow_read, *allow.allow_write)
+    named = ("/",) if not allow.is_enforced else (*allow.allow_read, *allow.allow_write)
     reached = (os.path.realpath(os.path.join(spec.root, one)) for one in named)
     place = next((one for one in reached if lies_inside(target, one)), None)
     if place is None or not os.path.isfile(target):

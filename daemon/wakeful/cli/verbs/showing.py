@@ -112,7 +112,7 @@ def _paragraphs(text: str) -> list[str]:
 def _say_confinement(confinement: dict[str, Any]) -> str:
     """`standard, network api.example.com:443, may also read ~/.netrc`."""
     network, allow = confinement["network"], confinement["allow"]
-    parts = [confinement["isolation"] if confinement["isolation"] != "none" else "none: its runs reach whatever you do"]
+    parts = [f"{confinement['isolation']}: its runs reach whatever you do" if confinement["isolation"] in ("none", "observe") else confinement["isolation"]]
     parts += [f"network {'open' if network is True else ', '.join(network)}"] if network else []
     parts += [f"may also {verb} {', '.join(allow[verb])}" for verb in ("read", "write") if allow[verb]]
     return "; ".join(parts)
@@ -206,13 +206,23 @@ def _runs(found: dict[str, Any]) -> list[str]:
         for run in runs
     ]
     colours = [("", row[1], "", "", "") for row in rows]
-    remarks = [line for words in _remarks_of_run(runs[0]) for line in wrap(escape(words), "  ")]
+    remarks = [line for words in _remarks_of_run(found["name"], runs[0]) for line in wrap(escape(words), "  ")]
     return ["", *format_table(("  RUN", "OUTCOME", "STARTED", "TOOK", "CAUSES"), rows, colours), *(paint(line, "warn") for line in remarks)]
 
 
-def _remarks_of_run(run: dict[str, Any]) -> list[str]:
+def _say_trace(name: str, run: dict[str, Any]) -> list[str]:
+    trace = run.get("trace")
+    if trace is None:
+        return []
+    would = "it asked for {} that its isolation would deny" if trace["observed"] else "{} denied it"
+    found = [f"{would.format(count(trace['denied'], 'thing'))}: `wakeful trace {name} --run {run['run']}` lists them"] if trace["denied"] else []
+    return [*found, *((f"not all was recorded: {trace['words']}",) if trace["words"] else ())]
+
+
+def _remarks_of_run(name: str, run: dict[str, Any]) -> list[str]:
     """What a person should know of the newest run and no column has."""
     remarks = [f"run {run['run']}: {run['hint']}"] if run.get("hint") else []
+    remarks += [f"run {run['run']}: {words}" for words in _say_trace(name, run)]
     if run.get("undeclared"):
         remarks.append(f"run {run['run']}: these changed meanwhile, and no binding declares them: {', '.join(run['undeclared'])}")
     return remarks

@@ -41,6 +41,7 @@ def check_surroundings(pid: int | None, state: Path) -> Iterator[Check]:
     yield from check_service(pid)
     yield check_git()
     yield check_bubblewrap()
+    yield check_strace()
     yield check_clock(state)
     yield from check_instances()
 
@@ -119,6 +120,16 @@ def check_bubblewrap() -> Check:
     if code == 0:
         return Check("bubblewrap", "good", _run("bwrap", "--version")[1].strip().removeprefix("bubblewrap "))
     return Check("bubblewrap", "warn", f"cannot make a sandbox here ({words.strip() or f'exit {code}'})", _mend_namespaces())
+
+
+def check_strace() -> Check:
+    """Optional: what it is needed for says so itself."""
+    if shutil.which("strace") is None:
+        return Check("strace", "good", "is not installed; `wakeful trace` and `isolation: observe` alone need it", "sudo apt install strace")
+    code, words = _run("strace", "-D", "-f", "-qq", "-o", "/dev/null", "/bin/true")
+    if code == 0 and not words.strip():
+        return Check("strace", "good", _run("strace", "--version")[1].partition("\n")[0].rpartition(" ")[2])
+    return Check("strace", "warn", f"cannot trace here ({' '.join(words.split()) or f'exit {code}'})", "sysctl kernel.yama.ptrace_scope")
 
 
 def _mend_namespaces() -> str:

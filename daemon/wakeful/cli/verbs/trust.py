@@ -148,8 +148,8 @@ def _print_session(name: str, spec: dict[str, Any]) -> None:
         print(paint(f"  network: {'anywhere' if network is True else escape(', '.join(network))}", "warn"))
     if spec["secrets"]:
         print(paint(f"  secrets: {escape(', '.join(spec['secrets']))}", "warn"))
-    if spec["isolation"] == "none":
-        print(paint("  isolation: none: it reaches everything you can", "bad"))
+    if spec["isolation"] in ("none", "observe"):
+        print(paint(f"  isolation: {spec['isolation']}: it reaches everything you can", "bad"))
 
 
 def _print_file(file: dict[str, Any]) -> None:

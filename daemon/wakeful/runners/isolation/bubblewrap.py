@@ -8,7 +8,6 @@ cannot do (ports, abstract sockets where the network is open) Landlock still doe
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 import stat
@@ -102,15 +101,6 @@ class BubblewrapLaunch:
         except BaseException:
             self.close()
             raise
-
-    def check_program(self, name: str) -> None:
-        """Raises as the spawn itself would: bubblewrap would start, and fail in words of its own."""
-        found = shutil.which(name if "/" not in name else os.path.join(self._cwd, name), path=self._path)
-        if found is not None:
-            return
-        if "/" in name and os.path.exists(os.path.join(self._cwd, name)):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), name)
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
 
     def __call__(self, spawn: Spawn[Spawned]) -> Spawned:
         """Blocks until bubblewrap is spawned."""

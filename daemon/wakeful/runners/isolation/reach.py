@@ -155,7 +155,7 @@ class _Plan:
     def list(self, folder: str) -> None:
         """The names in a folder that holds what is read, not the contents: python finds no module in a folder that it cannot list."""
         real = _resolve(folder)
-        if not _is_wide(real) and contains(self._root, real):
+        if not is_wide(real) and contains(self._root, real):
             self._grant(real, READ_DIR)
 
     def write(self, pattern: Pattern) -> None:
@@ -182,7 +182,7 @@ class _Plan:
         self._refuse_guarded(folder, output)
         inside = [place for place in self._guarded if contains(folder, place) and os.path.lexists(place)]
         is_safe = not inside or self._can_shield or inside == [self._specs]
-        if is_alone and (not is_safe or _is_wide(folder)):
+        if is_alone and (not is_safe or is_wide(folder)):
             self._grant_alone(output)
             return
         if not is_safe:
@@ -324,6 +324,6 @@ def _without_nested(places: Iterable[str]) -> Iterable[str]:
     return (place for place in known if not any(other != place and contains(other, place) for other in known))
 
 
-def _is_wide(folder: str) -> bool:
+def is_wide(folder: str) -> bool:
     """A folder that holds much besides an output: a home, what is shared by all, what belongs to the system."""
     return folder in _SHARED or contains(folder, _find_home()) or is_of_system(folder)

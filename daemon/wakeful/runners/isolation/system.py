@@ -26,7 +26,7 @@ PROGRAMS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/ni
 _KERNEL = ("/proc", "/sys/devices/system", "/sys/fs/cgroup", "/sys/kernel/mm")
 # No terminals: /dev/pts holds those of the person, whose keys could be read there. No /dev/shm: it is shared with all programs of the user.
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
-_SYSTEM = (*PROGRAMS, *_KERNEL, SETTINGS, "/dev")
+SYSTEM = (*PROGRAMS, *_KERNEL, SETTINGS, "/dev")
 _STALE_SECONDS = 60.0
 
 
@@ -101,7 +101,7 @@ class SystemPlaces:
 
 def is_of_system(path: str) -> bool:
     """Is it granted to every run anyway?"""
-    return any(path == place or path.startswith(f"{place}/") for place in _SYSTEM)
+    return any(path == place or path.startswith(f"{place}/") for place in SYSTEM)
 
 
 def list_settings(folder: str = SETTINGS) -> list[str]:

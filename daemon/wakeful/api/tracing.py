@@ -1,0 +1,80 @@
+"""POST /call/trace and GET /sessions/{name}/trace: a run that is traced, and what a traced run asked for, with the lines to paste.
+
+The call activates the session as any other does; what the trace found stands in the record of the run's end. What to paste is made
+from that record and the spec as it is now, so that it can be asked for again. Nothing here changes a spec.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from wakeful.api.answers import answer_json, service_of
+from wakeful.api.queries import find_session, read_number
+from wakeful.api.service import Service
+from wakeful.core import calls
+from wakeful.core.events import RunFinished
+from wakeful.core.observation import Traced
+from wakeful.core.state import Session
+from wakeful.errors import CallerError, OperatorError
+from wakeful.eventlog.codec import decode
+from wakeful.specs.paste import Paste, spell, suggest
+
+# A trace is looked for among so many of the latest runs, where none is named.
+_LATEST = 100
+
+
+async def prepare_trace(service: Service, body: calls.Trace) -> calls.Trace:
+    """Said before anything runs: a trace without strace would be a run for nothing."""
+    obstacle = await asyncio.to_thread(service.find_tracing_obstacle)
+    if obstacle is not None:
+        raise OperatorError(obstacle)
+    return body
+
+
+async def read_trace(request: Request) -> Response:
+    service = service_of(request)
+    session = find_session(request, service)
+    finished = await asyncio.to_thread(_find_traced, service, session, read_number(request, "run"))
+    assert finished.trace is not None
+    paste = _suggest(session, finished.trace)
+    return answer_json(_view(session, finished, finished.trace, paste))
+
+
+def _find_traced(service: Service, session: Session, run: int | None) -> RunFinished:
+    """Blocks. The end of this run, or of the latest that was traced."""
+    records = service.log.read(session.id, kinds=("run_finished",), run=run, newest_first=True, limit=_LATEST)
+    ends = (decode(record.kind, record.payload) for record in records if record.payload is not None)
+    traced = next((end for end in ends if isinstance(end, RunFinished) and end.trace is not None), None)
+    if traced is None:
+        which = f"run {run} of {session.name} was not traced" if run is not None else f"no run of {session.name} was traced lately"
+        raise CallerError(f"{which}; `wakeful trace {session.name}` runs it once, traced")
+    return traced
+
+
+def _suggest(session: Session, trace: Traced) -> Paste:
+    spec = session.spec
+    if spec is None:
+        return Paste()
+    home = os.path.realpath(os.path.expanduser("~"))
+    return suggest(spec, trace.denied, root=os.path.realpath(spec.root), home=home)
+
+
+def _view(session: Session, finished: RunFinished, trace: Traced, paste: Paste) -> dict[str, Any]:
+    return {
+        "name": session.name,
+        "run": finished.run,
+        "outcome": finished.outcome,
+        "reason": finished.reason,
+        "observed": trace.is_observed,
+        "denied": [msgspec.to_builtins(one) for one in trace.denied],
+        "more": trace.more,
+        "words": trace.words,
+        "paste": {"bindings": paste.bindings, "allow": paste.allow, "network": paste.network},
+        "lines": spell(paste),
+    }
