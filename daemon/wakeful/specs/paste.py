@@ -105,7 +105,8 @@ def _can_bind(path: str, root: str) -> bool:
     if not _lies_in(root, path) or path == root:
         return False
     below = posixpath.relpath(path, root)
-    return _PATTERN.search(below) is None and not any(part in DEFAULT_EXCLUDES for part in below.split("/"))
+    # Alone at the beginning, ~ is the home folder.
+    return _PATTERN.search(below) is None and not below.startswith("~") and not any(part in DEFAULT_EXCLUDES for part in below.split("/"))
 
 
 def _open_for(place: _Place, root: str) -> str:

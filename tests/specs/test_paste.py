@@ -1,0 +1,103 @@
+"""From what a run was denied to the lines of a spec that allow it: they read back as what they say."""
+
+from __future__ import annotations
+
+import pytest
+
+from wakeful.core.observation import Denied
+from wakeful.core.spec import SessionSpec
+from wakeful.specs.build import Surroundings
+from wakeful.specs.load import read_text
+from wakeful.specs.paste import spell, suggest
+
+SPEC = """
+bindings:
+  rates: {file: rates.csv}
+allow: {read: [~/.config/tool.toml, /opt/data], write: [/var/lib/tool/cache]}
+network: ["api.example.com:443"]
+run: {command: [x]}
+"""
+
+
+def read_spec(text: str) -> SessionSpec:
+    return read_text(text.encode(), "report", "report.yaml", Surroundings("/project"))[0]
+
+
+def deny(*paths: str, access: str = "read", is_folder: bool = False) -> list[Denied]:
+    return [Denied(access=access, what=path, place=path, is_folder=is_folder) for path in paths]  # type: ignore[arg-type]
+
+
+def paste(denied: list[Denied], text: str = "run: {command: [x]}\n") -> tuple[list[str], SessionSpec]:
+    """The lines, and the spec that has them instead of what it said under the same keys."""
+    lines = spell(suggest(read_spec(text), denied, root="/project", home="/home/me"))
+    return lines, read_spec("run: {command: [x]}\n" + "\n".join(lines))
+
+
+def test_what_lies_in_root_is_bound_and_what_lies_elsewhere_allowed() -> None:
+    """A change of the project's own files should wake; that of others' need not."""
+    lines, spec = paste(deny("/project/lib/figures.py", "/opt/model.bin") + deny("/project/out/log.txt", "/var/lib/tool/state", access="write"))
+    assert lines == [
+        "bindings:",
+        "  figures: {file: lib/figures.py}",
+        "  log: {file: out/log.txt, access: write}",
+        "allow:",
+        "  read: [/opt/model.bin]",
+        "  write: [/var/lib/tool]",
+    ]
+    assert spec.confinement.allow_write == ("/var/lib/tool",)
+
+
+def test_what_the_spec_says_already_stays() -> None:
+    """`allow` and `network` are told whole, and names of bindings are not given twice."""
+    denied = [*deny("/home/me/notes", "/project/other/rates.txt"), Denied(access="connect", what="x", place="[::1]:8080")]
+    lines, spec = paste(denied, SPEC)
+    assert lines[1] == "  rates-2: {file: other/rates.txt}"
+    assert lines[-1] == 'network: ["api.example.com:443", "[::1]:8080"]'
+    assert "~/notes" in lines[3] and "/opt/data" in lines[3] and "/var/lib/tool/cache" in lines[4]
+    assert spec.confinement.network == ("api.example.com:443", "[::1]:8080")
+
+
+@pytest.mark.parametrize(("place", "network"), [("*", True), ("10.0.0.1:5432", ("10.0.0.1:5432",))])
+def test_an_address_is_named_where_it_is_known(place: str, network: object) -> None:
+    """Where it is not, the network as a whole is all that can be said."""
+    assert paste([Denied(access="connect", what="x", place=place)])[1].confinement.network == network
+
+
+def test_many_files_of_a_folder_are_the_folder_but_never_all_of_root() -> None:
+    """Nor a folder of others."""
+    lines, _ = paste(deny(*(f"/project/lib/{n}.py" for n in range(9)), *(f"/project/{n}.txt" for n in "abcdef"), *(f"/home/me/.config/{n}" for n in range(9))))
+    assert "  lib: {file: \"lib/**\"}" in lines and "  a: {file: a.txt}" in lines
+    assert not any("/.config]" in line or "/.config," in line for line in lines)
+
+
+def test_what_lies_in_another_is_not_told_twice() -> None:
+    """A folder to be made holds what is made in it, and what is written is read, too."""
+    lines, _ = paste(deny("/project/made", access="write", is_folder=True) + deny("/project/made/a", "/project/made/b", access="write") + deny("/project/made/a"))
+    assert lines == ["bindings:", '  made: {file: "made/**", access: write}']
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["a b", "true", "no", "null", "12", "1e3", "-x", "~", "~/x", "~root", "a: b", "a #b", "{a", "a}", "[a]", "a,b", "'a'", 'a"b', "ü", "&a", "!a", "@a", "%a", "|", ">", "- a", "0x1f", ".inf", "2026-01-01", "a\u202eb", "=", "<<"],
+)  # fmt: skip
+def test_a_strange_name_reads_back_as_itself(name: str) -> None:
+    """Inside root and elsewhere: whatever YAML would make of it, the spec means this file and no other."""
+    _, spec = paste(deny(f"/project/{name}", f"/opt/data/{name}"))
+    patterns = [f"/project/{one.pattern}" for one in spec.files] + list(spec.confinement.allow_read)
+    assert sorted(patterns) == sorted((f"/project/{name}", f"/opt/data/{name}"))
+
+
+@pytest.mark.parametrize("name", ["*", "a*b", "what?", "back\\slash"])
+def test_a_name_that_a_spec_takes_for_a_pattern_is_left_out(name: str) -> None:
+    """Pasted, it would open more than was asked for."""
+    assert paste(deny(f"/project/{name}", f"/opt/{name}"))[0] == []
+
+
+def test_what_every_binding_leaves_out_is_allowed_instead() -> None:
+    """A repository's own files wake nobody."""
+    assert paste(deny("/project/.git/config"))[0] == ["allow:", "  read: [/project/.git/config]"]
+
+
+def test_nothing_is_suggested_for_what_should_not_be_opened() -> None:
+    """It has no place, only words."""
+    assert paste([Denied(access="read", what="/home/me/.ssh/id", words="it may hold secrets")])[0] == []
