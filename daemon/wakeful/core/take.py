@@ -70,7 +70,7 @@ def _(observation: SettingsRead, core: Core, decision: Decision) -> None:
     is_isolation_news = core.settings.allow_unisolated != observation.settings.allow_unisolated
     core.settings = observation.settings
     for session in core.state if is_isolation_news else ():
-        if session.spec is not None and session.spec.confinement.level == "none":
+        if session.spec is not None and not session.spec.confinement.is_enforced:
             decision.touch(session.id)
 
 

@@ -45,7 +45,7 @@ def decide_secrets(spec: SessionSpec) -> tuple[str, ...]:
 
 def find_opening(spec: SessionSpec, folder: str) -> str | None:
     """What of a spec lets its runs read the folder of all secrets: Landlock grants whole folders, and takes nothing back from one."""
-    if spec.confinement.level == "none":
+    if not spec.confinement.is_enforced:
         return None
     patterns = (binding.pattern for binding in spec.files if binding.access == "read" and _WILDCARD.search(binding.pattern))
     places = (*spec.confinement.allow_read, *spec.confinement.allow_write, *(os.path.dirname(_WILDCARD.split(text, 1)[0]) for text in patterns))

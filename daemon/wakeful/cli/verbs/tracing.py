@@ -70,7 +70,7 @@ def _say(report: dict[str, Any]) -> Iterator[str]:
         if report["paste"]["allow"] is not None or report["paste"]["network"] is not None:
             yield from ("", paint("allow and network are told whole: they take the place of what stands there", "dim"))
     if not report["observed"] and report["outcome"] != "succeeded" and report["denied"]:
-        yield from ("", paint("as far as it came: what it does after that shows when it runs again", "dim"))
+        yield from ("", paint("as far as it came: trace it again when that is allowed, or once with --observe", "dim"))
 
 
 def _say_denied(report: dict[str, Any]) -> Iterator[str]:

@@ -24,7 +24,7 @@ _NOISY_NAMES = ("__pycache__",)
 # Below a home folder: whoever reads them can become that person elsewhere. A line to paste would be an attacker's.
 _SECRET_PLACES = (
     ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".netrc", ".pgpass", ".git-credentials", ".vault-token", ".password-store", ".npmrc", ".pypirc",
-    ".config/gcloud", ".config/gh", ".config/git/credentials", ".config/op", ".local/share/keyrings", ".mozilla", ".config/google-chrome", ".config/chromium",
+    ".config/wakeful/secrets", ".config/gcloud", ".config/gh", ".config/git/credentials", ".config/op", ".local/share/keyrings", ".mozilla", ".config/google-chrome", ".config/chromium",
     ".thunderbird", ".bash_history", ".zsh_history", ".python_history",
 )  # fmt: skip
 _TEMPORARY = ("/tmp", "/var/tmp")
@@ -35,7 +35,7 @@ _DENYING = ("EACCES", "EPERM", "EROFS", "EXDEV")
 # What is asked for where the kernel is not told any address.
 NETWORK = "the network"
 _BY_SYSTEM = "the system's own rules (owner, mode) deny it, not its isolation"
-_GUARDED = "no run may change it"
+_GUARDED = "it is wakeful's own, and for no run to change"
 
 
 class Standards(Struct, frozen=True):
@@ -61,6 +61,8 @@ class Judge:
             self._places += [(place, READ) for place in SYSTEM] + [(area.folder, WRITE) for area in reach.areas]
             self._private = _PRIVATE
         self._root = os.path.realpath(standards.root)
+        # But for what was made for it in our own folder: a fork's place.
+        self._guarded = [place for place in reach.guarded if not contains(place, self._root)]
         self._asks_for_settings = any(path.startswith(f"{SETTINGS}/") for path, _ in self._places)
         self._home = os.path.realpath(os.path.expanduser("~"))
 
@@ -119,7 +121,7 @@ class Judge:
         return Denied(access="connect", what=asked.what, place=asked.what)
 
     def _describe(self, asked: Asked, real: str, is_folder: bool) -> Denied:
-        if asked.access == "write" and any(contains(place, real) for place in self._standards.reach.guarded):
+        if any(contains(place, real) for place in self._guarded) and (asked.access == "write" or not contains(self._root, real)):
             return _say(asked, real, is_folder, _GUARDED)
         if self._is_secret(real):
             return _say(asked, real, is_folder, "it may hold secrets: name it under allow yourself, if it must be")

@@ -1,0 +1,179 @@
+"""`wakeful trace` and `isolation: observe` with a real daemon: what is printed is pasted, and then the session works."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from e2e.box import SETTINGS, WAKEFUL, Box
+from waiting import eventually
+from wakeful.cli.client import Client
+from wakeful.runners.isolation.bubblewrap import find_obstacle as find_strict_obstacle
+from wakeful.runners.isolation.landlock import probe_abi
+from wakeful.runners.isolation.tracing import find_obstacle
+
+OBSTACLE = find_obstacle() if probe_abi() else "this kernel has no Landlock"
+pytestmark = pytest.mark.skipif(OBSTACLE is not None, reason=f"nothing can be traced here: {OBSTACLE}")
+STRICT = find_strict_obstacle()
+
+SESSION = """
+objective: Make a report.
+isolation: {level}
+bindings:
+  figures: {{file: figures.txt}}
+  report:  {{file: out/report.txt, access: write}}
+run:
+  command: [sh, make.sh]
+  retries: 0
+"""
+# Its parts, a tool and a log beside it, and a place elsewhere: none is declared.
+MAKE = """
+set -eu
+. ./parts/head
+cat figures.txt > out/report.txt
+cat '{elsewhere}/shared name' >> out/report.txt
+echo made >> logs/made
+"""
+
+
+class TraceBox(Box):
+    """Its runs reach what they declare, and nothing else. What lies elsewhere is nobody's temporary folder."""
+
+    def reach(self) -> str:
+        return ""
+
+    def plant(self, level: str = "standard") -> Path:
+        elsewhere = self.folder.parent / f"{self.folder.name}-elsewhere"
+        elsewhere.mkdir()
+        (elsewhere / "shared name").write_text("shared\n")
+        self.write("figures.txt", "1\n")
+        self.write("parts/head", "PART=1\n")
+        self.write("logs/made", "")
+        self.write("make.sh", MAKE.format(elsewhere=elsewhere))
+        self.spec("report", SESSION.format(level=level))
+        return elsewhere
+
+    def trace(self, *options: str) -> tuple[int, dict[str, Any]]:
+        done = self.run("trace", "report", "--json", *options)
+        assert done.returncode in (0, 1) and done.stdout, done.stderr
+        return done.returncode, json.loads(done.stdout)
+
+    def paste(self, lines: list[str]) -> None:
+        """As a person does: bindings to the others, the rest below."""
+        text = (self.specs / "report.yaml").read_text()
+        blocks = "\n".join(lines).replace("bindings:\n", "") if lines[0] == "bindings:" else "\n" + "\n".join(lines)
+        own, _, rest = blocks.partition("\nallow:")
+        with_bindings = text.replace("bindings:\n", f"bindings:\n{own}\n") if lines[0] == "bindings:" else text + own
+        self.save("sessions.d/report.yaml", with_bindings + (f"allow:{rest}\n" if rest else ""))
+
+    def shown(self) -> dict[str, Any]:
+        return Client(str(self.socket)).get("/sessions/report")
+
+    def finished(self) -> dict[str, Any]:
+        return [record["payload"] for record in self.log("report") if record["kind"] == "run_finished"][-1]
+
+
+@pytest.fixture
+def tracing(tmp_path: Path) -> Iterator[TraceBox]:
+    box = TraceBox(tmp_path)
+    yield box
+    box.close()
+
+
+def test_a_denied_run_suggests_the_trace_and_the_trace_says_what_to_paste(tracing: TraceBox) -> None:
+    """Traced, pasted, and again until it works: each time as far as it came; a run as any other, by the person who asked."""
+    tracing.plant()
+    tracing.start()
+    tracing.wait_for("report", state="sleeping")
+    shown = tracing.run("show", "report").stdout
+    assert "wakeful trace" in " ".join(shown.split()) and "`wakeful trace report`" in tracing.run("log", "report", "--json").stdout
+    for denied in ("parts/head", "shared name", "logs/made"):
+        code, report = tracing.trace()
+        assert (code, report["outcome"], report["observed"]) == (1, "failed", False)
+        assert [Path(one["what"]).name for one in report["denied"]] == [Path(denied).name]
+        tracing.paste(report["lines"])
+        assert tracing.run("check").returncode == 0, tracing.run("check").stdout
+        # What is allowed is no news to a session; what is bound is.
+        if report["paste"]["allow"] is None:
+            tracing.wait_at_rest("report", runs=report["run"] + 1)
+        else:
+            eventually(lambda: any("shared name" in path for path in tracing.shown()["confinement"]["allow"]["read"]))
+    assert tracing.finished()["outcome"] == "succeeded" and tracing.read("logs/made") == "made\n"
+    code, report = tracing.trace()
+    assert (code, report["denied"], report["lines"]) == (0, [], [])
+    assert "nothing was denied" in tracing.run("trace", "report", "--run", str(report["run"])).stdout
+    records = [record for record in tracing.log("report") if record["kind"] == "activation_requested"]
+    assert len(records) == 4 and all(record["author"].startswith("person:") for record in records)
+
+
+@pytest.mark.long
+def test_observed_one_trace_says_it_all(tracing: TraceBox) -> None:
+    """Where the operator allows it: it runs to its end, and what was pasted holds when nothing is observed any more."""
+    elsewhere = tracing.plant()
+    tracing.start()
+    tracing.wait_for("report", state="sleeping")
+    refused = tracing.run("trace", "report", "--observe")
+    assert refused.returncode == 1 and "allow_unisolated: true" in refused.stderr
+    tracing.write(SETTINGS, "allow_unisolated: true\n")
+    eventually(lambda: Client(str(tracing.socket)).get("/doctor")["isolation"]["allow_unisolated"])
+    code, report = tracing.trace("--observe")
+    assert (code, report["observed"]) == (0, True)
+    root = tracing.folder
+    assert {(one["access"], one["what"]) for one in report["denied"]} == {
+        ("read", f"{root}/parts/head"), ("read", f"{elsewhere}/shared name"), ("write", f"{root}/logs/made"),
+    }  # fmt: skip
+    tracing.write(SETTINGS, "")
+    runs = tracing.row("report")["runs"]
+    tracing.paste(report["lines"])
+    tracing.wait_at_rest("report", runs=runs + 1)
+    assert tracing.finished()["outcome"] == "succeeded" and tracing.finished()["isolation"]["level"] == "standard"
+
+
+@pytest.mark.long
+@pytest.mark.skipif(STRICT is not None, reason=f"nothing can be isolated strictly here: {STRICT}")
+def test_a_strict_run_is_traced_in_its_view(tracing: TraceBox) -> None:
+    """What it does not see is named; what it staged before it failed does not land."""
+    tracing.plant(level="strict")
+    tracing.start()
+    tracing.wait_for("report", state="sleeping")
+    _, report = tracing.trace()
+    assert [one["what"] for one in report["denied"]] == [f"{tracing.folder}/parts/head"]
+    assert report["lines"] == ["bindings:", "  head: {file: parts/head}"] and not tracing.read("out/report.txt")
+
+
+@pytest.mark.long
+def test_what_observes_denies_nothing_and_records_each_time(tracing: TraceBox) -> None:
+    """It needs the operator's leave, is shown in the list as what nothing isolates, and what it asked for stands in its record."""
+    tracing.plant(level="observe")
+    tracing.start()
+    tracing.wait_for("report", state="sleeping")
+    assert "isolation: observe is not allowed here" in tracing.row("report")["reason"]
+    tracing.write(SETTINGS, "allow_unisolated: true\n")
+    tracing.wait_at_rest("report", runs=1)
+    finished = tracing.finished()
+    assert (finished["outcome"], finished["isolation"]) == ("succeeded", {"level": "observe", "unenforced": ["everything"]})
+    assert finished["trace"]["is_observed"] and len(finished["trace"]["denied"]) == 3
+    assert "not isolated" in tracing.run("list").stdout and "observe" in tracing.run("show", "report").stdout
+    assert "3 things" in " ".join(tracing.run("show", "report").stdout.split())
+    _, report = tracing.trace("--run", "1")
+    assert len(report["denied"]) == 3 and tracing.row("report")["runs"] == 1, "nothing ran"
+    assert "would deny:" in tracing.run("trace", "report", "--run", "1").stdout
+
+
+def test_without_strace_nothing_is_run_for_nothing(tracing: TraceBox) -> None:
+    """It says which program is missing, and what installs it."""
+    tracing.plant()
+    tools = tracing.folder / "tools"
+    tools.mkdir()
+    for name in ("sh", "cat"):
+        (tools / name).symlink_to(f"/bin/{name}")
+    tracing.start(env={"PATH": f"{Path(WAKEFUL).parent}:{tools}"})
+    tracing.wait_for("report", state="sleeping")
+    done = tracing.run("trace", "report")
+    assert done.returncode == 1 and "sudo apt install strace" in done.stderr
+    assert tracing.row("report")["runs"] == 1
+    assert tracing.run("trace", "report", "--run", "1").returncode == 1, "it was not traced"
