@@ -6,7 +6,7 @@ import pytest
 
 from wakeful.core import events as ev
 from wakeful.core.knowledge import Origin, Recollection
-from wakeful.core.observation import KeptOutput, StagedOutput
+from wakeful.core.observation import Denied, KeptOutput, StagedOutput, Traced
 from wakeful.core.spec import SessionSpec
 from wakeful.eventlog.codec import KINDS
 from wakeful.narration import narrate
@@ -14,6 +14,7 @@ from wakeful.views.telling import tell
 
 STAGED = StagedOutput(path="out/a.csv", base=None, new="1", place="0/a.csv")
 KEPT = KeptOutput(path="out/a.csv", words="others changed it", kept="/state/a.csv")
+DENIED = Denied(access="read", what="/etc/shadow", words="it may hold secrets")
 CAUSES = (ev.Cause(binding="a", kind="file", key="k"),)
 EVERY: list[tuple[ev.Event, str]] = [
     (ev.SessionOpened(id="b313d62c07f6", name="words"), "opened as words, with the id b313d62c07f6"),
@@ -38,6 +39,9 @@ EVERY: list[tuple[ev.Event, str]] = [
     (ev.OutputsLanded(run=1), "what run 1 wrote is in place"),
     (ev.OutputsLanded(run=1, kept=(KEPT,)), "run 1: out/a.csv not put in place: others changed it; kept in /state/a.csv"),
     (ev.RunFinished(run=1, outcome="succeeded", is_final=True), "run 1 succeeded"),
+    (ev.RunFinished(run=1, outcome="failed", is_final=True, trace=Traced(denied=(DENIED,))), "1 thing denied"),
+    (ev.RunFinished(run=1, outcome="succeeded", is_final=True, trace=Traced(denied=(DENIED,), more=2, is_observed=True, words="\x1b[2J")), "3 things outside its reach; \\x1b[2J"),
+    (ev.RunStarted(run=1, run_id="r", wake=1, attempt=0, incarnation="i", versions={}, causes=CAUSES, trace="observed"), "run 1 started, traced, with nothing denied"),
     (ev.SlotSkipped(binding="daily", key="k", slot="2026-01-01T06:00:00Z", count=1, reason="asleep"), "asleep"),
     (ev.ClockRebased(binding="daily", key="k", old="1", new="2"), "daily counts from 2 on, no longer from 1"),
     (ev.SessionSuspended(reason="rests"), "suspended"),

@@ -10,7 +10,7 @@ import pytest
 from wakeful import __version__
 from wakeful.cli.units import USER_SERVICE, render_user, user_folder
 from wakeful.cli.verbs.store import Check
-from wakeful.cli.verbs.surroundings import check_bubblewrap, check_clock, check_git, check_instances, check_service, count_instances, read_environ
+from wakeful.cli.verbs.surroundings import check_bubblewrap, check_clock, check_git, check_instances, check_service, check_strace, count_instances, read_environ
 
 
 def put_program(folder: Path, name: str, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,6 +45,21 @@ def test_a_program_that_is_not_there_comes_with_its_package(tmp_path: Path, monk
     """What cannot be done without it, and the command that brings it."""
     monkeypatch.setenv("PATH", str(tmp_path))
     assert (check_git().mend, check_bubblewrap().mend) == ("sudo apt install git", "sudo apt install bubblewrap")
+    assert (check_strace().verdict, check_strace().mend) == ("good", "sudo apt install strace"), "optional"
+
+
+@pytest.mark.parametrize(
+    ("script", "verdict", "said"),
+    [
+        ("case $1 in --version) echo strace -- version 6.1;; esac", "good", "6.1"),
+        ("case $1 in --version) echo strace -- version 6.1;; *) echo 'strace: attach: ptrace(PTRACE_SEIZE, 1): Operation not permitted' >&2;; esac", "warn", "Operation not permitted"),
+    ],
+)
+def test_a_strace_that_may_not_trace_is_not_called_good(script: str, verdict: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It runs the program all the same, untraced, and says so in words alone."""
+    put_program(tmp_path / "bin", "strace", script, monkeypatch)
+    found = check_strace()
+    assert (found.verdict, said in found.words) == (verdict, True)
 
 
 def test_a_bubblewrap_that_cannot_make_a_sandbox_is_not_called_good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

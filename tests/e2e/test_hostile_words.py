@@ -60,12 +60,17 @@ def plant(box: Box) -> None:
     box.write("in/plain.txt", "1\n")
     box.spec("words", SPEC.format(evil=quote(EVIL), script=quote(script)))
     box.spec("fails", f"bindings: {{one: {{file: in/plain.txt}}}}\nrun: {{script: {quote(script + '; exit 3')}, retries: 0}}\n")
+    outside = box.folder.parent / f"{box.folder.name}-outside"
+    outside.mkdir()
+    (outside / EVIL_NAME).write_text(EVIL)
+    box.spec("peeks", f"bindings: {{one: {{file: in/plain.txt}}}}\nrun: {{script: {quote(f'cat {outside}/*')}, retries: 0}}\n")
     box.spec("template@", "for_each: in/*\nobjective: x\n")
     (box.specs / f"{EVIL_NAME}.yaml").write_text("objective: x\n")
     box.spec("broken", f"{quote(EVIL)}: 1\nbindings: {{{quote(EVIL)}: {{file: {quote(EVIL)}}}}}\n")
     box.start()
     box.wait_at_rest("words", runs=1)
     box.wait_for("fails", state="sleeping")
+    say(box, "trace", "peeks")
     say(box, "remember", "words", EVIL, EVIL, "--because", EVIL)
     say(box, "remember", "words", "now", EVIL, "--for-now")
     say(box, "note", "words", EVIL)
@@ -149,7 +154,7 @@ LOOKS = [
     ("forget", "words", EVIL + "x"), ("load", EVIL), ("load", f"./{EVIL_NAME}"), ("migrate", "words", "--agent", EVIL), ("new", EVIL_NAME), ("check", f"{EVIL_NAME}"),
     ("save", "words", "-o", f"{EVIL_NAME}.bundle"), ("export", "words", "-o", f"{EVIL_NAME}.jsonl"), ("backup", f"{EVIL_NAME}.backup"), ("restore", f"{EVIL_NAME}.backup"),
     ("secret", "list"), ("secret", "remove", EVIL), ("token", "new", "--scope", "read", "--note", EVIL), ("token", "list"), ("token", "revoke", EVIL),
-    ("trust",), ("trust", "words"), ("trust", EVIL), ("add", EVIL), ("add", ".", "--as", EVIL),
+    ("trace", "peeks", "--run", "2"), ("trace", "peeks"), ("trace", EVIL), ("show", "peeks"), ("trust",), ("trust", "words"), ("trust", EVIL), ("add", EVIL), ("add", ".", "--as", EVIL),
     ("show", "words", EVIL), (EVIL,), ("sleep", "words", "--for", EVIL), ("log", "words", "--since", EVIL), ("completion", EVIL), ("schema", EVIL), ("costs", "--by", EVIL),
 ]  # fmt: skip
 

@@ -12,7 +12,7 @@ import msgspec
 from wakeful.core import events as ev
 from wakeful.core.budget import Amounts, Budget
 from wakeful.core.knowledge import Conflict, Conversation, Fact, Origin, Recollection, Stretch
-from wakeful.core.observation import Enforced, KeptOutput, Output, StagedOutput, Usage
+from wakeful.core.observation import Denied, Enforced, KeptOutput, Output, StagedOutput, Traced, Usage
 from wakeful.core.spec import (
     CommandRun,
     CommitsBinding,
@@ -97,10 +97,13 @@ PAYROLL_EVENTS: tuple[Example, ...] = (
     ev.MemorySet(key="step", value="two"),
     ev.MemorySet(key="step", value=None),
     ev.WakeRequested(wake=1, causes=(CAUSE,), chain=("staff",)),
-    (ev.ActivationRequested(position=1, note="now, please", fresh=True), "ada"),
+    (ev.ActivationRequested(position=1, note="now, please", fresh=True, trace="declared"), "ada"),
     ev.WakeExtended(wake=1, causes=(CAUSE, ACTIVATION), chain=("staff",)),
-    start(1, 1, chain=("staff",), mixed=True, resumed_from=None, is_backlog=True),
-    ev.RunFinished(run=1, outcome="failed", is_final=False, reason="exit 3", exit_code=3, retry_at=1_700_000_100_000_000, backoff_seconds=30.0),
+    start(1, 1, chain=("staff",), mixed=True, resumed_from=None, is_backlog=True, trace="declared"),
+    ev.RunFinished(
+        run=1, outcome="failed", is_final=False, reason="exit 3", exit_code=3, retry_at=1_700_000_100_000_000, backoff_seconds=30.0,
+        trace=Traced(denied=(Denied(access="read", what="/project/lib/a.py", place="/project/lib/a.py"), Denied(access="connect", what="the network", place="*")), more=1),
+    ),
     start(2, 1, attempt=1, resumed_from=1),
     (ev.RunStopRequested(run=2, why="interrupt"), "ada"),
     ev.RunFinished(run=2, outcome="interrupted", is_final=True, by="ada", signal=2, touched=(RATES,), reason="interrupted by ada"),
