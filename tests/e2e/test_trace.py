@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -162,6 +163,23 @@ def test_what_observes_denies_nothing_and_records_each_time(tracing: TraceBox) -
     _, report = tracing.trace("--run", "1")
     assert len(report["denied"]) == 3 and tracing.row("report")["runs"] == 1, "nothing ran"
     assert "would deny:" in tracing.run("trace", "report", "--run", "1").stdout
+
+
+@pytest.mark.long
+def test_a_place_that_is_not_there_is_made_first(tracing: TraceBox) -> None:
+    """What is not there is not opened: the trace says so, and done as it says the session works."""
+    elsewhere = tracing.plant()
+    tracing.write("make.sh", f"mkdir -p '{elsewhere}/a cache/deep'; date > '{elsewhere}/a cache/deep/it'\n")
+    tracing.start()
+    tracing.wait_for("report", state="sleeping")
+    _, report = tracing.trace()
+    assert report["absent"] == [f"{elsewhere}/a cache"]
+    told = tracing.run("trace", "report", "--run", str(report["run"])).stdout
+    command = next(line for line in told.splitlines() if line.startswith("mkdir -p "))
+    subprocess.run(["sh", "-c", command], check=True)
+    tracing.paste(report["lines"])
+    eventually(lambda: tracing.shown()["confinement"]["allow"]["write"])
+    assert tracing.trace()[0] == 0
 
 
 def test_without_strace_nothing_is_run_for_nothing(tracing: TraceBox) -> None:

@@ -42,8 +42,9 @@ async def read_trace(request: Request) -> Response:
     session = find_session(request, service)
     finished = await asyncio.to_thread(_find_traced, service, session, read_number(request, "run"))
     assert finished.trace is not None
-    paste = _suggest(session, finished.trace)
-    return answer_json(_view(session, finished, finished.trace, paste))
+    paste = await asyncio.to_thread(_suggest, session, finished.trace)
+    absent = await asyncio.to_thread(_list_absent, paste)
+    return answer_json(_view(session, finished, finished.trace, paste) | {"absent": absent})
 
 
 def _find_traced(service: Service, session: Session, run: int | None) -> RunFinished:
@@ -63,6 +64,12 @@ def _suggest(session: Session, trace: Traced) -> Paste:
         return Paste()
     home = os.path.realpath(os.path.expanduser("~"))
     return suggest(spec, trace.denied, root=os.path.realpath(spec.root), home=home)
+
+
+def _list_absent(paste: Paste) -> list[str]:
+    """Blocks. What is to be allowed and is not there: it has to be made first, since what is not there is not opened."""
+    places = [os.path.expanduser(path) for path in (paste.allow or {}).get("write", ())]
+    return [path for path in places if path.startswith("/") and not os.path.exists(path)]
 
 
 def _view(session: Session, finished: RunFinished, trace: Traced, paste: Paste) -> dict[str, Any]:

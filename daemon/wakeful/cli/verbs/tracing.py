@@ -7,6 +7,7 @@ are escaped, and the lines were quoted by who made them.
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator
 from itertools import groupby
 from typing import Any
@@ -69,6 +70,8 @@ def _say(report: dict[str, Any]) -> Iterator[str]:
         yield from (escape(line) for line in report["lines"])
         if report["paste"]["allow"] is not None or report["paste"]["network"] is not None:
             yield from ("", paint("allow and network are told whole: they take the place of what stands there", "dim"))
+    if report["absent"]:
+        yield from ("", "and first, since what is not there is not opened:", "", f"mkdir -p {escape(shlex.join(report['absent']))}")
     if not report["observed"] and report["outcome"] != "succeeded" and report["denied"]:
         yield from ("", paint("as far as it came: trace it again when that is allowed, or once with --observe", "dim"))
 

@@ -27,7 +27,8 @@ _SECRET_PLACES = (
     ".config/wakeful/secrets", ".config/gcloud", ".config/gh", ".config/git/credentials", ".config/op", ".local/share/keyrings", ".mozilla", ".config/google-chrome", ".config/chromium",
     ".thunderbird", ".bash_history", ".zsh_history", ".python_history",
 )  # fmt: skip
-_TEMPORARY = ("/tmp", "/var/tmp")
+# What lies deeper in them is not made by the way.
+_TEMPORARY, _SHALLOW = ("/tmp", "/var/tmp"), 2
 # Those of a view are its own, and empty at first.
 _PRIVATE = ("/tmp", "/dev")
 _NEEDED = {"read": READ_FILE, "run": EXECUTE, "write": WRITE_FILE}
@@ -133,7 +134,7 @@ class Judge:
 
     def _describe_write(self, asked: Asked, real: str, is_folder: bool) -> Denied:
         """A file is opened for writing by its folder, or nothing could be put in its place."""
-        if any(contains(place, real) for place in _TEMPORARY) and not contains(self._root, real):
+        if any(contains(place, real) and real.count("/") <= place.count("/") + _SHALLOW for place in _TEMPORARY) and not contains(self._root, real):
             return _say(asked, real, is_folder, "use $TMPDIR, which is its own")
         folder = real if is_folder else os.path.dirname(real)
         if is_wide(folder) and not contains(self._root, folder):
