@@ -15,7 +15,11 @@ from wakeful.core.spec import Confinement, RunLimits
 from wakeful.runners.contract import RunOrder
 from wakeful.runners.isolation import tracing
 from wakeful.runners.isolation.bubblewrap import find_obstacle as find_strict_obstacle
-from wakeful.runners.isolation.landlock import probe_abi
+from wakeful.runners.isolation.confine import Grant, Policy
+from wakeful.runners.isolation.judging import Judge, Standards
+from wakeful.runners.isolation.landlock import READ, probe_abi
+from wakeful.runners.isolation.reach import Reach
+from wakeful.runners.isolation.strace import Asked
 
 from runners.conftest import Bench
 
@@ -207,6 +211,32 @@ async def test_a_program_that_is_not_there_is_told_as_ever(bench: Bench) -> None
     """Not in the words of strace."""
     ended = await bench.run(bench.order("no-such-program", is_traced=True))
     assert "no such program in PATH" in str(ended.problem)
+
+
+async def test_what_the_system_denies_anyway_comes_without_a_line_to_paste(bench: Bench) -> None:
+    """It is within its reach, so no spec would help: its owner or its mode says no."""
+    standards = Standards(Reach(policy=Policy(grants=(Grant(str(bench.root), READ),)), unenforced=()), str(bench.root), has_view=False, is_observed=False)
+    judge = Judge(standards)
+    inside, outside = (Asked(access="read", what=str(folder / "x"), error="EACCES") for folder in (bench.root, bench.folder))
+    (bench.root / "x").write_text("x")
+    (bench.folder / "x").write_text("x")
+    assert (denied := judge.judge(inside)) is not None and denied.place is None and "owner, mode" in str(denied.words)
+    assert (denied := judge.judge(outside)) is not None and denied.place == str(bench.folder / "x")
+    assert judge.judge(Asked(access="write", what=str(bench.root / "x"), error="EXDEV", is_shared=True)) is not None
+
+
+@pytest.mark.parametrize("number", [0, 9])
+async def test_a_run_that_somebody_else_traces_ends_with_its_own_exit_code(bench: Bench, number: int) -> None:
+    """A person's debugger takes note of the end before we may, and does not take it away."""
+    run = bench.start(bench.shell(f"echo $$ > pid; read line < go; exit {number}", cwd=str(bench.root)))
+    os.mkfifo(bench.root / "go")
+    pid = await bench.number_in("pid")
+    watcher = await asyncio.create_subprocess_exec("strace", "-p", str(pid), "-o", "/dev/null", stderr=asyncio.subprocess.PIPE)
+    assert watcher.stderr is not None and b"attached" in await watcher.stderr.readline()
+    (bench.root / "go").write_text("go\n")
+    ended = await bench.end_of(run)
+    await watcher.wait()
+    assert (ended.exit_code, ended.problem) == (number, None)
 
 
 async def test_a_run_that_is_not_traced_knows_nothing_of_it(bench: Bench) -> None:

@@ -25,16 +25,17 @@ NEEDED = ("unshare", "nsenter", "systemctl", "busctl", "dbus-daemon", "useradd",
 REPOSITORY = Path(__file__).parent.parent.parent
 SPECS = Path(f"/home/{ACCOUNT}/sessions.d")
 
-# Each in the unit's own sandbox, as its account: what a container, bubblewrap, a JIT, a build and a look around need.
+# Each in the unit's own sandbox, as its account: what a container, bubblewrap, strace, a JIT, a build and a look around need.
 TOOLS = """
 unshare -Urmpf sh -c 'mount -t tmpfs t /mnt && mount -t proc p /proc' && echo namespaces
 ! command -v bwrap > /dev/null || bwrap --unshare-all --ro-bind / / --proc /proc --dev /dev true && echo bubblewrap
+! command -v strace > /dev/null || { strace -D -f -qq -o /dev/stdout true | grep execve > /dev/null; } && echo strace
 python3 -c 'import mmap; mmap.mmap(-1, 4096, prot=7)' && echo memory that is written and executed
 nice -n 5 ionice -c 3 taskset -c 0 true && echo priorities
 test "$(ps -e | wc -l)" -gt 3 && test -r /proc/meminfo && echo other processes
 touch ~/touched /tmp/touched /var/tmp/touched && echo places of work
 """
-TOOLS_SAID = ["namespaces", "bubblewrap", "memory that is written and executed", "priorities", "other processes", "places of work"]
+TOOLS_SAID = ["namespaces", "bubblewrap", "strace", "memory that is written and executed", "priorities", "other processes", "places of work"]
 
 
 def why_not() -> str | None:

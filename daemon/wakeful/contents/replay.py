@@ -143,11 +143,13 @@ def prepare(blobs: Blobs, recorded: Recorded, wish: Wish, folder: str) -> Prepar
     missing = lay_out(blobs, files, run.spec, run.versions, copy)
     lack = copy_scratch(recorded.scratch, f"{folder}/scratch/{recorded.session.id}")
     brought = bring_programs(run.spec, wish.command, copy) if wish.command is not None else []
+    # Observed once, by a person's leave: here it is held to what its spec declared.
+    spec = recorded.session.spec if run.trace == "observed" and recorded.session.spec is not None else run.spec
     return Prepared(
         recorded=recorded,
         wish=wish,
         files=files,
-        run=replace(run, run_id=f"replay-{os.path.basename(folder)}", spec=redirect(run.spec, copy, wish.command)),
+        run=replace(run, run_id=f"replay-{os.path.basename(folder)}", spec=redirect(spec, copy, wish.command), trace=None),
         folder=folder,
         copy=copy,
         missing=(*missing, *((lack,) if lack is not None else ()), *(Missing(f"secret {name}", "no replay is given one") for name in run.spec.secrets)),

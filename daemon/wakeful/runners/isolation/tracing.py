@@ -26,6 +26,7 @@ _PATIENCE_SECONDS = 10.0
 _CHUNK_BYTES = 64 * 1024
 # What is longer is no line of strace's about a path.
 _LONGEST_LINE_BYTES = 32 * 1024
+_BATCH_SECONDS = 0.01
 # So many lines are looked at; the rest is read and thrown away, so that nobody waits for us.
 _MOST_LINES = 500_000
 # Of what was denied: so many are kept, in so many characters, and so many are told apart.
@@ -168,6 +169,9 @@ class _Listener:
                 if not chunk:
                     return
                 yield chunk
+                # strace says a line at a time: taken one by one, each would cost a switch there and back.
+                if len(chunk) < _CHUNK_BYTES:
+                    self._is_over.wait(_BATCH_SECONDS)
             if deadline is None and self._is_over.is_set():
                 deadline = time.monotonic() + _LAST_WORDS_SECONDS
 
