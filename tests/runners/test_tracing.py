@@ -168,6 +168,17 @@ async def test_what_it_finds_is_bounded(bench: Bench) -> None:
     assert len(ended.trace.denied) == 200 and ended.trace.more >= 2800
 
 
+async def test_a_program_that_floods_its_trace_is_not_listened_to_for_ever(bench: Bench) -> None:
+    """It is let to, and what it cost us is bounded; the record says that not all was looked at."""
+    script = r"""
+        for fd in /proc/self/fd/*; do
+            case "$(readlink $fd)" in pipe:*) n=${fd##*/}; [ "$n" -gt 2 ] && { yes '9 mkdir("/x", 0) = 0' | head -c 8000000; } > /proc/self/fd/$n;; esac
+        done; exit 2
+    """
+    ended = await bench.run(traced(bench, script))
+    assert ended.exit_code == 2 and ended.trace is not None and "more than could be looked at" in str(ended.trace.words)
+
+
 async def test_names_that_are_no_text_can_be_recorded(bench: Bench) -> None:
     """Bytes that are no UTF-8, controls, quotes: shown by their numbers, never offered for a spec."""
     names = [b"\xff\xfe", b"a\nb", b"\x1b[2J", b'q") = -1 EACCES (x', "ü n".encode()]

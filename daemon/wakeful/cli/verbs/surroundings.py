@@ -126,7 +126,7 @@ def check_strace() -> Check:
     """Optional: what it is needed for says so itself."""
     if shutil.which("strace") is None:
         return Check("strace", "good", "is not installed; `wakeful trace` and `isolation: observe` alone need it", "sudo apt install strace")
-    code, words = _run("strace", "-D", "-f", "-qq", "-o", "/dev/null", "/bin/true")
+    code, words = _run("strace", "-f", "-qq", "-o", "/dev/null", "/bin/true")
     if code == 0 and not words.strip():
         return Check("strace", "good", _run("strace", "--version")[1].partition("\n")[0].rpartition(" ")[2])
     return Check("strace", "warn", f"cannot trace here ({' '.join(words.split()) or f'exit {code}'})", "sysctl kernel.yama.ptrace_scope")

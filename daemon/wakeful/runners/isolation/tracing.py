@@ -20,6 +20,7 @@ from threading import Event, Thread
 from wakeful.core.observation import Denied, Traced
 from wakeful.runners.isolation.judging import NETWORK, Judge, Standards
 from wakeful.runners.isolation.strace import CALLS, Reader
+from wakeful.runners.isolation.system import is_of_system
 
 PROGRAM = "strace"
 _PATIENCE_SECONDS = 10.0
@@ -27,23 +28,33 @@ _CHUNK_BYTES = 64 * 1024
 # What is longer is no line of strace's about a path.
 _LONGEST_LINE_BYTES = 32 * 1024
 _BATCH_SECONDS = 0.01
-# So many lines are looked at; the rest is read and thrown away, so that nobody waits for us.
-_MOST_LINES = 500_000
+# So many lines are looked at, and bytes; the rest is read and thrown away, so that nobody waits for us, nor we for them.
+_MOST_LINES = 200_000
+_MOST_BYTES = 64 << 20
 # Of what was denied: so many are kept, in so many characters, and so many are told apart.
 _KEPT = 200
 _KEPT_CHARACTERS = 64 * 1024
 _TOLD_APART = 10_000
-# After the program's end: how long what strace still has to say is waited for.
+# After the program's end: how long what strace still has to say is waited for, and a look at a file that hangs (a dead mount).
 _LAST_WORDS_SECONDS = 2.0
+_LAST_LOOK_SECONDS = 5.0
 _NOTHING_HEARD = "strace said nothing, so what it asked for is not known"
 
 
 def find_obstacle() -> str | None:
     """Why nothing can be traced here, in words with what mends it; None where it can. Blocks: one empty program, until it worked once."""
-    program = shutil.which(PROGRAM)
+    program = _find_program()
     if program is None:
         return "tracing needs strace, which is not installed (sudo apt install strace)"
+    # It is started where the program would be, and reaches what that does.
+    if not is_of_system(program):
+        return f"tracing needs strace where every run can reach it, and {program} is not such a place (sudo apt install strace)"
     return _try(program)
+
+
+def _find_program() -> str | None:
+    found = shutil.which(PROGRAM)
+    return os.path.realpath(found) if found is not None else None
 
 
 class _Refused(Exception):
@@ -60,7 +71,8 @@ def _try(program: str) -> str | None:
 
 @functools.cache
 def _try_once(program: str) -> None:
-    trial = [program, "-D", "-f", "-qq", "-o", "/dev/stdout", "-e", "trace=execve", "--", "/bin/true"]
+    # Without -D: here it is our child, and we take its end.
+    trial = [program, "-f", "-qq", "-o", "/dev/stdout", "-e", "trace=execve", "--", "/bin/true"]
     try:
         done = subprocess.run(trial, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=_PATIENCE_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -74,7 +86,7 @@ class Tracing:
     """Of one run: its command and its check are launched through it, one after the other; then `conclude`."""
 
     def __init__(self, standards: Standards, cwd: str, redact: Callable[[str], str]) -> None:
-        self._program = shutil.which(PROGRAM) or PROGRAM
+        self._program = _find_program() or PROGRAM
         self._standards = standards
         self._cwd = cwd
         self._redact = redact
@@ -93,8 +105,7 @@ class Tracing:
         found: dict[tuple[str, str], Denied] = {}
         is_bounded, is_heard = False, False
         for listener in self._listeners:
-            listener.end()
-            found |= listener.found
+            found |= listener.end()
             is_bounded = is_bounded or listener.is_bounded
             is_heard = is_heard or listener.lines > 0
         if any(one.access == "connect" and one.place not in (None, "*") for one in found.values()):
@@ -106,7 +117,7 @@ class Tracing:
             denied=tuple(kept),
             more=len(found) - len(kept),
             is_observed=self._standards.is_observed,
-            words="it asked for too much to look at all of it" if is_bounded else words,
+            words="it asked for more than could be looked at" if is_bounded else words,
         )
 
     def _keep(self, found: Iterable[Denied]) -> Iterator[Denied]:
@@ -124,7 +135,7 @@ class Tracing:
 
 
 class _Listener:
-    """Reads one pipe to its end in a thread."""
+    """Reads one pipe to its end in a thread. `found` grows meanwhile; `end` has what there is."""
 
     def __init__(self, fd: int, standards: Standards, cwd: str) -> None:
         self._fd = fd
@@ -138,9 +149,11 @@ class _Listener:
         self._thread = Thread(target=self._listen, name="trace", daemon=True)
         self._thread.start()
 
-    def end(self) -> None:
+    def end(self) -> dict[tuple[str, str], Denied]:
         self._is_over.set()
-        self._thread.join()
+        self._thread.join(_LAST_LOOK_SECONDS)
+        self.is_bounded = self.is_bounded or self._thread.is_alive()
+        return dict(self.found)
 
     def _listen(self) -> None:
         try:
@@ -152,7 +165,12 @@ class _Listener:
 
     def _read_lines(self) -> Iterator[bytes]:
         rest = b""
+        read_bytes = 0
         for chunk in self._read_chunks():
+            read_bytes += len(chunk)
+            self.is_bounded = self.is_bounded or read_bytes > _MOST_BYTES
+            if self.is_bounded:
+                continue
             *lines, rest = (rest + chunk).split(b"\n")
             yield from lines
             if len(rest) > _LONGEST_LINE_BYTES:
