@@ -239,8 +239,8 @@ async def test_what_the_system_denies_anyway_comes_without_a_line_to_paste(bench
 @pytest.mark.parametrize("number", [0, 9])
 async def test_a_run_that_somebody_else_traces_ends_with_its_own_exit_code(bench: Bench, number: int) -> None:
     """A person's debugger takes note of the end before we may, and does not take it away."""
-    run = bench.start(bench.shell(f"echo $$ > pid; read line < go; exit {number}", cwd=str(bench.root)))
     os.mkfifo(bench.root / "go")
+    run = bench.start(bench.shell(f"echo $$ > pid; read line < go; exit {number}", cwd=str(bench.root)))
     pid = await bench.number_in("pid")
     watcher = await asyncio.create_subprocess_exec("strace", "-p", str(pid), "-o", "/dev/null", stderr=asyncio.subprocess.PIPE)
     assert watcher.stderr is not None and b"attached" in await watcher.stderr.readline()
