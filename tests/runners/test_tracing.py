@@ -104,12 +104,13 @@ async def test_secrets_and_what_is_shared_come_without_a_line_to_paste(bench: Be
     key.parent.mkdir(parents=True)
     key.write_text("PRIVATE")
     (bench.folder / "home" / "plain").write_text("x")
-    script = f"set +e; cat {key} {key.parent.parent}/plain /etc/shadow; ls /root /; echo x > /var/tmp/elsewhere; exit 1"
+    script = f"set +e; cat {key} {key.parent.parent}/plain /etc/shadow; ls /root /; echo x > /var/tmp/elsewhere; echo x > /dev/shm/wakeful-lock; exit 1"
     ended = await bench.run(traced(bench, script))
     assert one(ended, key).place is None and "secrets" in str(one(ended, key).words)
     assert one(ended, "/etc/shadow").place is None
     assert one(ended, "/").place is None and one(ended, "/root").place is None
     assert "$TMPDIR" in str(one(ended, "/var/tmp/elsewhere").words)
+    assert one(ended, "/dev/shm/wakeful-lock").place == "/dev/shm", "what multiprocessing needs is opened as a whole"
     assert one(ended, key.parent.parent / "plain").place == str(key.parent.parent / "plain")
 
 
@@ -146,7 +147,7 @@ async def _wait_for(path: Path) -> None:
         await asyncio.sleep(0.01)
 
 
-@pytest.mark.parametrize("number", ["KILL", "STOP"])
+@pytest.mark.parametrize("number", ["KILL", pytest.param("STOP", marks=pytest.mark.long)])
 async def test_a_program_that_ends_or_stops_its_tracer_ends_all_the_same(bench: Bench, number: str) -> None:
     """It is the program's own child as far as anybody is: a run of the same rights may do that, and gains nothing."""
     script = f"""
@@ -168,6 +169,7 @@ async def test_what_it_finds_is_bounded(bench: Bench) -> None:
     assert len(ended.trace.denied) == 200 and ended.trace.more >= 2800
 
 
+@pytest.mark.long
 async def test_a_program_that_floods_its_trace_is_not_listened_to_for_ever(bench: Bench) -> None:
     """It is let to, and what it cost us is bounded; the record says that not all was looked at."""
     script = r"""

@@ -93,6 +93,11 @@ def test_a_name_that_a_spec_takes_for_a_pattern_is_left_out(name: str) -> None:
     assert paste(deny(f"/project/{name}", f"/opt/{name}"))[0] == []
 
 
+def test_a_device_is_allowed_by_itself() -> None:
+    """Not the folder that holds all of them."""
+    assert paste(deny("/dev/ptmx", access="write") + deny("/dev/shm", access="write", is_folder=True))[0] == ["allow:", "  write: [/dev/ptmx, /dev/shm]"]
+
+
 def test_what_every_binding_leaves_out_is_allowed_instead() -> None:
     """A repository's own files wake nobody."""
     assert paste(deny("/project/.git/config"))[0] == ["allow:", "  read: [/project/.git/config]"]

@@ -29,6 +29,8 @@ _SECRET_PLACES = (
 )  # fmt: skip
 # What lies deeper in them is not made by the way.
 _TEMPORARY, _SHALLOW = ("/tmp", "/var/tmp"), 2
+# What programs are known to need of the system's own places: locks of multiprocessing, terminals of their own.
+_DEVICES = ("/dev/shm", "/dev/ptmx", "/dev/pts")
 # Those of a view are its own, and empty at first.
 _PRIVATE = ("/tmp", "/dev")
 _NEEDED = {"read": READ_FILE, "run": EXECUTE, "write": WRITE_FILE}
@@ -136,6 +138,8 @@ class Judge:
         """A file is opened for writing by its folder, or nothing could be put in its place."""
         if any(contains(place, real) and real.count("/") <= place.count("/") + _SHALLOW for place in _TEMPORARY) and not contains(self._root, real):
             return _say(asked, real, is_folder, "use $TMPDIR, which is its own")
+        if (device := next((place for place in _DEVICES if contains(place, real)), None)) is not None:
+            return Denied(access="write", what=asked.what, place=device, is_folder=os.path.isdir(device))
         folder = real if is_folder else os.path.dirname(real)
         if is_wide(folder) and not contains(self._root, folder):
             words = None if os.path.isfile(real) else f"too much lies in {folder} to open it for one file"
