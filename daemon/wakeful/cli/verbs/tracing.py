@@ -29,7 +29,7 @@ _TOLD_OF_A_FOLDER = 4
 @verb("trace", "wakeful trace report", "wakeful trace report --observe     # to its end, with nothing denied", "wakeful trace report --run 7       # what was recorded")
 @click.argument("name", type=SESSION)
 @click.option("--observe", "is_observed", is_flag=True, help="Deny nothing, so that one trace sees everything. Needs allow_unisolated in wakeful.yaml.")
-@click.option("--run", type=RUN, help="Run nothing: show what was recorded of this run.")
+@click.option("--run", type=RUN, metavar="N", help="Run nothing: show what was recorded of this run.")
 def trace_verb(options: Options, name: str, is_observed: bool, run: int | None) -> None:
     """Run a session once under strace, list what it was denied, and print the lines of a spec that would allow it.
 
