@@ -150,7 +150,7 @@ def _finished(event: ev.RunFinished) -> str:
 
 def _traced(trace: Traced) -> str:
     found = len(trace.denied) + trace.more
-    things = "1 thing" if found == 1 else f"{found} things"
+    things = count(found, "thing")
     words = f"; {things} outside its reach" if found and trace.is_observed else f"; {things} denied" if found else ""
     return words + (f"; {visible(trace.words)}" if trace.words else "")
 

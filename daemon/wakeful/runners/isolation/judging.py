@@ -13,8 +13,9 @@ import stat
 from msgspec import Struct
 
 from wakeful.core.observation import Denied
+from wakeful.runners.isolation.hiding import contains
 from wakeful.runners.isolation.landlock import EXECUTE, MAKE_REG, READ, READ_DIR, READ_FILE, WRITE, WRITE_FILE
-from wakeful.runners.isolation.reach import Reach, contains, is_wide
+from wakeful.runners.isolation.reach import Reach, is_wide
 from wakeful.runners.isolation.strace import Asked
 from wakeful.runners.isolation.system import SETTINGS, SYSTEM
 
@@ -57,6 +58,7 @@ class Judge:
         reach = standards.reach
         self._standards = standards
         self._network = reach.policy.network
+        self._hidden = reach.policy.hidden
         self._places = [(_resolve(grant.path, grant.beneath), grant.rights) for grant in reach.policy.grants]
         self._places += [(os.path.realpath(f"/proc/self/fd/{grant.fd}"), grant.rights) for grant in reach.policy.system]
         self._private: tuple[str, ...] = ()
@@ -90,7 +92,7 @@ class Judge:
     def _is_within(self, asked: Asked, real: str, is_folder: bool) -> bool:
         if asked.error != "ENOENT" and any(contains(place, real) for place in self._private):
             return True
-        if asked.access == "write" and self._is_shielded(real):
+        if (asked.access == "write" and self._is_shielded(real)) or self._hidden.holds(real):
             return False
         if asked.access == "write" and not os.path.lexists(real):
             return self._is_granted(os.path.dirname(real), MAKE_REG)
@@ -126,7 +128,7 @@ class Judge:
     def _describe(self, asked: Asked, real: str, is_folder: bool) -> Denied:
         if any(contains(place, real) for place in self._guarded) and (asked.access == "write" or not contains(self._root, real)):
             return _say(asked, real, is_folder, _GUARDED)
-        if self._is_secret(real):
+        if self._is_secret(real) or self._hidden.holds(real):
             return _say(asked, real, is_folder, "it may hold secrets: name it under allow yourself, if it must be")
         if asked.access != "write":
             if is_folder and (is_wide(real) or contains(real, self._root)):
