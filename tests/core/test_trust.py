@@ -168,6 +168,52 @@ def test_secrets_of_who_reads_strangers_count_for_who_carries_their_words_out() 
     assert "token of mail" in (world.hold("carrier") or "")
 
 
+def test_words_of_strangers_of_ones_own_do_not_hide_those_of_others() -> None:
+    """It reads strangers itself, which is two of three; but who feeds it knows a secret, and heard strangers, too."""
+    untrusted = FileBinding(name="posts", pattern="posts", is_untrusted=True)
+    carrier = session("carrier", read("mail.out"), untrusted, confinement=NETWORK)
+    world = World(stranger(secrets=("token",)), carrier, files={"letters": "1", "posts": "1"})
+    give(world, "token")
+    world.rest()
+    assert world.starts("carrier") == 0 and "token of mail" in (world.hold("carrier") or "")
+
+
+def test_a_secret_known_between_the_strangers_and_the_way_out_counts() -> None:
+    """mail hears strangers, middle knows the secret and does as mail says, carrier has the network: each has two of the three at most."""
+    middle = session("middle", read("mail.out"), write("middle.out"), secrets=("token",))
+    carrier = session("carrier", read("middle.out"), confinement=NETWORK)
+    world = World(stranger(), middle, carrier, files={"letters": "1"})
+    give(world, "token")
+    world.rest()
+    assert (world.starts("middle"), world.starts("carrier")) == (1, 0)
+    assert "came by way of mail" in (world.hold("carrier") or "") and "token of middle" in (world.hold("carrier") or "")
+
+
+def test_a_message_of_who_knows_a_secret_and_heard_strangers_makes_a_carrier_ask() -> None:
+    """The words came from further up; the sender's secret can come along with them all the same."""
+    middle = session("middle", read("mail.out"), secrets=("token",))
+    carrier = session("carrier", read("go"), confinement=NETWORK)
+    world = World(stranger(), middle, carrier, files={"letters": "1", "go": "1"})
+    give(world, "token")
+    world.rest()
+    assert world.starts("carrier") == 1
+    world.call(calls.Send(name="carrier", text="the token is", sender="middle"), author="run:middle#1")
+    world.rest()
+    world.write("go", "2")
+    world.rest()
+    assert world.starts("carrier") == 1 and "token of middle" in (world.hold("carrier") or "")
+
+
+def test_who_knows_a_secret_and_never_heard_strangers_makes_nobody_ask() -> None:
+    """Beside strangers' words, not behind them: nobody told it what to do with the secret."""
+    vault = session("vault", read("go"), write("vault.out"), secrets=("token",))
+    carrier = session("carrier", read("mail.out"), read("vault.out"), confinement=NETWORK)
+    world = World(stranger(), vault, carrier, files={"letters": "1", "go": "1"})
+    give(world, "token")
+    world.rest()
+    assert world.starts("carrier") >= 1
+
+
 @pytest.mark.parametrize("wake", [True, False])
 def test_a_message_of_who_reads_strangers_makes_the_receiver_ask(wake: bool) -> None:
     """Also one that wakes nobody, and also after a restart: it stands in the mailbox."""

@@ -1,4 +1,4 @@
-"""The canary repository (reliability.md, 3.3 and H 53): every place from which git starts programs holds one that leaves a trace.
+"""The canary repository: every place from which git starts programs holds one that leaves a trace.
 
 It is bound in every way a repository can be bound, and asked about in every way there is: nothing sings. Afterwards plain git
 is run on the very same repository, and each of them does: they were loaded all the while.

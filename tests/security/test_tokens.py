@@ -1,4 +1,4 @@
-"""Tokens over every route: what a scope does not name is closed, and what is no good token opens nothing (reliability.md, G 47)."""
+"""Tokens over every route: what a scope does not name is closed, and what is no good token opens nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of others are words, never orders (reliability.md, I 59): file names, refs, commit subjects and messages that a shell would obey.
+"""Names of others are words, never orders: file names, refs, commit subjects and messages that a shell would obey.
 
 They go through everything a run is woken with: the list of changed paths, the causes, exported trees, environment and templates. A
 canary shows whether any shell read one of them; the control hands the same names to one.

@@ -255,7 +255,8 @@ def _(call: calls.Send, core: Core, decision: Decision, called: calls.Called) ->
     sender = core.state.by_name(call.sender) if call.sender is not None else None
     chain = (*sender.run.chain, sender.id) if sender is not None and sender.run is not None else ()
     position = receiver.mailbox + 1
-    source = find_source(core, sender) if sender is not None else None
+    # By the sender's name, whoever it heard the words from: what the sender knows can come along.
+    source = sender.name if sender is not None and find_source(core, sender) is not None else None
     message = ev.MessageAdded(position=position, sender=called.author, text=call.text, wake=call.wake, chain=chain, untrusted_by=source)
     emit_call(core, decision, receiver, message, called)
     if sender is not None:

@@ -1,4 +1,4 @@
-"""Whose words a run would act on: the rule of two (reliability.md, S10).
+"""Whose words a run would act on: the rule of two.
 
 Of secrets, untrusted input and a way out a run has at most two. A spec that asks for all three itself is refused when it is read;
 here it is judged what comes by way of others: sessions whose output it reads, and messages. A session that would have all three
@@ -57,14 +57,26 @@ def find_third_leg(core: Core, session: Session) -> str | None:
     # Nearly everybody.
     if spec is None or way_out is None:
         return None
-    source = find_source(core, session)
-    if source is None:
-        return None
-    secrets = list(spec.secrets) or _list_secrets(core, source)
-    return f"what it reads came by way of {source}, which reads untrusted words; secrets: {', '.join(secrets)}; way out: {way_out}" if secrets else None
+    for member in _list_line(core, session):
+        secrets = member.spec.secrets if member.spec is not None else ()
+        # Who knows secrets and never heard strangers was told by nobody what to do with them.
+        source = find_source(core, member) if secrets else None
+        if source is not None:
+            told = ", ".join(secrets if member is session else (f"{name} of {member.name}" for name in secrets))
+            return f"what it reads came by way of {source}, which reads untrusted words; secrets: {told}; way out: {way_out}"
+    return None
 
 
-def _list_secrets(core: Core, source: str) -> list[str]:
-    """What strangers' words may have been told there: it can come along with them."""
-    found = core.state.by_name(source) if source in core.state.ids else None
-    return [f"{name} of {source}" for name in found.spec.secrets] if found is not None and found.spec is not None else []
+def _list_line(core: Core, session: Session) -> list[Session]:
+    """Itself, then all from whom something reaches it, by files or by messages: what one of them knows can come along."""
+    found: dict[str, Session] = {}
+    ahead = [session.name]
+    while ahead:
+        name = ahead.pop(0)
+        if name in found or name not in core.state.ids:
+            continue
+        found[name] = member = core.state.by_name(name)
+        ahead += sorted(core.graph.upstreams.get(name, ()))
+        if member.untrusted_by is not None:
+            ahead.append(member.untrusted_by)
+    return list(found.values())

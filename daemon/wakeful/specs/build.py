@@ -366,7 +366,7 @@ def _check_reach(keys: SessionKeys, root: str, around: Surroundings, built: Buil
 
 
 def _refuse_three_legs(spec: SessionSpec, built: Built) -> None:
-    """The rule of two (S10): who acts on words of strangers, knows secrets and can carry them out is only as safe as those words."""
+    """The rule of two: who acts on words of strangers, knows secrets and can carry them out is only as safe as those words."""
     binding, way_out = find_untrusted(spec), find_way_out(spec)
     if binding is None or way_out is None or not spec.secrets:
         return

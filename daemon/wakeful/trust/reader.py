@@ -1,8 +1,8 @@
 """Reads the daemon's own folder of specs and every attached project, and says of each spec whether it may count as it stands.
 
 What `Declarations` reads through. A folder that is followed counts as it is edited, unless others can write it; a project is pinned: its
-specs count while they, the agents and defaults they lean on, and the programs they name are what a person trusted (reliability.md, S5
-and S11). Decides nothing about sessions: a spec that may not count is handed on with the reason, and the core lets it sleep.
+specs count while they, the agents and defaults they lean on, and the programs they name are what a person trusted.
+Decides nothing about sessions: a spec that may not count is handed on with the reason, and the core lets it sleep.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ class HouseReader:
         return judged
 
     def _doubt_reached(self, reader: ProjectReader, project: str | None) -> None:
-        """What changed in a folder that is followed, while a run could write it, is not followed any further (S11)."""
+        """What changed in a folder that is followed, while a run could write it, is not followed any further."""
         folder = reader.folder
         assert folder is not None
         specs = folder.basis[1].specs or ""
