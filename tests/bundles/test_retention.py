@@ -148,9 +148,3 @@ def test_outputs_are_due_by_age_count_and_size_but_not_the_newest_and_not_of_a_f
 def test_the_output_of_a_failure_goes_when_its_own_time_is_over() -> None:
     outputs = [output(1, days=91, outcome="failed"), output(2, days=89, outcome="failed"), output(3)]
     assert [one.run for one in choose_outputs(outputs, Retention(keep_seconds=DAY), NOW)] == [1]
-
-
-def test_what_an_output_that_stays_shares_stays() -> None:
-    outputs = [output(1, addresses=("x", "shared")), output(2, addresses=("x", "y")), output(3, addresses=("shared", "z"))]
-    found = choose_outputs(outputs, Retention(runs=1), NOW)
-    assert [(one.run, one.addresses) for one in found] == [(1, ("x",)), (2, ("y",))]

@@ -13,7 +13,7 @@ import msgspec
 from wakeful.blobs import Blobs
 from wakeful.bundles.examining import NAMING
 from wakeful.bundles.references import References
-from wakeful.bundles.retention import USUAL_OUTPUTS, RunOutput, split_outputs
+from wakeful.bundles.retention import USUAL_OUTPUTS, RunOutput, choose_outputs
 from wakeful.core.events import Outcome
 from wakeful.core.spec import Retention
 from wakeful.eventlog.contract import EventLog, Record
@@ -90,7 +90,7 @@ def _choose(log: EventLog, blobs: Blobs, session: str, retention: Retention, now
             # Its place in the log instead of its number: several ends of one run, after retries, are several outputs.
             RunOutput(run=record.seq, finished_at=record.at, outcome=outcome, addresses=tuple(sizes), size_bytes=sum(sizes.values()))
         )
-    return split_outputs(outputs, retention, now)[1]
+    return choose_outputs(outputs, retention, now)
 
 
 def _read_outcome(record: Record) -> Outcome | None:

@@ -87,33 +87,19 @@ def choose_sessions(standings: Iterable[Standing], general: Retention, now: int)
     return tuple(Due(one.session, one.name, due[one.session]) for one in standings if one.session in due)
 
 
-def choose_outputs(
-    outputs: Iterable[RunOutput], retention: Retention, now: int, *, failed_keep_seconds: float = FAILED_KEEP_SECONDS
-) -> tuple[RunOutput, ...]:
-    """Of one session's outputs those that may go to the archive, oldest first, with the addresses no output that stays shares."""
-    staying, going = split_outputs(outputs, retention, now, failed_keep_seconds=failed_keep_seconds)
-    needed = {address for output in staying for address in output.addresses}
-    return tuple(output for output in _without(going, needed) if output.addresses)
+def choose_outputs(outputs: Iterable[RunOutput], retention: Retention, now: int) -> list[RunOutput]:
+    """Of one session's outputs those that may go to the archive, oldest first.
 
-
-def split_outputs(
-    outputs: Iterable[RunOutput], retention: Retention, now: int, *, failed_keep_seconds: float = FAILED_KEEP_SECONDS
-) -> tuple[list[RunOutput], list[RunOutput]]:
-    """Those that stay and those that may go, oldest first.
-
-    The newest always stays. One of a run that did not succeed stays for `failed_keep_seconds`, whatever the other bounds say."""
+    The newest always stays. One of a run that did not succeed stays for a time of its own, whatever the other bounds say."""
     newest_first = sorted(outputs, key=lambda one: one.run, reverse=True)
-    staying: list[RunOutput] = []
     going: list[RunOutput] = []
     kept_bytes = 0
     for place, output in enumerate(newest_first):
         kept_bytes += output.size_bytes
-        if place == 0 or not _is_beyond(output, place, kept_bytes, retention, now, failed_keep_seconds):
-            staying.append(output)
-        else:
+        if place > 0 and _is_beyond(output, place, kept_bytes, retention, now):
             going.append(output)
             kept_bytes -= output.size_bytes
-    return staying[::-1], going[::-1]
+    return going[::-1]
 
 
 def _judge_alone(one: Standing, retention: Retention, now: int) -> str | None:
@@ -142,26 +128,15 @@ def _relieve(standings: Sequence[Standing], due: dict[str, str], general: Retent
     return more
 
 
-def _is_beyond(
-    output: RunOutput, place: int, kept_bytes: int, retention: Retention, now: int, failed_keep_seconds: float
-) -> bool:
+def _is_beyond(output: RunOutput, place: int, kept_bytes: int, retention: Retention, now: int) -> bool:
     """Is the output beyond a bound, as number `place` of the newest, with `kept_bytes` including it?"""
     age = (now - output.finished_at) / _MICROSECONDS
-    if output.outcome != "succeeded" and age <= failed_keep_seconds:
+    if output.outcome != "succeeded" and age <= FAILED_KEEP_SECONDS:
         return False
     is_old = retention.keep_seconds is not None and age > retention.keep_seconds
     is_surplus = retention.runs is not None and place >= retention.runs
     is_large = retention.size_bytes is not None and kept_bytes > retention.size_bytes
     return is_old or is_surplus or is_large
-
-
-def _without(outputs: Iterable[RunOutput], needed: set[str]) -> Iterable[RunOutput]:
-    """Each output with only what nobody needs; what two that go share goes with the first."""
-    taken = set(needed)
-    for output in outputs:
-        free = tuple(address for address in dict.fromkeys(output.addresses) if address not in taken)
-        taken.update(free)
-        yield msgspec.structs.replace(output, addresses=free)
 
 
 def _say_days(seconds: float) -> str:

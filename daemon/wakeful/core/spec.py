@@ -333,7 +333,3 @@ class Settings(Struct, frozen=True, kw_only=True):
     @property
     def output_limit_bytes(self) -> int:
         return self.limits.output.hard
-
-    @property
-    def message_limit_bytes(self) -> int:
-        return self.limits.message.hard

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Iterable
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import Literal
 
 import msgspec
 from msgspec import Struct
@@ -88,10 +88,6 @@ class Plan(Struct, frozen=True, kw_only=True):
 
 def say_change(change: Change) -> str:
     return change.ending + (f": {change.reason}" if change.reason else "")
-
-
-def view_changes(changes: Iterable[Change]) -> list[dict[str, Any]]:
-    return [{"path": show_name(one.name), "ending": one.ending, "reason": one.reason, "kept": None} for one in changes]
 
 
 def keep_nothing(content: bytes) -> str:
