@@ -58,7 +58,9 @@ class Writers:
         self._writing[run_id] = Writer(root, writes, allowed, time.clock_gettime_ns(COARSE_CLOCK))
 
     def end(self, run_id: str) -> None:
-        self._ended.append(replace(self._writing.pop(run_id), until=time.clock_gettime_ns(COARSE_CLOCK)))
+        """Safe to repeat, and for one that never began here."""
+        if (writer := self._writing.pop(run_id, None)) is not None:
+            self._ended.append(replace(writer, until=time.clock_gettime_ns(COARSE_CLOCK)))
 
     def besides(self, run_id: str) -> tuple[Writer, ...]:
         """Those who wrote while this run did."""
