@@ -33,7 +33,7 @@ MUTANTS = (
     Mutant(6, "a version holds inode and time", "sources/manifest.py", "            tag = seen.tag(compare) if seen is not None else None\n", "            tag = seen.key if seen is not None else None\n"),
     Mutant(6, "the x bit does not count", "sources/entry.py", "                return self.kind.encode() + self.digest\n", '                return self.kind.replace("x", "f").encode() + self.digest\n'),
     Mutant(6, "one change rehashes all", "sources/manifest.py", "            self._sum, self._version = total % _MODULUS, None\n", "            self._sum, self._version = Manifest.of(self._naming, compare, members.items())._sum, None\n"),
-    Mutant(7, "own writes are not hidden", "target.py", "hidden = find_hidden(binding, spec.written_patterns if written is None else written)", "hidden = ()"),
+    Mutant(7, "own writes are not hidden", "target.py", "binding, find_hidden(binding, spec.written_patterns if written is None else written))", "binding, ())"),
     Mutant(7, "both does not mean its own", "target.py", 'if binding.access == "both" else written', 'if False else written'),
     Mutant(7, "what others did during the run is taken for its own", "landing.py", " and changed is not None and changed <= landed", ""),
     Mutant(7, "both is woken by what it left", "finish.py", "        elif bound.is_both and is_judged and run.staged is not None and is_left_alone(look, run, bound.key):\n            written[bound.name] = look.version\n", ""),

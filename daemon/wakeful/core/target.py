@@ -79,23 +79,9 @@ def target_of(spec: SessionSpec, binding: AnyBinding, written: tuple[str, ...] |
 
     `written` are the spec's written patterns, for who asks about many bindings of one spec.
     """
-    settle = {"settle_seconds": binding.settle_seconds, "settle_max_seconds": binding.settle_max_seconds}
     match binding:
         case FileBinding():
-            # Hiding only what can overlap keeps equal bindings of different sessions shareable.
-            hidden = find_hidden(binding, spec.written_patterns if written is None else written)
-            # Not the identity: who writes a path and who reads it share one look.
-            what = (binding.pattern, binding.compare, "!".join(binding.exclude), ",".join(hidden))
-            key = "\x1f".join(("file", spec.root, *what, f"{binding.settle_seconds:g}/{binding.settle_max_seconds:g}"))
-            return FileTarget(
-                key=key,
-                root=spec.root,
-                pattern=binding.pattern,
-                exclude=binding.exclude,
-                hidden=hidden,
-                compare=binding.compare,
-                **settle,
-            )
+            return _target_of_file(spec.root, binding, find_hidden(binding, spec.written_patterns if written is None else written))
         case CommitsBinding():
             owner = spec.name if binding.each_commit else ""
             return CommitsTarget(
@@ -105,7 +91,8 @@ def target_of(spec: SessionSpec, binding: AnyBinding, written: tuple[str, ...] |
                 repo=binding.repo,
                 branch=binding.branch,
                 each_commit=binding.each_commit,
-                **settle,
+                settle_seconds=binding.settle_seconds,
+                settle_max_seconds=binding.settle_max_seconds,
             )
         case ProbeBinding():
             return ProbeTarget(
@@ -125,3 +112,19 @@ def target_of(spec: SessionSpec, binding: AnyBinding, written: tuple[str, ...] |
             )
         case _:
             return None
+
+
+def _target_of_file(root: str, binding: FileBinding, hidden: tuple[str, ...]) -> FileTarget:
+    """Hiding only what can overlap keeps equal bindings of different sessions shareable."""
+    # Not the identity: who writes a path and who reads it share one look.
+    what = (binding.pattern, binding.compare, "!".join(binding.exclude), ",".join(hidden))
+    return FileTarget(
+        key="\x1f".join(("file", root, *what, f"{binding.settle_seconds:g}/{binding.settle_max_seconds:g}")),
+        root=root,
+        pattern=binding.pattern,
+        exclude=binding.exclude,
+        hidden=hidden,
+        compare=binding.compare,
+        settle_seconds=binding.settle_seconds,
+        settle_max_seconds=binding.settle_max_seconds,
+    )
