@@ -183,6 +183,14 @@ class Reactor:
         if error is not None:
             self.outside.fatal(error)
             return
+        try:
+            self._take_recorded(touched, entries)
+        except Exception as error:
+            # Half of a plan was carried out: what state says of it is no longer known to be true, and a start finds out.
+            self.outside.fatal(error)
+            raise
+
+    def _take_recorded(self, touched: list[str], entries: list[Entry]) -> None:
         for session_id in touched:
             left = self._pending[session_id] - 1
             if left:
