@@ -50,15 +50,15 @@ LAYERS: dict[str, set[str]] = {
     "conversation": {"core", "eventlog"},
     # What runs read and wrote: taken down, put back, run again.
     "contents": {"core", "blobs", "runners", "beneath"},
-    # A fork's own place for files, over what git shows of itself.
-    "workspaces": {"core", "blobs", "contents", "sources", "beneath"},
+    # A fork's own place for files, and a run's, over what git shows of itself.
+    "workspaces": {"core", "blobs", "contents", "sources", "runners", "beneath"},
     # The loop speaks to the edges through their contracts, which it is handed.
     "reactor": {"core", "eventlog", "sources", "runners", "supervision"},
     # Whose specs are in force, and what a person trusted of them.
     "trust": {"core", "specs", "settings"},
     "api": {"trust", "core", "views", "reactor", "specs", "settings", "eventlog", "blobs", "contents", "narration", "past", "conversation", "bundles", "workspaces", "secrets"},
     # The running daemon, over edges it knows by their contracts: how a run starts, and its whole life.
-    "starting": {"core", "views", "api", "sources", "runners", "contents", "secrets"},
+    "starting": {"core", "views", "api", "sources", "runners", "contents", "secrets", "workspaces"},
     "daemon": {"trust", "core", "settings", "eventlog", "sources", "runners", "narration", "reactor", "api", "blobs", "contents", "starting", "supervision", "past", "workspaces", "journal", "secrets"},
     # The only place that constructs edges.
     "wiring": {"trust", "core", "settings", "eventlog", "sources", "runners", "narration", "reactor", "blobs", "contents", "starting", "daemon", "supervision", "past", "workspaces", "bundles", "journal", "secrets"},

@@ -1,4 +1,4 @@
-"""From a run that the log intends to its process: its token, the exported trees of its commits bindings, its order.
+"""From a run that the log intends to its process: its token, the exported trees of its commits bindings, its workspace, its order.
 
 The daemon hands `RunStarter.start` to the reactor, which calls it once `run_started` is durable, and `forget` when the run
 was recorded as finished. Decides nothing: a start that fails is reported as any other end.
@@ -23,11 +23,12 @@ from wakeful.core.spec import CommitsBinding
 from wakeful.core.state import OpenRun, Session
 from wakeful.core.target import target_of
 from wakeful.errors import OperatorError, WakefulError
-from wakeful.runners.contract import RunOrder, Runner
+from wakeful.runners.contract import RunOrder, Runner, WorkspaceOrder
 from wakeful.secrets.known import KnownSecrets, decide_secrets
 from wakeful.secrets.store import Secret
 from wakeful.sources.contract import Sources
 from wakeful.views.causes import view_causes_file
+from wakeful.workspaces.runs import RunPlace, RunPlaces
 
 
 # Why the run of a session must not start, in words: what it would run is not what a person trusted.
@@ -38,7 +39,8 @@ class MakeOrder(Protocol):
     """`runners.orders.make_order`, its premises known."""
 
     def __call__(
-        self, session: Session, run: OpenRun, *, token: str, causes: bytes, exports: dict[str, str], output_limit_bytes: int, secrets: tuple[Secret, ...]
+        self, session: Session, run: OpenRun, *, token: str, causes: bytes, exports: dict[str, str], output_limit_bytes: int, secrets: tuple[Secret, ...],
+        workspace: WorkspaceOrder | None,
     ) -> RunOrder: ...
 
 
@@ -56,6 +58,7 @@ class RunStarter:
         keeper: Keeper,
         known: KnownSecrets,
         find_distrust: FindDistrust,
+        places: RunPlaces,
     ) -> None:
         self._core = core
         self._sources = sources
@@ -66,9 +69,10 @@ class RunStarter:
         self._keeper = keeper
         self._known = known
         self._find_distrust = find_distrust
+        self._places = places
         self._loop = asyncio.get_running_loop()
         self._identities: dict[str, RunIdentity] = {}
-        self._exporting: set[asyncio.Task[None]] = set()
+        self._preparing: set[asyncio.Task[None]] = set()
 
     def start(self, session: Session, run: OpenRun) -> None:
         if _is_stopped(run):
@@ -78,12 +82,12 @@ class RunStarter:
         token = secrets.token_urlsafe(24)
         self._identities[token] = RunIdentity(session.id, session.name, run.run)
         exports = [b for b in run.spec.bindings if isinstance(b, CommitsBinding) and b.export and b.identity in run.versions]
-        if not exports:
-            self._start_process(session, run, token, {})
+        if not exports and not _has_workspace(run):
+            self._start_process(session, run, token, {}, None)
             return
-        exporting = self._loop.create_task(self._export_and_start(session, run, token, exports), name=f"export for {run.run_id}")
-        self._exporting.add(exporting)
-        exporting.add_done_callback(self._exporting.discard)
+        preparing = self._loop.create_task(self._prepare_and_start(session, run, token, exports), name=f"prepare {run.run_id}")
+        self._preparing.add(preparing)
+        preparing.add_done_callback(self._preparing.discard)
 
     def identity(self, token: str) -> RunIdentity | None:
         return self._identities.get(token)
@@ -98,27 +102,33 @@ class RunStarter:
     def close(self) -> None:
         shutil.rmtree(self._folder)
 
-    async def _export_and_start(self, session: Session, run: OpenRun, token: str, bindings: list[CommitsBinding]) -> None:
-        """A clean copy of each new tree, in a folder of this run that goes with it."""
-        folder = f"{self._folder}/{run.run_id}.trees"
-        exports = {binding.name: f"{folder}/{binding.name}" for binding in bindings}
+    async def _prepare_and_start(self, session: Session, run: OpenRun, token: str, bindings: list[CommitsBinding]) -> None:
+        what = "the tree of a binding could not be exported"
         try:
-            os.makedirs(folder, 0o700)
-            for binding in bindings:
-                target = target_of(run.spec, binding)
-                assert target is not None
-                await self._sources.export(target.key, run.versions[binding.identity], exports[binding.name])
+            exports = await self._export(run, bindings) if bindings else {}
+            what = "its workspace could not be made"
+            place = await self._places.make(run.spec, run.run_id) if _has_workspace(run) else None
         except (WakefulError, OSError) as error:
-            problem = f"the tree of a binding could not be exported: {error}"
-            self._report(ProcessEnded(session=session.id, run_id=run.run_id, problem=problem))
+            self._report(ProcessEnded(session=session.id, run_id=run.run_id, problem=f"{what}: {error}"))
             return
         present = self._core.state.get(session.id).run
         if present is not None and _is_stopped(present):
             self._report(_end_unbegun(session, run))
             return
-        self._start_process(session, run, token, exports)
+        self._start_process(session, run, token, exports, place)
 
-    def _start_process(self, session: Session, run: OpenRun, token: str, exports: dict[str, str]) -> None:
+    async def _export(self, run: OpenRun, bindings: list[CommitsBinding]) -> dict[str, str]:
+        """A clean copy of each new tree, in a folder of this run that goes with it."""
+        folder = f"{self._folder}/{run.run_id}.trees"
+        exports = {binding.name: f"{folder}/{binding.name}" for binding in bindings}
+        os.makedirs(folder, 0o700)
+        for binding in bindings:
+            target = target_of(run.spec, binding)
+            assert target is not None
+            await self._sources.export(target.key, run.versions[binding.identity], exports[binding.name])
+        return exports
+
+    def _start_process(self, session: Session, run: OpenRun, token: str, exports: dict[str, str], place: RunPlace | None) -> None:
         if (distrust := self._find_distrust(session.name)) is not None:
             self._loop.call_soon(self._report, ProcessEnded(session=session.id, run_id=run.run_id, problem=distrust))
             return
@@ -133,10 +143,18 @@ class RunStarter:
         causes = msgspec.json.encode(view_causes_file(session, run))
         limit = self._core.settings.output_limit_bytes
         self._keeper.save_outputs(session, run, self._sources.peek)
-        order = self._make_order(session, run, token=token, causes=causes, exports=exports, output_limit_bytes=limit, secrets=given)
+        moved = run if place is None else msgspec.structs.replace(run, spec=place.spec)
+        workspace = None if place is None else place.order
+        order = self._make_order(
+            session, moved, token=token, causes=causes, exports=exports, output_limit_bytes=limit, secrets=given, workspace=workspace
+        )
         self._runner.start(order)
         # After the spawn: what is kept of a run's files must not delay its first instruction.
         self._keeper.begin(session, run, self._sources.find)
+
+
+def _has_workspace(run: OpenRun) -> bool:
+    return run.spec.run is not None and run.spec.run.workspace is not None
 
 
 def _is_stopped(run: OpenRun) -> bool:

@@ -43,7 +43,7 @@ from wakeful.runners.cgroup import find_delegated
 from wakeful.runners.children import Children, become_subreaper
 from wakeful.runners.command import CommandRunner
 from wakeful.runners.contract import Runner, RunOrder
-from wakeful.runners.isolation.reach import Protected
+from wakeful.runners.isolation.reach import Protected, resolve_protected
 from wakeful.runners.isolation.strictness import StrictnessWatch
 from wakeful.runners.isolation.writers import Writers
 from wakeful.runners.isolation.writing import could_write
@@ -75,6 +75,7 @@ from wakeful.trust.ledger import Ledger
 from wakeful.trust.reached import ReachedBy
 from wakeful.trust.reader import HouseReader
 from wakeful.workspaces.places import Workspaces
+from wakeful.workspaces.runs import RunPlaces
 
 KEPT_SPECS = "specs.cache"
 STAGED = "staged"
@@ -154,7 +155,7 @@ def build_daemon(places: Places, log: EventLog, handed_over: Socket | None = Non
     edges = Edges(
         sources=sources,
         specs=specs,
-        landing=_build_landing(places, reactor, sessions, writers),
+        landing=_build_landing(places, reactor, sessions, runner, writers),
         strictness=strictness,
         room=RoomWatch(str(places.state), _tell_room(reactor, voice)),
         clock=Clock(reactor.observe, asyncio.get_running_loop(), lambda: time.time_ns() // 1000, on_jump=voice.say),
@@ -313,9 +314,14 @@ def _build_runner(
     )
 
 
-def _build_landing(places: Places, reactor: Reactor, sessions: list[Session], writers: Writers) -> Landing:
+def _build_landing(places: Places, reactor: Reactor, sessions: list[Session], runner: CommandRunner, writers: Writers) -> Landing:
     """What runs of a daemon that died had staged goes, but for what was recorded as staged."""
-    landing = Landing(f"{places.state}/{STAGED}", f"{places.state}/conflicts", reactor.observe, writers)
+
+    def list_guarded() -> tuple[str, ...]:
+        protected = runner.protected
+        return (*resolve_protected(protected)[0], *map(os.path.realpath, protected.hidden))
+
+    landing = Landing(f"{places.state}/{STAGED}", f"{places.state}/conflicts", reactor.observe, list_guarded, writers)
     landing.sweep(session.run.run_id for session in sessions if session.run is not None and session.run.staged is not None)
     return landing
 
@@ -360,4 +366,5 @@ def _build_starter(
         scratch=f"{state}/scratch", temporary=f"{state}/temporary", run_folders=run_folders, staged=f"{state}/{STAGED}", socket=str(places.socket)
     )
     order = functools.partial(make_order, premises=premises)
-    return RunStarter(reactor.core, sources, runner, order, premises.run_folders, reactor.observe, keeper, known, find_distrust)
+    run_places = RunPlaces(state, f"{state}/{STAGED}", Checkouts(), _find_protected(places, run_folders, known).hidden)
+    return RunStarter(reactor.core, sources, runner, order, premises.run_folders, reactor.observe, keeper, known, find_distrust, run_places)

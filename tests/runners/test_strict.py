@@ -14,12 +14,12 @@ import pytest
 from waiting import eventually_async
 
 from wakeful.core.observation import ProcessEnded, StagedOutput
-from wakeful.core.spec import Confinement, RunLimits
+from wakeful.core.spec import Confinement, FileBinding, RunLimits, SessionSpec
 from wakeful.runners import landing
 from wakeful.runners.contract import RunOrder
 from wakeful.runners.isolation.bubblewrap import BubblewrapLaunch, find_obstacle
 from wakeful.runners.isolation.reach import Protected, find_view
-from wakeful.runners.landing import put_in_place
+from wakeful.runners.landing import Bounds, put_in_place
 from wakeful.runners.staging import digest_entry
 
 from runners.conftest import Bench
@@ -233,9 +233,11 @@ class Berth:
         (self.area / "0" / "x").write_text("new")
         self.target = self.root / "out" / "x"
 
-    def land(self, *, base: str | None, new: str | None = "new") -> tuple[str, ...]:
-        output = StagedOutput(path="out/x", base=_digest(self.area, base), new=_digest(self.area, new), place="0/x")
-        return tuple(kept.words for kept in put_in_place((output,), str(self.root), str(self.area), str(self.aside)))
+    def land(self, *, base: str | None, new: str | None = "new", path: str = "out/x", write: str = "out/x", guarded: tuple[str, ...] = ()) -> tuple[str, ...]:
+        output = StagedOutput(path=path, base=_digest(self.area, base), new=_digest(self.area, new), place="0/x")
+        spec = SessionSpec(name="s", root=str(self.root), bindings=(FileBinding(name="w", pattern=write, access="write"),))
+        bounds = Bounds.of(spec, guarded)
+        return tuple(kept.words for kept in put_in_place((output,), str(self.root), str(self.area), str(self.aside), bounds))
 
 
 def _digest(folder: Path, text: str | None) -> str | None:
@@ -323,6 +325,55 @@ async def test_a_link_that_was_swapped_in_leads_nowhere(tmp_path: Path) -> None:
     [words] = berth.land(base=None)
     assert "leads out of" in words and not list(outside.iterdir())
     assert (berth.aside / "out" / "x").read_text() == "new"
+
+
+@pytest.mark.parametrize(("write", "path"), [("**", "link/x"), ("**", "link/new/x"), ("l*/*", "link/x"), ("link", "link/x")])
+async def test_a_link_that_a_run_may_have_landed_before_leads_nowhere(tmp_path: Path, write: str, path: str) -> None:
+    """Nor inside of root: behind a link that the spec does not spell out lies what no binding means."""
+    berth = Berth(tmp_path)
+    (berth.root / "private").mkdir()
+    (berth.root / "link").symlink_to("private")
+    [words] = berth.land(base=None, path=path, write=write)
+    assert "a symbolic link on the way leads to" in words and not list((berth.root / "private").iterdir())
+
+
+async def test_a_link_that_the_spec_spells_out_is_followed_inside_of_root(tmp_path: Path) -> None:
+    """The author named it: it is as good as what it leads to."""
+    berth = Berth(tmp_path)
+    (berth.root / "private").mkdir()
+    (berth.root / "link").symlink_to("private")
+    assert berth.land(base=None, path="link/x", write="link/*") == ()
+    assert (berth.root / "private" / "x").read_text() == "new"
+
+
+async def test_what_no_run_may_change_is_not_landed_either(tmp_path: Path) -> None:
+    """A pattern that reaches the specs: what a run left for them stays behind, and is told."""
+    berth = Berth(tmp_path)
+    (berth.root / "sessions.d").mkdir()
+    guarded = (os.path.realpath(berth.root / "sessions.d"), os.path.realpath(berth.root / "wakeful.yaml"))
+    for path in ("sessions.d/evil.yaml", "sessions.d/deep/evil.yaml", "wakeful.yaml"):
+        (berth.area / "0" / "x").write_text("new")
+        [words] = berth.land(base=None, path=path, write="**", guarded=guarded)
+        assert "which no run may change" in words and not (berth.root / path).exists()
+    assert not list((berth.root / "sessions.d").iterdir())
+
+
+async def test_a_root_that_was_made_in_the_state_folder_is_its_own(tmp_path: Path) -> None:
+    """A fork works there; the rest of what is guarded stays so."""
+    berth = Berth(tmp_path, root=tmp_path / "state/workspaces/trial-1")
+    guarded = (os.path.realpath(tmp_path / "state"), os.path.realpath(berth.root / "out"))
+    assert berth.land(base=None, path="x", write="**", guarded=guarded) == () and (berth.root / "x").read_text() == "new"
+    (berth.area / "0" / "x").write_text("new")
+    assert len(berth.land(base=None, path="out/x", write="**", guarded=guarded)) == 1
+
+
+@pytest.mark.parametrize("path", [".git/hooks/pre-commit", "out/.git/config", "elsewhere/x"])
+async def test_only_what_a_write_binding_means_is_landed(tmp_path: Path, path: str) -> None:
+    """What bindings leave out by default is left out here, too: a hook of git would be run by the person."""
+    berth = Berth(tmp_path)
+    write = "out/**" if path.startswith("elsewhere") else "**"
+    [words] = berth.land(base=None, path=path, write=write)
+    assert words == "no write binding means it" and not (berth.root / path).exists()
 
 
 async def test_outputs_land_on_another_file_system(tmp_path: Path) -> None:

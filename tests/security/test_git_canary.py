@@ -29,6 +29,16 @@ FILES = """
       out:  {{file: "out/**", access: write}}
     run: {{command: [sh, -c, 'mkdir -p out; cat data/*.txt > out/sum.txt'], retries: 0}}
 """
+TREE = """
+    root: {root}
+    objective: Sum up in a worktree.
+    allow: {{write: []}}
+    bindings:
+      data: {{file: "data/*.txt", settle: 10ms}}
+      code: {{commits: src/, branch: main, settle: 10ms}}
+      out:  {{file: "out-of-tree/**", access: write}}
+    run: {{script: 'cat data/*.txt src/* > out-of-tree/sum.txt; cat .gitattributes', retries: 0, workspace: worktree}}
+"""
 COMMITS = """
     root: {root}
     objective: Read what was committed.
@@ -246,6 +256,7 @@ def environ_of(project: Project) -> dict[str, str]:
 def declare(box: Box, project: Project) -> None:
     here, dash = project.root, f"--output={project.canaries.trace('dash')}"
     box.spec("sum", FILES.format(root=here))
+    box.spec("tree", TREE.format(root=here))
     box.spec("level", COMMITS.format(root=here, path="src/", more="branch: main, export: true"))
     box.spec("each", COMMITS.format(root=here, path="src/", more="branch: main, each_commit: true"))
     box.spec("whole", COMMITS.format(root=here, path="./", more="branch: main"))
@@ -257,7 +268,7 @@ def declare(box: Box, project: Project) -> None:
 
 def ask_everything(box: Box, project: Project) -> None:
     """Whatever looks at sessions, files and history; what is refused is refused."""
-    for name in ("sum", "level", "each", "whole", "module", "beside", "hidden"):
+    for name in ("sum", "tree", "level", "each", "whole", "module", "beside", "hidden"):
         for words in (("show", name), ("why", name), ("log", name), ("diff", f"{name}@1", name, "--contents"), ("output", name)):
             box.run(*words)
     for words in (("list",), ("plan",), ("plan", "project/src/a.py"), ("why", "project/data/a.txt"), ("costs",), ("doctor",), ("search", "second"), ("export",), ("check",)):
@@ -290,11 +301,12 @@ def test_a_repository_of_canaries_is_bound_and_asked_about_in_every_way_and_none
     """Looks, exports, runs, workspaces, merges, replays and every question; and then plain git sets each of them off."""
     declare(box, project)
     box.start(env=environ_of(project))
-    for name in ("sum", "level", "each", "whole", "module", "beside"):
+    for name in ("sum", "tree", "level", "each", "whole", "module", "beside"):
         box.wait_at_rest(name, runs=1)
     project.move_on()
-    for name in ("level", "each", "whole"):
+    for name in ("tree", "level", "each", "whole"):
         box.wait_at_rest(name, runs=2)
+    assert box.row("tree")["last_run"]["outcome"] == "succeeded" and "a = 2" in (project.root / "out-of-tree/sum.txt").read_text()
     # What lies around the bare repository is looked at, and that has no such file.
     eventually(lambda: "code is not there" in box.words("show", "hidden"))
     ask_everything(box, project)

@@ -162,7 +162,7 @@ def test_a_mistake_in_a_binding_is_named_where_it_stands(binding: str, words: st
 
 LATER = [
     "tools: {a: ask}", "notify: [mail]", "hosts: [big]",
-    "run: {prompt: Do it.}", "run: {command: [a], workspace: worktree}", "bindings: {a: {webhook: github, secret: x}}",
+    "run: {prompt: Do it.}", "bindings: {a: {webhook: github, secret: x}}",
     "bindings: {a: {service: 'mcp:github'}}",
 ]  # fmt: skip
 
@@ -181,6 +181,24 @@ def test_what_is_read_and_written_needs_strict_isolation() -> None:
     assert refusal(text).startswith("f.yaml:1:33: access 'both' needs isolation: strict")
     spec = read_text(f"isolation: strict\n{text}".encode(), "n", "f", PROJECT)[0]
     assert (spec.bindings[0].access, spec.bindings[0].wake) == ("both", True)
+    assert read_text(f"run: {{command: [a], workspace: copy}}\n{text}".encode(), "n", "f", PROJECT)[0].is_staged
+
+
+def test_a_workspace_stands_for_root_and_nothing_is_written_past_it() -> None:
+    """Neither by a binding nor by allow: it could not be kept apart from what is real."""
+    run = "run: {command: [a], workspace: copy}\n"
+    assert refusal(f"{run}bindings: {{a: {{file: ../b, access: write}}}}").startswith("f.yaml:2:22: '../b' lies outside of root")
+    for place in ("sub", "/project", "/"):
+        assert "would be written past the workspace" in refusal(f"{run}allow: {{write: [{place}]}}")
+    read_text(f"{run}allow: {{write: [/elsewhere]}}\nbindings: {{a: {{file: ../b}}, b: {{file: out/, access: write}}}}".encode(), "n", "f", PROJECT)
+
+
+def test_a_workspace_is_one_of_two_kinds() -> None:
+    """And a worktree without a repository is warned about where the spec is read."""
+    assert "workspace is 'clone'; expected worktree or copy" in refusal("run: {command: [a], workspace: clone}")
+    [warning] = [one for one in warnings("objective: x\nrun: {command: [a], workspace: worktree}") if "git repository" in one]
+    assert warning.startswith("f.yaml:2:32: ")
+    assert not any("git repository" in one for one in warnings("run: {command: [a], workspace: copy}"))
 
 
 def test_all_mistakes_of_a_file_come_at_once() -> None:

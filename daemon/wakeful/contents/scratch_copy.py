@@ -20,7 +20,7 @@ from wakeful.contents.listing import read_entries
 from wakeful.contents.present import InTheWay, read_content, write_file, write_link
 from wakeful.contents.record import GONE, Entry, RunFiles
 from wakeful.core.match import parse_under
-from wakeful.core.spec import CommandRun, CommitsBinding, ScriptRun, SessionSpec
+from wakeful.core.spec import CommandRun, CommitsBinding, RunSpec, ScriptRun, SessionSpec
 from wakeful.errors import CallerError, WakefulError
 
 # A scratch folder that a session fills without end is not copied for a replay.
@@ -115,14 +115,14 @@ def redirect(spec: SessionSpec, copy: str, command: tuple[str, ...] | None) -> S
     lead = lead_from(spec.root, copy)
     moved: dict[str, Any] = {"env": {name: lead(value) for name, value in run.env.items()}}
     moved["check"] = None if run.check is None else tuple(lead(word) for word in run.check)
-    shared = {field: getattr(run, field) for field in ("cwd", "timeout_seconds", "grace_seconds", "retries")} | moved
     match run:
         case _ if command is not None:
+            shared = {field: getattr(run, field) for field in RunSpec.__struct_fields__} | moved
             run = CommandRun(argv=tuple(lead(word) for word in command), **shared)
         case CommandRun(argv=argv):
-            run = CommandRun(argv=tuple(lead(word) for word in argv), **shared)
+            run = replace(run, argv=tuple(lead(word) for word in argv), **moved)
         case ScriptRun(text=text):
-            run = ScriptRun(text=lead(text), **shared)
+            run = replace(run, text=lead(text), **moved)
     return replace(spec, root=copy, run=run)
 
 

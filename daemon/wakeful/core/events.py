@@ -221,6 +221,7 @@ class OutputsStaged(Struct, frozen=True, kw_only=True):
     isolation: Enforced | None = None
     undeclared: tuple[str, ...] = ()
     trace: Traced | None = None
+    workspace: str | None = None
 
 
 class OutputsLanded(Struct, frozen=True, kw_only=True):
@@ -256,6 +257,8 @@ class RunFinished(Struct, frozen=True, kw_only=True):
     trace: Traced | None = None
     # The bindings whose outputs others changed meanwhile, by what they are: their seen stays where the run began (rule 27).
     conflicts: tuple[str, ...] = ()
+    # The place of its own that it worked in, in words.
+    workspace: str | None = None
 
 
 class SlotSkipped(Struct, frozen=True, kw_only=True):

@@ -135,7 +135,7 @@ def _say_kept(run: OpenRun) -> str | None:
     if not kept:
         return None
     more = f" and {len(kept) - 1} more" if len(kept) > 1 else ""
-    return f"conflict: {kept[0].path}{more} was changed by others meanwhile; theirs stands, the run's is kept beside"
+    return f"conflict: {kept[0].path}{more} was not put in place: {kept[0].words}"
 
 
 def _say_shutdown(stop: Stop) -> str:
@@ -150,6 +150,7 @@ def _judge_end(session: Session, run: OpenRun, report: ProcessEnded | None, wall
     if report is not None:
         facts |= {"usage": report.usage, "output": report.output, "files": report.files}
         facts |= {"isolation": report.isolation, "undeclared": report.undeclared, "hint": report.hint, "assumed": report.staged is None, "trace": report.trace}
+        facts["workspace"] = report.workspace
     stop = run.stop
     if run.staged is not None:
         # Whoever terminates it now does so after the success (rule 23).

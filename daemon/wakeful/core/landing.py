@@ -42,6 +42,7 @@ def stage_outputs(core: Core, decision: Decision, session: Session, report: Proc
         isolation=report.isolation,
         undeclared=report.undeclared,
         trace=report.trace,
+        workspace=report.workspace,
     )
     core.emit(decision, session.id, staged, run=run.run)
     return True
@@ -89,4 +90,5 @@ def _recall_end(session: Session, run: OpenRun, staged: ev.OutputsStaged) -> Pro
         undeclared=staged.undeclared,
         trace=staged.trace,
         staged=staged.outputs,
+        workspace=staged.workspace,
     )

@@ -227,6 +227,8 @@ class ProcessEnded(Struct, frozen=True, kw_only=True):
     trace: Traced | None = None
     # What waits to be put in place; None: it wrote directly.
     staged: tuple[StagedOutput, ...] | None = None
+    # The place of its own that it worked in, in words; None: it worked in place.
+    workspace: str | None = None
 
 
 class KeptOutput(Struct, frozen=True, kw_only=True):

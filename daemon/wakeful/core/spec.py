@@ -26,6 +26,7 @@ When = Literal["any", "all", "changed"]
 First = Literal["run", "adopt"]
 Role = Literal["maintainer", "contributor", "observer"]
 Isolation = Literal["strict", "standard", "observe", "none"]
+WorkspaceKind = Literal["worktree", "copy"]
 
 DEFAULT_SETTLE_SECONDS = 0.1
 DEFAULT_EXCLUDES = (".git", "__pycache__", "node_modules", ".venv", "*.swp", "*~", ".~lock.*#", "~$*", "*.tmp")
@@ -211,6 +212,8 @@ class RunSpec(Struct, frozen=True, kw_only=True):
     retries: int = 2
     check: tuple[str, ...] | None = None
     limits: RunLimits = RunLimits()
+    # It works in a place of its own, and what it made of its outputs is put in place after its success; None: in place.
+    workspace: WorkspaceKind | None = None
 
 
 class CommandRun(RunSpec, frozen=True, kw_only=True, tag_field="kind", tag="command"):
@@ -282,6 +285,11 @@ class SessionSpec(Struct, frozen=True, kw_only=True):
     def written_patterns(self) -> tuple[str, ...]:
         return tuple(binding.pattern for binding in self.files if binding.access != "read")
 
+    @property
+    def is_staged(self) -> bool:
+        """Has a run a private write area, whose contents are put in place after its success (rule 27)?"""
+        return self.confinement.level == "strict" or (self.run is not None and self.run.workspace is not None)
+
 
 def observe_spec(spec: SessionSpec) -> SessionSpec:
     """The same, with nothing denied."""
@@ -308,9 +316,11 @@ def digest_noticed(spec: SessionSpec) -> str:
         },
         "conversation": spec.conversation,
     }
-    # Only where there is one, so that the versions of before this key stand.
+    # Only where there is one, so that the versions of before these keys stand.
     if spec.confinement.network:
         noticed["network"] = spec.confinement.network
+    if run is not None and run.workspace is not None:
+        noticed["workspace"] = run.workspace
     return hashlib.blake2b(msgspec.json.encode(noticed), digest_size=16).hexdigest()
 
 

@@ -80,6 +80,11 @@ class CommandRunner:
             secrets=secrets,
         )
 
+    @property
+    def protected(self) -> Protected:
+        """What no run that starts now may change."""
+        return self._around.protected
+
     def guard(self, places: tuple[str, ...]) -> None:
         """Besides what was named at construction, no run that starts from now on may change these: specs of attached projects."""
         protected = replace(self._protected, rest=(*self._protected.rest, *places))

@@ -25,6 +25,20 @@ StopWord = Literal["interrupt", "terminate", "kill"]
 Report = Callable[[ProcessEnded | RunRecovered], None]
 
 
+class WorkspaceOrder(Struct, frozen=True, kw_only=True):
+    """A place that was laid out for one run to work in, where `root` of its order lies, instead of `real_root`."""
+
+    # What it is, for the record: `copy`, or a worktree and of which commit.
+    words: str
+    folder: str
+    real_root: str
+    # What lands: patterns of write bindings, each with its own excludes.
+    outputs: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    # What it borrows from elsewhere, to be read: the objects of a repository.
+    borrowed: tuple[str, ...] = ()
+    commit: str | None = None
+
+
 class RunOrder(Struct, frozen=True, kw_only=True):
     """One run. Either `argv`, or `script`: text for `sh -eu`, handed over as a file and never interpolated."""
 
@@ -47,8 +61,9 @@ class RunOrder(Struct, frozen=True, kw_only=True):
     temporary: str
     # Private to this run, removed after it.
     folder: str
-    # Where a strict run's outputs wait until they are put in place; None: it writes directly, whatever its level.
+    # Where the outputs of a run that is strict or has a workspace wait until they are put in place; None: it writes directly, whatever its level.
     staging: str | None = None
+    workspace: WorkspaceOrder | None = None
     # The JSON document that WAKEFUL_CAUSES names.
     causes: bytes
     # The paths that WAKEFUL_CHANGED lists.

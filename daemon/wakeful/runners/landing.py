@@ -17,7 +17,11 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
+from msgspec import Struct
+
+from wakeful.core.match import Excludes, Pattern, parse_under
 from wakeful.core.observation import KeptOutput, LandingEnded, StagedOutput
+from wakeful.core.spec import DEFAULT_EXCLUDES, SessionSpec
 from wakeful.core.state import OpenRun, Session
 from wakeful.errors import OperatorError
 from wakeful.runners.isolation.beneath import make_beneath, open_beneath
@@ -30,13 +34,35 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _CHANGED = "others changed it while the run was under way; theirs stands"
 
 
+class Bounds(Struct, frozen=True, kw_only=True):
+    """Where outputs may land: what write bindings mean, and nothing that no run may change (`guarded`, links resolved)."""
+
+    meant: tuple[tuple[Pattern, Excludes], ...]
+    guarded: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, spec: SessionSpec, guarded: tuple[str, ...]) -> Bounds:
+        written = (binding for binding in spec.files if binding.access != "read")
+        meant = ((parse_under(one.pattern, spec.root), Excludes.build(spec.root, DEFAULT_EXCLUDES, one.exclude)) for one in written)
+        # A fork's root may lie in the state folder: it was made for it there.
+        own = f"{os.path.realpath(spec.root)}/"
+        return cls(meant=tuple(meant), guarded=tuple(place for place in guarded if not own.startswith(f"{place}/")))
+
+    def find(self, path: str) -> Pattern | None:
+        """The pattern of a write binding that means this path."""
+        return next((pattern for pattern, excludes in self.meant if pattern.matches(path) and excludes.covers(path, len(pattern.base) + 1) is None), None)
+
+
 class Landing:
     """Constructed on the loop. `areas` holds the write areas of runs by their ids, `aside` what could not be put in place."""
 
-    def __init__(self, areas: str, aside: str, report: Callable[[LandingEnded], None], writers: Writers | None = None) -> None:
+    def __init__(
+        self, areas: str, aside: str, report: Callable[[LandingEnded], None], list_guarded: Callable[[], tuple[str, ...]], writers: Writers | None = None
+    ) -> None:
         self._areas = areas
         self._aside = aside
         self._report = report
+        self._list_guarded = list_guarded
         self._writers = writers or Writers()
         self._loop = asyncio.get_running_loop()
         self._pool = ThreadPoolExecutor(_POOL_SIZE, thread_name_prefix="landing")
@@ -45,7 +71,8 @@ class Landing:
         assert run.staged is not None
         area, aside = f"{self._areas}/{run.run_id}", f"{self._aside}/{run.run_id}"
         self._writers.begin(run.run_id, run.spec.root, run.spec.written_patterns, ())
-        landing = self._loop.run_in_executor(self._pool, put_in_place, run.staged.outputs, run.spec.root, area, aside)
+        bounds = Bounds.of(run.spec, self._list_guarded())
+        landing = self._loop.run_in_executor(self._pool, put_in_place, run.staged.outputs, run.spec.root, area, aside, bounds)
         landing.add_done_callback(partial(self._conclude, session.id, run.run_id))
 
     def _conclude(self, session: str, run_id: str, done: asyncio.Future[tuple[KeptOutput, ...]]) -> None:
@@ -56,25 +83,36 @@ class Landing:
         """The run is over: nothing of its area is wanted any more."""
         area = f"{self._areas}/{run_id}"
         if os.path.isdir(area):
-            self._pool.submit(shutil.rmtree, area, ignore_errors=True)
+            self._pool.submit(remove_area, area)
 
     def sweep(self, wanted: Iterable[str]) -> None:
         """Blocks. Remove what runs of a daemon that died left, but for those that still have to land."""
         kept = set(wanted)
         for name in os.listdir(self._areas) if os.path.isdir(self._areas) else ():
             if name not in kept:
-                shutil.rmtree(f"{self._areas}/{name}", ignore_errors=True)
+                remove_area(f"{self._areas}/{name}")
 
     async def close(self) -> None:
         await asyncio.to_thread(partial(self._pool.shutdown, wait=True))
 
 
-def put_in_place(outputs: tuple[StagedOutput, ...], root: str, area: str, aside: str) -> tuple[KeptOutput, ...]:
+def remove_area(area: str) -> None:
+    """Blocks. Also where a run shut its folders, to spite us or because its tools do so; links are removed, not followed."""
+    shutil.rmtree(area, ignore_errors=True)
+    ahead = [area] if os.path.isdir(area) else []
+    while ahead:
+        folder = ahead.pop()
+        os.chmod(folder, 0o700)
+        ahead += [entry.path for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False)]
+    shutil.rmtree(area, ignore_errors=True)
+
+
+def put_in_place(outputs: tuple[StagedOutput, ...], root: str, area: str, aside: str, bounds: Bounds) -> tuple[KeptOutput, ...]:
     """Blocks. Returns what was not put in place."""
     kept, folders = [], set[str]()
     for output in outputs:
         try:
-            words = _put(output, root, area)
+            words = _put(output, root, area, bounds)
         except (OSError, OperatorError) as error:
             # No place for it any more, or no right to write there: nothing is lost, and somebody is told.
             words = f"it could not be put in place: {error}"
@@ -89,13 +127,17 @@ def put_in_place(outputs: tuple[StagedOutput, ...], root: str, area: str, aside:
     return tuple(kept)
 
 
-def _put(output: StagedOutput, root: str, area: str) -> str | None:
+def _put(output: StagedOutput, root: str, area: str, bounds: Bounds) -> str | None:
     """Why it was not put in place, in words; None when it is there."""
     folder, name = os.path.split(output.path)
-    folder_fd = _open_folder(root, folder, is_made=output.new is not None)
+    # Before folders are made, and once more of the one that was opened.
+    words = _find_astray(output, root, bounds, os.path.realpath(os.path.join(root, folder)))
+    folder_fd = None if words is not None else _open_folder(root, folder, is_made=output.new is not None)
     if folder_fd is None:
-        return None
+        return words
     try:
+        if (words := _find_astray(output, root, bounds, os.readlink(f"/proc/self/fd/{folder_fd}"))) is not None:
+            return words
         present = digest_entry(name, folder_fd)
         if present == output.new and (present is not None or not _exists(name, folder_fd)):
             _remove_passing(name, folder_fd)
@@ -109,6 +151,23 @@ def _put(output: StagedOutput, root: str, area: str) -> str | None:
         return None
     finally:
         os.close(folder_fd)
+
+
+def _find_astray(output: StagedOutput, root: str, bounds: Bounds, real: str) -> str | None:
+    """Why an output must not be put into the folder that its way leads to, in words.
+
+    A run may have landed a link before, and name what lies behind it now: only what the author of the spec spelled out may lead elsewhere.
+    """
+    path = os.path.normpath(os.path.join(root, output.path))
+    pattern = bounds.find(path)
+    if pattern is None:
+        return "no write binding means it"
+    spelled = os.path.dirname(pattern.base) if pattern.is_literal else pattern.base
+    if real != os.path.normpath(os.path.join(os.path.realpath(spelled), os.path.relpath(os.path.dirname(path), spelled))):
+        return f"a symbolic link on the way leads to {real}; name that place in the binding"
+    target = os.path.join(real, os.path.basename(path))
+    guard = next((place for place in bounds.guarded if f"{target}/".startswith(f"{place}/")), None)
+    return None if guard is None else f"it lies in {guard}, which no run may change"
 
 
 def _bring(output: StagedOutput, staged: str, name: str, folder_fd: int) -> str | None:

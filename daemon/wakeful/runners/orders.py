@@ -13,7 +13,7 @@ from wakeful.core.budget import Amounts, find_allowance
 from wakeful.core.spec import CommandRun, CommitsBinding, FileBinding, ScriptRun, SessionSpec
 from wakeful.core.state import OpenRun, Session
 from wakeful.errors import InternalError
-from wakeful.runners.contract import RunOrder
+from wakeful.runners.contract import RunOrder, WorkspaceOrder
 from wakeful.secrets.store import Secret
 
 
@@ -31,9 +31,11 @@ class Premises(msgspec.Struct, frozen=True, kw_only=True):
 
 def make_order(
     session: Session, run: OpenRun, premises: Premises, *, token: str, causes: bytes, exports: dict[str, str], output_limit_bytes: int,
-    secrets: tuple[Secret, ...] = (),
+    secrets: tuple[Secret, ...] = (), workspace: WorkspaceOrder | None = None,
 ) -> RunOrder:
-    """`causes` is the document WAKEFUL_CAUSES names, `exports` the folders that stand for bindings with `export`."""
+    """`causes` is the document WAKEFUL_CAUSES names, `exports` the folders that stand for bindings with `export`.
+
+    With a `workspace` the spec of `run` is the one that was moved there."""
     spec = run.spec
     match spec.run:
         case CommandRun(argv=argv):
@@ -60,6 +62,7 @@ def make_order(
         temporary=posixpath.join(premises.temporary, session.id),
         folder=posixpath.join(premises.run_folders, run.run_id),
         staging=posixpath.join(premises.staged, run.run_id) if premises.staged is not None else None,
+        workspace=workspace,
         causes=causes,
         changed=tuple(dict.fromkeys(path.path for cause in run.causes for path in cause.paths)),
         bindings=binding_paths(spec) | exports,

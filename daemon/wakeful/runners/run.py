@@ -46,6 +46,7 @@ from wakeful.runners.problems import (
 )
 from wakeful.runners.process import Ending, Process, Spent, Surroundings
 from wakeful.runners.staging import Staging
+from wakeful.runners.workspace import WorkspaceArea
 
 _STRENGTH: dict[StopWord | None, int] = {None: 0, "interrupt": 1, "terminate": 2, "kill": 3}
 _SIGNALS: dict[StopWord, int] = {
@@ -101,13 +102,14 @@ class LiveRun:
         # Why nothing can be traced here, and why this one is not although it should be.
         self._obstacle: str | None = None
         self._untraced: str | None = None
+        self._area = _find_area(order)
 
     def start(self, inherited: Mapping[str, str]) -> None:
         order = self._order
         self._cwd = os.path.join(order.root, order.cwd)
         self._environment = build_environment(order, inherited)
         # What is staged is put in place after it, by who notes that himself.
-        is_staged = order.confinement.level == "strict" and order.staging is not None
+        is_staged = self._area is not None or (order.confinement.level == "strict" and order.staging is not None)
         self._around.writers.begin(order.run_id, order.root, () if is_staged else order.writes, order.confinement.allow_write)
         if order.is_traced or order.confinement.level == "observe":
             # The first time, a program is run.
@@ -119,11 +121,11 @@ class LiveRun:
     def _go_on(self, obstacle: str | None) -> None:
         """`obstacle`: why it cannot be traced, where it should be."""
         self._obstacle = obstacle
-        if self._order.confinement.level != "strict":
+        if self._order.confinement.level != "strict" and self._area is None:
             self._prepare()
             self._begin()
             return
-        # Copies of its outputs, and a look at every place of its view: not on the loop.
+        # Copies of its outputs, and a look at every place of its view or workspace: not on the loop.
         preparing = self._around.loop.run_in_executor(self._around.pool, self._prepare)
         preparing.add_done_callback(lambda _: self._begin())
 
@@ -132,6 +134,8 @@ class LiveRun:
         try:
             write_folder(order)
             self._confine()
+            if self._area is not None:
+                self._area.take_stock()
         except OperatorError as error:
             self._problem = str(error)
         except (OSError, ValueError) as error:
@@ -230,7 +234,7 @@ class LiveRun:
         order = self._order
         reach = find_view(order, self._environment, self._around.protected)
         self._environment |= reach.environment
-        if order.staging is not None:
+        if order.staging is not None and self._area is None:
             self._staging = Staging(order.staging, order.root, reach.areas)
         self._view = self._launch_as = BubblewrapLaunch(order, self._environment, reach, self._staging)
         unenforced = (*find_unenforced_in_view(order.confinement.network), *reach.unenforced, *limits.find_unenforced(order.limits))
@@ -339,7 +343,7 @@ class LiveRun:
             # One may have been replaced meanwhile, and both values be in the output.
             self._around.secrets.look()
         self.capture.close()
-        if not self.capture.total_bytes and not self._surveyed and self._staging is None and self._tracing is None:
+        if not self.capture.total_bytes and not self._surveyed and self._staging is None and self._area is None and self._tracing is None:
             self._report(ending, wall_seconds, _Saved(trace=self._conclude_trace()))
             return
         if self._surveyed:
@@ -354,17 +358,23 @@ class LiveRun:
         except Exception as error:
             self._note_defect(error)
             # What it made cannot be vouched for, so none of it lands.
-            return _Saved(staged=None if self._staging is None else ())
+            return _Saved(staged=None if self._staging is None and self._area is None else ())
 
     def _collect(self) -> _Saved:
         output = _save_output(self._blobs, self.capture) if self.capture.total_bytes else Output()
         trace = self._conclude_trace()
-        if self._staging is None or self._view is None:
-            undeclared = find_undeclared(self._surveyed, self._order.root, self._order.writes, self._order.confinement.allow_write, self._others)
-            return _Saved(output, undeclared, trace=trace)
+        if self._area is not None and self._process is None:
+            # It never began: there is nothing of it in there.
+            return _Saved(output, (), (), trace)
         try:
-            staged, undeclared = self._staging.collect(self._view.mounted)
-        except OSError as error:
+            if self._area is not None:
+                staged, undeclared = self._area.collect()
+            elif self._staging is not None and self._view is not None:
+                staged, undeclared = self._staging.collect(self._view.mounted)
+            else:
+                undeclared = find_undeclared(self._surveyed, self._order.root, self._order.writes, self._order.confinement.allow_write, self._others)
+                return _Saved(output, undeclared, trace=trace)
+        except (OSError, OperatorError) as error:
             # The disk is full, or the area was taken away: what it made cannot be vouched for, so none of it lands.
             self._problem = self._problem or f"its outputs could not be collected: {error}"
             return _Saved(output, (), (), trace)
@@ -398,10 +408,17 @@ class LiveRun:
                 isolation=self._isolation,
                 undeclared=saved.undeclared,
                 staged=saved.staged,
+                workspace=order.workspace.words if order.workspace is not None else None,
                 hint=find_denial(self.capture, order.name) if is_confined and has_failed and saved.trace is None else None,
                 trace=saved.trace,
             )
         )
+
+
+def _find_area(order: RunOrder) -> WorkspaceArea | None:
+    if order.workspace is None or order.staging is None:
+        return None
+    return WorkspaceArea(order.staging, order.root, order.workspace)
 
 
 def _describe_loss(ending: Ending) -> str | None:

@@ -85,8 +85,7 @@ class Staging:
             for place in sorted(self._before.keys() - found):
                 if place.startswith(f"{number}/") and (path := self._name(area, place.partition("/")[2])) is not None:
                     outputs.append(StagedOutput(path=path, base=self._before[place].digest, new=None, place=place))
-        told = undeclared if len(undeclared) <= _TOLD else [*undeclared[:_TOLD], f"and {len(undeclared) - _TOLD} more"]
-        return tuple(outputs), tuple(told)
+        return tuple(outputs), shorten_told(undeclared)
 
     def close(self) -> None:
         """Safe to repeat. The area itself stays until it has landed, or never will."""
@@ -114,11 +113,11 @@ class Staging:
         os.makedirs(os.path.dirname(target), exist_ok=True)
         digest = copy_entry(name, folder_fd, target)
         if digest is not None:
-            self._before[place] = _Copied(digest, _stamp(os.lstat(target)))
+            self._before[place] = _Copied(digest, stamp_of(os.lstat(target)))
 
     def _compare(self, place: str, path: str) -> StagedOutput | None:
         target, before = f"{self._folder}/{place}", self._before.get(place)
-        if before is not None and _stamp(os.lstat(target)) == before.stamp:
+        if before is not None and stamp_of(os.lstat(target)) == before.stamp:
             return None
         new = digest_entry(target, None, is_flushed=True)
         # Written anew, and the same.
@@ -133,6 +132,12 @@ class Staging:
             if pattern.matches(spelled):
                 return os.path.relpath(spelled, self._root) if spelled.startswith(f"{self._root}/") else spelled
         return None
+
+
+def shorten_told(paths: list[str]) -> tuple[str, ...]:
+    """In order, and a word for those beyond the first."""
+    told = sorted(paths)
+    return tuple(told) if len(told) <= _TOLD else (*told[:_TOLD], f"and {len(told) - _TOLD} more")
 
 
 def digest_entry(name: str, folder_fd: int | None, *, is_flushed: bool = False) -> str | None:
@@ -246,5 +251,6 @@ def _walk_staged(place: str, folder: str, mounted: frozenset[str]) -> Iterator[t
                 yield below, entry.is_symlink() or entry.is_file(follow_symlinks=False)
 
 
-def _stamp(found: os.stat_result) -> tuple[int, ...]:
+def stamp_of(found: os.stat_result) -> tuple[int, ...]:
+    """While it stands, nobody has touched the file."""
     return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns

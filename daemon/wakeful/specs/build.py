@@ -1,7 +1,7 @@
 """A valid model -> the core's SessionSpec, with every default resolved and the rules between keys checked.
 
 Called by load for each file. Returns findings instead of raising, so that an author sees all of them at once.
-Reads nothing but whether the program a command names exists.
+Reads nothing but whether the program a command names exists, and the repository a worktree needs.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 
 from wakeful.core.cron import find_cron_problem
 from wakeful.core.budget import Amounts, Budget
+from wakeful.core.match import parse_under
 from wakeful.core.provenance import find_untrusted, find_way_out
 from wakeful.core.spec import (
     DEFAULT_SETTLE_SECONDS,
@@ -105,6 +106,7 @@ def build_spec(name: str, keys: SessionKeys, around: Surroundings) -> Built:
     window = _build_window(keys, zone, built)
     _check_whole(name, keys, built)
     _check_reach(keys, root, around, built)
+    _check_workspace(keys, root, built)
     if built.findings:
         return built
     if run is not None and not any(isinstance(binding, MessageBinding) for binding in bindings):
@@ -301,6 +303,7 @@ def _build_run(keys: RunKeys, built: Built) -> CommandRun | ScriptRun | None:
         "retries": keys.retries,
         "check": keys.check,
         "limits": _build_limits(keys.limits),
+        "workspace": keys.workspace,
     }
     if keys.command is not None and keys.script is not None:
         built.refuse(("run", "script"), "run has a command and a script; keep one of them", is_key=True)
@@ -343,11 +346,35 @@ def _build_window(keys: SessionKeys, zone: str | None, built: Built) -> Window |
 def _check_whole(name: str, keys: SessionKeys, built: Built) -> None:
     for bound, binding in keys.bindings.items():
         # Who wrote what is known only where a run writes into an area of its own (rules 27, 28).
-        if isinstance(binding, FileKeys) and binding.access == "both" and keys.isolation != "strict":
-            words = "access 'both' needs isolation: strict, where a run's own writes are told from those of others; add that, or read one path and write another"
+        is_staged = keys.isolation == "strict" or (keys.run is not None and keys.run.workspace is not None)
+        if isinstance(binding, FileKeys) and binding.access == "both" and not is_staged:
+            words = (
+                "access 'both' needs isolation: strict or run.workspace, where a run's own writes are told from those of others;"
+                " add one of them, or read one path and write another"
+            )
             built.refuse(("bindings", bound, "access"), words)
         if isinstance(binding, SessionBindingKeys) and binding.session == name:
             built.refuse(("bindings", bound, "session"), "a session cannot wait for itself; name another, or remove the binding")
+
+
+def _check_workspace(keys: SessionKeys, root: str, built: Built) -> None:
+    """A workspace stands for root: what would be written past it could neither be kept apart nor put in place."""
+    kind = keys.run.workspace if keys.run is not None else None
+    if kind is None:
+        return
+    for bound, binding in keys.bindings.items():
+        if isinstance(binding, FileKeys) and binding.access != "read" and not _lies_in(parse_under(binding.file, root).base, root):
+            words = f"'{shorten(binding.file)}' lies outside of root, which is all that a workspace stands for; write inside root, or remove workspace"
+            built.refuse(("bindings", bound, "file"), words)
+    for index, place in enumerate(keys.allow.write if keys.allow is not None else ()):
+        real, real_root = os.path.realpath(os.path.join(root, place)), os.path.realpath(root)
+        if _lies_in(real, real_root) or _lies_in(real_root, real):
+            words = f"'{shorten(place)}' would be written past the workspace, which stands for {shorten(root, 80)}; bind it with access: write instead"
+            built.refuse(("allow", "write", index), words)
+
+
+def _lies_in(path: str, folder: str) -> bool:
+    return f"{path}/".startswith(os.path.join(folder, ""))
 
 
 def _check_reach(keys: SessionKeys, root: str, around: Surroundings, built: Built) -> None:
@@ -388,7 +415,18 @@ def _warn_about(spec: SessionSpec, keys: SessionKeys, around: Surroundings, buil
         built.warn(("concurrency",), f"pool '{shorten(spec.pool or '')}' is not in wakeful.yaml, so it holds one run at a time")
     if keys.root is not None and not os.path.isdir(spec.root):
         built.warn(("root",), f"the folder '{shorten(spec.root, 80)}' does not exist")
+    if spec.run is not None and spec.run.workspace == "worktree" and not _has_repository(spec.root):
+        built.warn(("run", "workspace"), "workspace: worktree needs a git repository around root, and there is none; use copy")
     _warn_about_twins(spec, built)
+
+
+def _has_repository(root: str) -> bool:
+    folder = os.path.realpath(root)
+    while not os.path.lexists(f"{folder}/.git"):
+        if (above := os.path.dirname(folder)) == folder:
+            return False
+        folder = above
+    return True
 
 
 def _warn_about_twins(spec: SessionSpec, built: Built) -> None:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, WithJsonSchema
 
-from wakeful.core.spec import CatchUp, Compare, First, Isolation, Missing, Overlap, When
+from wakeful.core.spec import CatchUp, Compare, First, Isolation, Missing, Overlap, When, WorkspaceKind
 from wakeful.specs.scalars import (
     Argv,
     Boolean,
@@ -72,7 +72,7 @@ class FileKeys(BindingKeys):
         ..., "A path or pattern: ** crosses folders, * and ? do not. Version: digest of matched paths and contents."
     )
     access: Literal["read", "write", "both"] = _describe(
-        "read", "read; write: what the session produces; both (isolation: strict): what it works on, and what others change in it wakes it."
+        "read", "read; write: what the session produces; both (isolation: strict, or run.workspace): what it works on, and what others change in it wakes it."
     )
     exclude: PathPatterns = _describe((), "Patterns to leave out, besides the default excludes.")
     compare: Compare = _describe("content", "What makes a version: content, stat (for huge data) or names.")
@@ -184,6 +184,9 @@ class RunKeys(Keys):
     grace: Duration = _describe(10.0, "Time between SIGTERM and the kill. Default: 10s.")
     retries: WholeNumber = _describe(2, "Tries again on the same versions. Default: 2.", ge=0, le=100)
     check: Argv | None = _describe(None, "A command that must exit 0 for the run to count as succeeded.")
+    workspace: WorkspaceKind | None = _describe(
+        None, "worktree: it works in a checkout of its own; copy: in a copy of what it binds. What it wrote lands after success. Default: in place."
+    )
     limits: RunLimitKeys | None = _describe(None, "What it may use at most, such as {memory: 1GB, processes: 100, file_size: 1GB}.")
 
 

@@ -25,7 +25,7 @@ NOT_YET = "not yet"
 NOT_YET_SESSION = (
     "tools", "notify", "hosts",
 )  # fmt: skip
-NOT_YET_RUN = ("prompt", "workspace")
+NOT_YET_RUN = ("prompt",)
 NOT_YET_KINDS = ("webhook",)
 NOT_YET_OPTIONS = ("secret",)
 NOT_YET_DAEMON = ("store", "http", "notify", "prices")

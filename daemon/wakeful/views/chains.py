@@ -64,6 +64,7 @@ def view_link(link: Link) -> dict[str, Any]:
         "causes": view_causes(started.causes) if started is not None else [],
         "versions": _name_versions(link) if started is not None else {},
         "written": finished.written if finished is not None else {},
+        "workspace": finished.workspace if finished is not None else None,
         "usage": None if finished is None else {"wall_seconds": finished.usage.wall_seconds, "cpu_seconds": finished.usage.cpu_seconds},
         "led_by": [_view_origin(origin) for origin in link.origins],
         "words": say_link(link),
@@ -101,7 +102,8 @@ def _say_run(link: Link) -> str:
         return f"{link.label} is under way since {say_time(link.start.at)}{attempt}"
     usage = link.finished.usage
     reason = f" ({link.finished.reason})" if link.finished.reason else ""
-    return f"{link.label} {link.finished.outcome}{reason} at {say_time(link.end.at)}{attempt}, {usage.wall_seconds:.2f} s, {usage.cpu_seconds:.2f} s of CPU"
+    place = f", in a workspace of its own ({link.finished.workspace})" if link.finished.workspace else ""
+    return f"{link.label} {link.finished.outcome}{reason} at {say_time(link.end.at)}{attempt}, {usage.wall_seconds:.2f} s, {usage.cpu_seconds:.2f} s of CPU{place}"
 
 
 def _say_cause(cause: Cause) -> str:

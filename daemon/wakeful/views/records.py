@@ -143,6 +143,7 @@ def view_runs(records_newest_first: Iterable[Recorded], most: int) -> list[dict[
                 "output_bytes": payload.get("output", {}).get("total_bytes", 0),
                 "isolation": payload.get("isolation"),
                 "undeclared": payload.get("undeclared", []),
+                "workspace": payload.get("workspace"),
                 "hint": payload.get("hint"),
                 "trace": _view_trace(payload.get("trace")),
             }

@@ -143,7 +143,8 @@ def view_confinement(spec: SessionSpec) -> dict[str, Any]:
     """What its runs may touch besides its bindings, in the words of the spec."""
     asked = spec.confinement
     network = asked.network if isinstance(asked.network, bool) else list(asked.network)
-    return {"isolation": asked.level, "network": network, "allow": {"read": list(asked.allow_read), "write": list(asked.allow_write)}}
+    allow = {"read": list(asked.allow_read), "write": list(asked.allow_write)}
+    return {"isolation": asked.level, "network": network, "allow": allow, "workspace": spec.run.workspace if spec.run is not None else None}
 
 
 def view_budget(budget: Budget | None, spent: dict[str, Spent]) -> dict[str, Any] | None:

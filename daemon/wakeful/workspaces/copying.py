@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+import stat
+from collections.abc import Iterable, Iterator
 
 from wakeful.beneath import open_beneath
 from wakeful.contents.present import InTheWay, look_at, open_folder, remove_file, write_link
-from wakeful.contents.record import Entry
 from wakeful.contents.restore import is_same
 from wakeful.contents.scratch_copy import make_folders
 from wakeful.core.match import Excludes, Pattern, parse_under
@@ -26,10 +26,14 @@ _READ_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def copy_present(spec: SessionSpec, destination: str, unseen: str) -> None:
-    """What the spec's bindings mean below its root, to `destination`; `unseen` is the state folder."""
+def copy_present(spec: SessionSpec, destination: str, unseen: str, named: Iterable[str] = (), hidden: Iterable[str] = ()) -> None:
+    """What the spec's bindings mean below its root, to `destination`; `unseen` is the state folder, `named` are more files by name.
+
+    Raises CallerError where one of them lies in a place of `hidden`."""
     os.makedirs(destination, exist_ok=True)
     wanted = dict.fromkeys(name for meant in _find_meant(spec) for name in _list(spec.root, meant, unseen))
+    wanted |= dict.fromkeys(named)
+    _refuse_hidden(spec, wanted, hidden)
     there = dict.fromkeys(name for meant in _find_meant(spec, destination) for name in _list(destination, meant, ""))
     changed = [name for name in wanted if not _is_same(spec.root, destination, name)]
     _refuse_too_much(spec, changed)
@@ -76,6 +80,9 @@ def _list(root: str, meant: tuple[Pattern, Excludes], unseen: str) -> Iterator[s
 
 
 def _is_same(root: str, destination: str, name: str) -> bool:
+    # The common case of an empty place, and of large files there: nothing is read to be compared with nothing.
+    if not os.path.lexists(os.path.join(destination, name)):
+        return not os.path.lexists(os.path.join(root, name))
     try:
         return is_same(look_at(root, name), look_at(destination, name))
     except InTheWay:
@@ -91,19 +98,30 @@ def _refuse_too_much(spec: SessionSpec, names: list[str]) -> None:
         )
 
 
+def _refuse_hidden(spec: SessionSpec, names: Iterable[str], hidden: Iterable[str]) -> None:
+    places = [os.path.realpath(place) for place in hidden]
+    folders = {os.path.dirname(name): name for name in names} if places else {}
+    for folder, name in folders.items():
+        real = os.path.realpath(os.path.join(spec.root, folder))
+        if any(lies_inside(real, place) for place in places):
+            raise CallerError(f"{os.path.join(spec.root, name)} is for the daemon alone, which hands out secrets one by one; list what the run needs under secrets")
+
+
 def _copy(spec: SessionSpec, destination: str, name: str) -> None:
-    root = spec.root
-    entry = look_at(root, name)
-    if entry is None:
+    try:
+        with open_folder(spec.root, name) as (folder, last):
+            mode = os.stat(last, dir_fd=folder, follow_symlinks=False).st_mode
+            if stat.S_ISREG(mode):
+                _copy_content(os.open(last, _READ_FLAGS | os.O_NOFOLLOW, dir_fd=folder), destination, name)
+                return
+            words = os.readlink(last, dir_fd=folder) if stat.S_ISLNK(mode) else None
+    except FileNotFoundError:
         return
-    if entry.kind == "l" and _leads_inside(root, name, entry):
-        write_link(destination, name, os.readlink(os.path.join(root, name)))
-        return
-    if entry.kind == "l":
-        # A link that leads outside becomes the file it led to: a fork must not write through it.
+    if words is not None and _leads_inside(spec.root, name, words):
+        write_link(destination, name, words)
+    elif words is not None:
+        # A link that leads outside becomes the file it led to: nobody must write through it.
         _copy_led_to(spec, destination, name)
-    elif entry.kind in ("f", "x"):
-        _copy_content(open_beneath(root, name, _READ_FLAGS | os.O_NOFOLLOW), destination, name)
 
 
 def _copy_led_to(spec: SessionSpec, destination: str, name: str) -> None:
@@ -120,10 +138,9 @@ def _copy_led_to(spec: SessionSpec, destination: str, name: str) -> None:
     _copy_content(open_beneath(folder, os.path.relpath(target, folder), _READ_FLAGS | os.O_NOFOLLOW), destination, name)
 
 
-def _leads_inside(root: str, name: str, entry: Entry) -> bool:
-    link = entry.link or ""
-    target = os.path.normpath(os.path.join(root, os.path.dirname(name), link))
-    return not link.startswith("/") and lies_inside(target, root)
+def _leads_inside(root: str, name: str, words: str) -> bool:
+    target = os.path.normpath(os.path.join(root, os.path.dirname(name), words))
+    return not words.startswith("/") and lies_inside(target, root)
 
 
 def _copy_content(descriptor: int, destination: str, name: str) -> None:
@@ -134,4 +151,8 @@ def _copy_content(descriptor: int, destination: str, name: str) -> None:
             pass
         with os.fdopen(os.open(last, _NEW_FLAGS, 0o600, dir_fd=folder), "wb") as copy:
             shutil.copyfileobj(content, copy, 1 << 20)
-            os.fchmod(copy.fileno(), os.fstat(descriptor).st_mode & 0o777)
+            copy.flush()
+            found = os.fstat(descriptor)
+            os.fchmod(copy.fileno(), found.st_mode & 0o777)
+            # Whoever goes by times (make) finds what it would find there.
+            os.utime(copy.fileno(), ns=(found.st_atime_ns, found.st_mtime_ns))

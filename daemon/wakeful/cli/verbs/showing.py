@@ -113,6 +113,7 @@ def _say_confinement(confinement: dict[str, Any]) -> str:
     """`standard, network api.example.com:443, may also read ~/.netrc`."""
     network, allow = confinement["network"], confinement["allow"]
     parts = [f"{confinement['isolation']}: its runs reach whatever you do" if confinement["isolation"] in ("none", "observe") else confinement["isolation"]]
+    parts += [f"in a workspace of its own ({confinement['workspace']})"] if confinement.get("workspace") else []
     parts += [f"network {'open' if network is True else ', '.join(network)}"] if network else []
     parts += [f"may also {verb} {', '.join(allow[verb])}" for verb in ("read", "write") if allow[verb]]
     return "; ".join(parts)

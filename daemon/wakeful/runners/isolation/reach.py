@@ -95,6 +95,10 @@ def _plan(order: RunOrder, environment: dict[str, str], protected: Protected) ->
             plan.list(os.path.dirname(pattern.base))
     for text in order.writes:
         plan.write(parse_under(text, order.root))
+    if order.workspace is not None:
+        plan.grant(order.workspace.folder, WRITE)
+        for place in order.workspace.borrowed:
+            plan.grant(place, READ)
     for repository in order.repositories:
         for place in find_repository_places(order.root, *repository):
             plan.read(place)
@@ -123,18 +127,20 @@ class _Plan:
     def __init__(self, order: RunOrder, protected: Protected) -> None:
         self._order = order
         self._root = _resolve(order.root)
-        guarded, self._specs = _resolve_protected(protected)
+        guarded, self._specs = resolve_protected(protected)
         # Asked for at each run: the secrets' folder may come, or be moved behind a link, while the daemon lives.
         hidden = tuple(map(_resolve, protected.hidden))
         self._guarded = tuple(dict.fromkeys((*guarded, *hidden)))
         # Its own folder, and its exported trees beside it.
         self._hidden = Hidden(hidden, tuple(map(_resolve, (order.folder, f"{order.folder}.trees"))))
+        self._workspace = _resolve(order.workspace.folder) if order.workspace is not None else None
         # A view of its own leaves out, or shows read-only, whatever it should.
         self._has_view = order.confinement.level == "strict"
         self._can_shield = self._has_view or can_shield()
         self._areas: dict[str, list[tuple[str, Pattern]]] = {}
         # What was made for it inside the state folder: also a root, which is a copy to run in, or a fork's place.
-        roots = (order.root,) if any(contains(place, self._root) for place in self._guarded) else ()
+        made = self._workspace or self._root
+        roots = (made,) if any(contains(place, made) for place in self._guarded) else ()
         self._own = tuple(map(_resolve, (order.scratch, order.temporary, order.folder, *roots)))
         allow = order.confinement
         self.allowed_reads = [self._resolve(path) for path in allow.allow_read]
@@ -164,7 +170,8 @@ class _Plan:
         folder = os.path.dirname(pattern.base) if is_file else pattern.base
         self._make(folder)
         real = self._follow(folder, self.allowed_writes)
-        if real is None:
+        # A workspace is open as a whole, so that what is written there may lie beside outputs, too.
+        if real is None or self._is_in_workspace(real):
             return
         if self._has_view:
             self._stage(real, folder, pattern)
@@ -255,13 +262,19 @@ class _Plan:
         os.close(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666))
         self._grant(output, WRITE)
 
+    def _is_in_workspace(self, real: str) -> bool:
+        return self._workspace is not None and contains(self._workspace, real)
+
     def _grant(self, real: str, rights: int) -> None:
+        if self._is_in_workspace(real):
+            return
         if real != self._root and contains(self._root, real):
             self.grant(os.path.relpath(real, self._root), rights, self._root)
         else:
             self.grant(real, rights)
 
     def grant(self, path: str, rights: int, beneath: str | None = None) -> None:
+        """A place as it is named; inside of root it is to be asked for by `_grant`, which lets no link lead out."""
         if self._hidden.holds(named := path if beneath is None else os.path.join(beneath, path)):
             raise ReachRefused(f"{named} is for the daemon alone, which hands out secrets one by one; list what the run needs under secrets")
         self._rights[beneath, path] = self._rights.get((beneath, path), 0) | rights
@@ -308,7 +321,7 @@ def _resolve(path: str) -> str:
 
 
 @functools.lru_cache(maxsize=8)
-def _resolve_protected(protected: Protected) -> tuple[tuple[str, ...], str | None]:
+def resolve_protected(protected: Protected) -> tuple[tuple[str, ...], str | None]:
     """All places, and the specs among them. The same as long as the daemon lives."""
     places = tuple(os.path.realpath(path) for path in (protected.specs, protected.state, *protected.rest) if path is not None)
     return places, places[0] if protected.specs is not None else None

@@ -22,6 +22,9 @@ def could_write(spec: SessionSpec, place: str, *, is_guarded: bool) -> bool:
         return not is_guarded and _holds(folders, place)
     if is_guarded and can_shield():
         return False
+    if spec.is_staged:
+        # It works in a workspace: of its root it reaches nothing.
+        return _holds(folders, place)
     for text in spec.written_patterns:
         pattern = parse_under(text, spec.root)
         folders.append(os.path.dirname(pattern.base) if pattern.is_literal and not os.path.isdir(pattern.base) else pattern.base)
