@@ -19,7 +19,8 @@ LEDGER_SPEC = """
     bindings:
       input: {{file: in{number}.txt, settle: 5ms}}
     run:
-      command: [sh, -c, 'v=$(cat in{number}.txt); sleep 0.0{number}; echo "$WAKEFUL_RUN $v" >> ledger{number}']
+      # One line, whichever save it is of: `cat` may read on behind the end of another one.
+      command: [sh, -c, 'v=$(head -n 1 in{number}.txt); sleep 0.0{number}; echo "$WAKEFUL_RUN $v" >> ledger{number}']
 """
 
 
