@@ -111,6 +111,7 @@ class Daemon:
             look=edges.sources.look,
             start=edges.starter.start,
             land=edges.landing.land,
+            readopted=edges.starter.readopt,
             wake_at=edges.clock.wake_at,
             runner=edges.runner,
             finished=self._after_run,

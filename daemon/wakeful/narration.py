@@ -47,6 +47,8 @@ def narrate(event: ev.Event) -> str | None:
             return f"run {run} started" + (f", attempt {attempt + 1}" if attempt else "") + traced
         case ev.RunStopRequested(run=run, why=why):
             return f"run {run}: {why} requested"
+        case ev.RunReadopted(run=run):
+            return f"run {run} goes on: it outlived the daemon that started it"
         case ev.OutputsLanded(run=run, kept=(first, *more)):
             rest = f" and {len(more)} more" if more else ""
             return f"run {run}: {visible(first.path)}{rest} not put in place: {visible(first.words)}; kept in {visible(first.kept or 'no place')}"

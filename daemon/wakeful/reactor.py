@@ -19,7 +19,7 @@ from wakeful.core.action import LandOutputs, Look, RecoverRun, StartProcess, Sto
 from wakeful.core.calls import Call, Called, Rename
 from wakeful.core.decide import Observation, decide
 from wakeful.core.decision import Decision, Entry
-from wakeful.core.events import RunFinished
+from wakeful.core.events import RunFinished, RunReadopted
 from wakeful.core.machine import Core
 from wakeful.core.observation import ClockTicked, Moment
 from wakeful.core.state import OpenRun, Session
@@ -48,6 +48,7 @@ class Outside:
     wake_at: Callable[[int | None], None]
     runner: Runner
     land: Callable[[Session, OpenRun], None] = lambda session, run: None
+    readopted: Callable[[Session, OpenRun], None] = lambda session, run: None
     finished: Callable[[Entry], None] = lambda entry: None
     recorded: Callable[[], None] = lambda: None
     fatal: Callable[[BaseException], None] = field(default=lambda error: None)
@@ -175,6 +176,9 @@ class Reactor:
         touched = [append.session for append in appends]
         for session_id in touched:
             self._pending[session_id] = self._pending.get(session_id, 0) + 1
+        for entry in decision.entries:
+            if isinstance(entry.event, RunReadopted):
+                self._take_over(self.core.state.get(entry.session))
         durable.add_done_callback(lambda done: self._after_commit(done, touched, decision.entries))
         return durable
 
@@ -252,6 +256,12 @@ class Reactor:
         recovery = self._loop.create_task(self.outside.runner.recover(lost), name="recover runs")
         self._recoveries.add(recovery)
         recovery.add_done_callback(self._recoveries.discard)
+
+    def _take_over(self, session: Session) -> None:
+        """Its process is there already: no plan may start another."""
+        if session.run is not None:
+            self._started.add(session.run.run_id)
+            self.outside.readopted(session, session.run)
 
     def _save_snapshot(self, session: Session) -> None:
         if session.seq - self._snapshots.get(session.id, 0) < EVENTS_BETWEEN_SNAPSHOTS:

@@ -89,12 +89,19 @@ class RunStarter:
         self._preparing.add(preparing)
         preparing.add_done_callback(self._preparing.discard)
 
+    def readopt(self, session: Session, run: OpenRun) -> None:
+        """An earlier daemon started it: its token is good for as long as it runs, as that of any other."""
+        token = self._runner.token(run.run_id)
+        if token:
+            self._identities[token] = RunIdentity(session.id, session.name, run.run)
+
     def identity(self, token: str) -> RunIdentity | None:
         return self._identities.get(token)
 
     def forget(self, session_id: str, run: int | None) -> None:
         """The run is over: its token opens nothing any more, its exported trees go."""
         self._identities = {token: one for token, one in self._identities.items() if (one.session_id, one.run) != (session_id, run)}
+        self._runner.forget(f"{session_id}.{run}")
         trees = f"{self._folder}/{session_id}.{run}.trees"
         if os.path.isdir(trees):
             self._loop.run_in_executor(None, shutil.rmtree, trees)

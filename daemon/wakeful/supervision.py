@@ -1,4 +1,4 @@
-"""Talking to systemd: ready, status, watchdog, stopping, and the socket it listens on for us. Silent where nobody listens.
+"""Talking to systemd: ready, status, watchdog, stopping, the socket it listens on for us, the descriptors it keeps. Silent where nobody listens.
 
 Fire and forget over a datagram socket. WATCHDOG=1 is sent only when the reactor made progress or had
 nothing to do: a loop that hangs must be seen to hang. A socket that systemd hands over is systemd's: it is never
@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import os
 import socket
+import stat
 import time
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping, Sequence
+from typing import NamedTuple
 
 from wakeful.errors import OperatorError
 
@@ -42,30 +44,77 @@ class Supervisor:
         self._send("STOPPING=1")
 
     def _send(self, text: str) -> None:
-        if not self._address:
-            return
-        address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as channel:
-            try:
-                channel.sendto(text.encode(), address)
-            except OSError as error:
-                # The supervisor went away: it will not miss what it cannot read, but a person may want to know.
-                print(f"wakeful: systemd does not take notifications: {error}", flush=True)
-                self._address = ""
+        if self._address and (problem := _notify(self._address, text)) is not None:
+            # The supervisor went away: it will not miss what it cannot read, but a person may want to know.
+            print(f"wakeful: systemd does not take notifications: {problem}", flush=True)
+            self._address = ""
 
 
-def take_listener(environ: MutableMapping[str, str] = os.environ) -> socket.socket | None:
-    """The listening socket that systemd handed over, or None. Its variables are taken away, so that no child thinks them its own."""
-    pid, count = environ.pop("LISTEN_PID", ""), environ.pop("LISTEN_FDS", "")
-    environ.pop("LISTEN_FDNAMES", None)
+class KeepingSupervisor:
+    """systemd's store of descriptors: what is put there outlives us, and is handed to whoever it starts in our place.
+
+    It takes them from the main process of the service alone (NotifyAccess=main), so no run can add to it or take away.
+    """
+
+    def __init__(self, address: str, capacity: int) -> None:
+        self._address = address
+        self.capacity = capacity
+
+    def put(self, name: str, fds: Sequence[int]) -> bool:
+        # FDPOLL=0: otherwise it throws away what reports its end, which is when it is needed most.
+        return _notify(self._address, f"FDSTORE=1\nFDPOLL=0\nFDNAME={name}", fds) is None
+
+    def remove(self, name: str) -> None:
+        _notify(self._address, f"FDSTOREREMOVE=1\nFDNAME={name}")
+
+
+def find_keeper(environ: Mapping[str, str] = os.environ) -> KeepingSupervisor | None:
+    """None where nobody would keep anything. systemd says so in FDSTORE from 254 on; for older ones our units do."""
+    address, capacity = environ.get("NOTIFY_SOCKET", ""), environ.get("FDSTORE", "")
+    return KeepingSupervisor(address, int(capacity)) if address and capacity.isdigit() and int(capacity) else None
+
+
+def _notify(address: str, text: str, fds: Sequence[int] = ()) -> OSError | None:
+    place = "\0" + address[1:] if address.startswith("@") else address
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as channel:
+        try:
+            channel.connect(place)
+            socket.send_fds(channel, [text.encode()], list(fds)) if fds else channel.send(text.encode())
+        except OSError as error:
+            return error
+    return None
+
+
+class HandedOver(NamedTuple):
+    """What systemd gave us at our start: where it listens for us, and what an earlier daemon had put into its store, by name."""
+
+    listener: socket.socket | None = None
+    stored: Mapping[str, Sequence[int]] = {}
+
+
+def take_handed_over(environ: MutableMapping[str, str] = os.environ) -> HandedOver:
+    """The variables are taken away, so that no child thinks them its own."""
+    pid, count, names = (environ.pop(name, "") for name in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"))
     # Left over from a parent's environment, those descriptors are somebody else's.
     if pid != str(os.getpid()) or not count.isdigit() or count == "0":
-        return None
-    for number in range(FIRST_HANDED_OVER, FIRST_HANDED_OVER + int(count)):
-        os.set_inheritable(number, False)
-    if count != "1":
-        raise OperatorError(f"systemd hands over {count} sockets, and wakeful listens on one: leave one ListenStream= in wakeful.socket")
-    listener = socket.socket(fileno=FIRST_HANDED_OVER)
+        return HandedOver()
+    fds = range(FIRST_HANDED_OVER, FIRST_HANDED_OVER + int(count))
+    named = dict(zip(fds, names.split(":"), strict=False))
+    sockets, stored = [], dict[str, list[int]]()
+    for fd in fds:
+        os.set_inheritable(fd, False)
+        # What we put into the store is never a socket.
+        if stat.S_ISSOCK(os.fstat(fd).st_mode):
+            sockets.append(fd)
+        else:
+            stored.setdefault(named.get(fd, ""), []).append(fd)
+    if len(sockets) > 1:
+        raise OperatorError(f"systemd hands over {len(sockets)} sockets, and wakeful listens on one: leave one ListenStream= in wakeful.socket")
+    return HandedOver(_check_listener(sockets[0]) if sockets else None, stored)
+
+
+def _check_listener(fd: int) -> socket.socket:
+    listener = socket.socket(fileno=fd)
     kind = (listener.family, listener.type, listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
     if kind != (socket.AF_UNIX, socket.SOCK_STREAM, 1) or not isinstance(listener.getsockname(), str) or not listener.getsockname():
         raise OperatorError("the socket that systemd hands over is no listening UNIX socket with a path: say ListenStream=/PATH in wakeful.socket")

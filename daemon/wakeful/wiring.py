@@ -12,7 +12,6 @@ import gc
 import logging
 import os
 import resource
-import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -27,7 +26,7 @@ from wakeful.contents.keeper import Keeper
 from wakeful.contents.replay import MakeOrder as MakeReplayOrder
 from wakeful.contents.replay import Replays
 from wakeful.core.machine import Core
-from wakeful.core.observation import ProcessEnded, RoomSeen, RunRecovered, SettingsRead, SpecsRead, TargetLooked, TargetsHinted
+from wakeful.core.observation import ProcessEnded, RoomSeen, RunAttached, RunRecovered, SettingsRead, SpecsRead, TargetLooked, TargetsHinted
 from wakeful.core.state import OpenRun, Session
 from wakeful.daemon import Daemon, Edges
 from wakeful.errors import OperatorError
@@ -47,9 +46,11 @@ from wakeful.runners.isolation.reach import Protected, resolve_protected
 from wakeful.runners.isolation.strictness import StrictnessWatch
 from wakeful.runners.isolation.writers import Writers
 from wakeful.runners.isolation.writing import could_write
+from wakeful.runners.kept import KeptRuns
 from wakeful.runners.landing import Landing
 from wakeful.runners.orders import Premises, make_order
-from wakeful.runners.place import open_run_folders
+from wakeful.runners.pidfd import can_tell_ends
+from wakeful.runners.place import empty, open_run_folders
 from wakeful.secrets.known import KnownSecrets, RedactingFormatter
 from wakeful.secrets.lending import Lender
 from wakeful.secrets.store import SecretPlaces, take_places
@@ -69,7 +70,7 @@ from wakeful.sources.room import RoomWatch
 from wakeful.sources.services import ServiceSource
 from wakeful.sources.statcache import StatCache
 from wakeful.starting import FindDistrust, RunStarter
-from wakeful.supervision import take_listener
+from wakeful.supervision import HandedOver, find_keeper, take_handed_over
 from wakeful.trust.desk import TrustDesk
 from wakeful.trust.ledger import Ledger
 from wakeful.trust.reached import ReachedBy
@@ -83,8 +84,8 @@ STAGED = "staged"
 
 def run_daemon(*, specs: str | None, state: str | None, socket: str | None, once: bool, log: Style | None = None) -> int:
     """`wakeful daemon`: returns the exit code."""
-    handed_over = take_listener()
-    places = _place_socket(resolve_places({"specs": specs, "state": state, "socket": socket}, os.environ, Path.cwd()), handed_over, socket)
+    handed_over = take_handed_over()
+    places = _place_socket(resolve_places({"specs": specs, "state": state, "socket": socket}, os.environ, Path.cwd()), handed_over.listener, socket)
     _find_specs(places.specs, is_named=bool(specs or os.environ.get("WAKEFUL_SPECS")))
     # A core dump would hold every secret the daemon knows. Runs may raise it again for themselves.
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
@@ -117,7 +118,7 @@ def _find_specs(folder: Path, *, is_named: bool) -> None:
     folder.mkdir(parents=True)
 
 
-async def _live(places: Places, lock: StateLock, handed_over: Socket | None, is_once: bool, style: Style | None) -> int:
+async def _live(places: Places, lock: StateLock, handed_over: HandedOver, is_once: bool, style: Style | None) -> int:
     log = open_log(places.state, lock=lock)
     if log.read_only is not None:
         raise OperatorError(
@@ -127,7 +128,7 @@ async def _live(places: Places, lock: StateLock, handed_over: Socket | None, is_
     return await build_daemon(places, log, handed_over, is_once=is_once, style=style).live()
 
 
-def build_daemon(places: Places, log: EventLog, handed_over: Socket | None = None, *, is_once: bool, style: Style | None = None) -> Daemon:
+def build_daemon(places: Places, log: EventLog, handed_over: HandedOver = HandedOver(), *, is_once: bool, style: Style | None = None) -> Daemon:
     """Inside the loop it will live in. `style` is how it speaks; unless told, to the journal where that listens, else as text."""
     sessions, snapshots = load_sessions(log)
     reactor = Reactor(Core(sessions), log, snapshots=snapshots)
@@ -140,12 +141,14 @@ def build_daemon(places: Places, log: EventLog, handed_over: Socket | None = Non
     blobs.screen = known
     voice.redact = known.redact_text
     keeper = Keeper(reactor.core, blobs, reactor.observe, voice.say, functools.partial(_bound_contents, reactor.core))
-    run_folders = open_run_folders(str(places.state), os.environ)
+    kept = _find_kept(handed_over, sessions)
+    left = kept.left if kept is not None else frozenset()
+    run_folders = open_run_folders(str(places.state), os.environ, left)
     sources = _build_sources(places, reactor, hints.make, keeper, Lender(known, run_folders))
     replays = Replays(blobs, str(places.state), _make_replay_order(reactor.core))
     reached = ReachedBy(reactor.core, lambda spec, path, is_guarded: could_write(spec, path, is_guarded=is_guarded), lambda: time.time_ns() // 1000)
     writers = Writers()
-    replays.runner = runner = _build_runner(places, run_folders, keeper, replays, sources, blobs, known, reached, writers)
+    replays.runner = runner = _build_runner(places, run_folders, keeper, replays, sources, blobs, known, reached, writers, reactor, kept)
     ledger = Ledger(Path(places.state) / "trust")
     ledger.find_secret = lambda content: known.redactor.find(content)
     house = HouseReader(places.specs, ledger, kept=places.state / KEPT_SPECS)
@@ -155,12 +158,12 @@ def build_daemon(places: Places, log: EventLog, handed_over: Socket | None = Non
     edges = Edges(
         sources=sources,
         specs=specs,
-        landing=_build_landing(places, reactor, sessions, runner, writers),
+        landing=_build_landing(places, reactor, sessions, left, runner, writers),
         strictness=strictness,
         room=RoomWatch(str(places.state), _tell_room(reactor, voice)),
         clock=Clock(reactor.observe, asyncio.get_running_loop(), lambda: time.time_ns() // 1000, on_jump=voice.say),
         runner=runner,
-        starter=_build_starter(places, run_folders, reactor, sources, runner, keeper, known, _watch_programs(house, specs)),
+        starter=_build_starter(places, run_folders, reactor, sources, runner, keeper, known, _watch_programs(house, specs), left),
         blobs=blobs,
         keeper=keeper,
         replays=replays,
@@ -168,9 +171,19 @@ def build_daemon(places: Places, log: EventLog, handed_over: Socket | None = Non
         trust=TrustDesk(ledger, house),
         voice=voice,
         secrets=known,
-        handed_over=handed_over,
+        handed_over=handed_over.listener,
     )
     return Daemon(places, reactor, edges, settings, is_once=is_once)
+
+
+def _find_kept(handed_over: HandedOver, sessions: list[Session]) -> KeptRuns | None:
+    """Who keeps runs beyond the daemon, and what was kept of those that the log knows; None: runs end with it."""
+    store = find_keeper()
+    if store is None or not can_tell_ends():
+        return None
+    kept = KeptRuns(store, handed_over.stored)
+    kept.drop_others(session.run.run_id for session in sessions if session.run is not None)
+    return kept
 
 
 def _build_secrets(reactor: Reactor, places: SecretPlaces) -> KnownSecrets:
@@ -291,10 +304,22 @@ def _build_sources(places: Places, reactor: Reactor, make_hints: MakeHints, keep
 
 
 def _build_runner(
-    places: Places, run_folders: str, keeper: Keeper, replays: Replays, sources: Sources, blobs: Blobs, known: KnownSecrets, reached: ReachedBy,
+    places: Places,
+    run_folders: str,
+    keeper: Keeper,
+    replays: Replays,
+    sources: Sources,
+    blobs: Blobs,
+    known: KnownSecrets,
+    reached: ReachedBy,
     writers: Writers,
+    reactor: Reactor,
+    kept: KeptRuns | None,
 ) -> CommandRunner:
-    def report(end: ProcessEnded | RunRecovered) -> None:
+    def report(end: ProcessEnded | RunRecovered | RunAttached) -> None:
+        if isinstance(end, RunAttached):
+            reactor.observe(end)
+            return
         if replays.take(end):
             return
         # A change that came and went during the run lies in the watcher's queue: it is taken in first (rule 17).
@@ -311,18 +336,20 @@ def _build_runner(
         protected=_find_protected(places, run_folders, known),
         writers=writers,
         secrets=known,
+        kept=kept,
     )
 
 
-def _build_landing(places: Places, reactor: Reactor, sessions: list[Session], runner: CommandRunner, writers: Writers) -> Landing:
-    """What runs of a daemon that died had staged goes, but for what was recorded as staged."""
+def _build_landing(places: Places, reactor: Reactor, sessions: list[Session], left: frozenset[str], runner: CommandRunner, writers: Writers) -> Landing:
+    """What runs of a daemon that died had staged goes, but for what was recorded as staged, and where a run goes on."""
 
     def list_guarded() -> tuple[str, ...]:
         protected = runner.protected
         return (*resolve_protected(protected)[0], *map(os.path.realpath, protected.hidden))
 
     landing = Landing(f"{places.state}/{STAGED}", f"{places.state}/conflicts", reactor.observe, list_guarded, writers)
-    landing.sweep(session.run.run_id for session in sessions if session.run is not None and session.run.staged is not None)
+    staged = (session.run.run_id for session in sessions if session.run is not None and session.run.staged is not None)
+    landing.sweep((*staged, *left))
     return landing
 
 
@@ -358,10 +385,12 @@ def _build_starter(
     keeper: Keeper,
     known: KnownSecrets,
     find_distrust: FindDistrust,
+    left: frozenset[str],
 ) -> RunStarter:
     state = str(places.state)
-    # What runs of a daemon that died left there.
-    shutil.rmtree(f"{state}/temporary", ignore_errors=True)
+    # What runs of a daemon that died left there; those that go on need theirs.
+    if os.path.isdir(f"{state}/temporary"):
+        empty(f"{state}/temporary", {run_id.rpartition(".")[0] for run_id in left})
     premises = Premises(
         scratch=f"{state}/scratch", temporary=f"{state}/temporary", run_folders=run_folders, staged=f"{state}/{STAGED}", socket=str(places.socket)
     )

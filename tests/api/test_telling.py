@@ -35,6 +35,7 @@ EVERY: list[tuple[ev.Event, str]] = [
     (ev.WakeWithdrawn(wake=1, reason="changed back"), "changed back"),
     (ev.RunStarted(run=1, run_id="r", wake=1, attempt=0, incarnation="i", versions={}, causes=CAUSES), "run 1 started"),
     (ev.RunStopRequested(run=1, why="cancel"), "run 1"),
+    (ev.RunReadopted(run=1, incarnation="j"), "run 1 goes on: it outlived the daemon that started it"),
     (ev.OutputsStaged(run=1, outputs=(STAGED,)), "run 1 has succeeded; 1 output to be put in place"),
     (ev.OutputsLanded(run=1), "what run 1 wrote is in place"),
     (ev.OutputsLanded(run=1, kept=(KEPT,)), "run 1: out/a.csv not put in place: others changed it; kept in /state/a.csv"),

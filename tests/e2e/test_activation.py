@@ -12,7 +12,7 @@ import pytest
 
 from e2e.box import WAKEFUL, Box
 from waiting import eventually
-from wakeful.supervision import take_listener
+from wakeful.supervision import take_handed_over
 
 # Run by `make test-long`: a daemon for each of its tests takes its time.
 pytestmark = pytest.mark.long
@@ -112,7 +112,7 @@ def test_the_removed_file_of_a_socket_handed_over_is_told_not_remade(box: Box, l
 )
 def test_variables_meant_for_another_process_hand_nothing_over(environ: dict[str, str]) -> None:
     """A number that is not ours is somebody else's descriptor; the variables are gone all the same."""
-    assert take_listener(environ) is None
+    assert take_handed_over(environ).listener is None
     assert environ == {}
 
 

@@ -109,6 +109,7 @@ PAYROLL_EVENTS: tuple[Example, ...] = (
     ev.RunFinished(run=2, outcome="interrupted", is_final=True, by="ada", signal=2, touched=(RATES,), reason="interrupted by ada"),
     ev.WakeRequested(wake=2, causes=(CAUSE,)),
     start(3, 2),
+    ev.RunReadopted(run=3, incarnation="b2"),
     ev.OutputsStaged(
         run=3, outputs=(StagedOutput(path="out/report.md", base=None, new="d1", place="0/report.md"),), exit_code=0, undeclared=("out/x",),
         usage=Usage(cpu_seconds=0.5), output=Output(head=BLOB, total_bytes=9, kept_bytes=9), isolation=Enforced("strict", ("hosts",)),

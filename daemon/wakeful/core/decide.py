@@ -16,6 +16,7 @@ from wakeful.core.observation import (
     Moment,
     ProcessEnded,
     RoomSeen,
+    RunAttached,
     RunRecovered,
     SecretsSeen,
     SettingsRead,
@@ -40,6 +41,7 @@ Observation = (
     | ProcessEnded
     | FilesWritten
     | LandingEnded
+    | RunAttached
     | RunRecovered
     | Called
 )

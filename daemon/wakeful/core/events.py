@@ -207,6 +207,13 @@ class RunStopRequested(Struct, frozen=True, kw_only=True):
     why: StopWord
 
 
+class RunReadopted(Struct, frozen=True, kw_only=True):
+    """Its daemon is no more; another one goes on with it."""
+
+    run: int
+    incarnation: str
+
+
 class OutputsStaged(Struct, frozen=True, kw_only=True):
     """A run has succeeded, and this is to be put in place: from here on nothing but that happens to it (rules 23, 27).
 
@@ -480,6 +487,7 @@ Event = (
     | RunStopRequested
     | OutputsStaged
     | OutputsLanded
+    | RunReadopted
     | RunFinished
     | SlotSkipped
     | ClockRebased

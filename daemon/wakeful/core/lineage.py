@@ -20,7 +20,7 @@ def find_parent(state: State, session: Session | None, event: ev.Event, entries:
     match event:
         case ev.RunStarted() | ev.WakeWithdrawn() if session.wake is not None:
             return f"{session.id}:{session.wake.seq}"
-        case ev.RunFinished() | ev.RunStopRequested() | ev.OutputsStaged() | ev.OutputsLanded() if session.run is not None:
+        case ev.RunFinished() | ev.RunStopRequested() | ev.RunReadopted() | ev.OutputsStaged() | ev.OutputsLanded() if session.run is not None:
             return f"{session.id}:{session.run.seq}"
         case ev.SessionSuspended() if session.last_run is not None:
             return f"{session.id}:{session.last_run.seq}"

@@ -254,6 +254,13 @@ class FilesWritten(Struct, frozen=True, kw_only=True):
     paths: tuple[str, ...]
 
 
+class RunAttached(Struct, frozen=True, kw_only=True):
+    """A run of an earlier incarnation was kept, whether it lives or has ended since: it is one of ours from now on."""
+
+    session: str
+    run_id: str
+
+
 class RunRecovered(Struct, frozen=True, kw_only=True):
     """Nothing of a run of an earlier incarnation is alive any more."""
 

@@ -242,6 +242,12 @@ def _(event: ev.RunStopRequested, session: Session, at: int, author: str, seq: i
 
 
 @_apply.register
+def _(event: ev.RunReadopted, session: Session, at: int, author: str, seq: int) -> Session:
+    assert session.run is not None
+    return replace(session, run=replace(session.run, incarnation=event.incarnation, daemons=session.run.daemons + 1))
+
+
+@_apply.register
 def _(event: ev.OutputsStaged, session: Session, at: int, author: str, seq: int) -> Session:
     assert session.run is not None
     return replace(session, run=replace(session.run, staged=event))

@@ -62,6 +62,8 @@ class OpenRun(Struct, frozen=True, kw_only=True):
     mixed: bool = False
     resumed_from: int | None = None
     stop: Stop | None = None
+    # How many daemons it has had.
+    daemons: int = 1
     # It has succeeded: what it wrote is being put in place (rule 27), or is there.
     staged: OutputsStaged | None = None
     landed: OutputsLanded | None = None

@@ -28,6 +28,7 @@ from wakeful.core.observation import (
     LandingEnded,
     ProcessEnded,
     RoomSeen,
+    RunAttached,
     RunRecovered,
     SecretsSeen,
     SettingsRead,
@@ -308,6 +309,14 @@ def _(observation: LandingEnded, core: Core, decision: Decision) -> None:
 @take.register
 def _(observation: FilesWritten, core: Core, decision: Decision) -> None:
     end_writing(core, decision, observation.session, observation.paths)
+
+
+@take.register
+def _(observation: RunAttached, core: Core, decision: Decision) -> None:
+    session = _session_of(core, observation.session, observation.run_id)
+    run = session.run if session is not None else None
+    if session is not None and run is not None and run.incarnation != core.incarnation:
+        core.emit(decision, session.id, ev.RunReadopted(run=run.run, incarnation=core.incarnation), run=run.run)
 
 
 @take.register

@@ -4,11 +4,14 @@ Bytes in, bytes out: output may be binary, endless, or without a single line end
 is held. Followers read by position, so that a slow one costs nothing: what it was too slow for, it is told about in words.
 The bytes of secrets are held here and let out nowhere: `kept` and `follow` redact what they give. Not as it comes in: a flood
 costs nothing, and a secret that became known during the run is found in what came before, too.
+The bytes lie in one stretch of memory with their count in front, so that a descriptor of it is all that a later daemon needs to go on.
 """
 
 from __future__ import annotations
 
 import asyncio
+import mmap
+import struct
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import NamedTuple
 
@@ -17,6 +20,12 @@ from wakeful.secrets.redact import RedactedStream, Redactor
 
 NOTHING_SECRET = Redactor()
 _CHUNK_BYTES = 64 * 1024
+_COUNT = struct.Struct("=Q")
+
+
+def measure_memory(limit_bytes: int) -> int:
+    """How large a file in memory must be to hold what is kept under this limit."""
+    return _COUNT.size + limit_bytes
 
 
 class Kept(NamedTuple):
@@ -28,28 +37,34 @@ class Kept(NamedTuple):
 
 
 class Capture:
-    """Head and tail of a stream. `redactor` is asked whenever something is let out."""
+    """Head and tail of a stream. `redactor` is asked whenever something is let out.
 
-    def __init__(self, limit_bytes: int, redactor: Callable[[], Redactor] = lambda: NOTHING_SECRET) -> None:
+    `memory` is a file in memory to keep it in, empty or with what an earlier daemon captured under the same limit; without one,
+    what is captured is this process's alone. It is not closed here.
+    """
+
+    def __init__(self, limit_bytes: int, redactor: Callable[[], Redactor] = lambda: NOTHING_SECRET, memory: int | None = None) -> None:
         self._redactor = redactor
         self._head_limit = limit_bytes // 2
         self._tail_limit = limit_bytes - self._head_limit
-        self._head = bytearray()
-        # A ring once it is full: the oldest byte is at `_oldest`.
-        self._ring = bytearray()
-        self._oldest = 0
-        self.total_bytes = 0
+        # Pages that are never written to are never there.
+        self._memory = mmap.mmap(-1 if memory is None else memory, measure_memory(limit_bytes))
+        (self.total_bytes,) = _COUNT.unpack_from(self._memory)
         self._is_closed = False
         self._waiting: list[asyncio.Future[None]] = []
 
     def add(self, chunk: bytes) -> None:
-        self.total_bytes += len(chunk)
-        room = self._head_limit - len(self._head)
+        total_bytes = self.total_bytes + len(chunk)
+        kept = memoryview(chunk)
+        room = self._head_limit - self.total_bytes
         if room > 0:
-            self._head += chunk[:room]
-            chunk = chunk[room:]
-        if chunk:
-            self._keep_last(chunk)
+            head, kept = kept[:room], kept[room:]
+            self._put(self.total_bytes, head)
+        if kept:
+            self._keep_last(kept, total_bytes)
+        # Counted when it is there: a daemon that is killed in between has lost one chunk, and mixed up nothing.
+        self.total_bytes = total_bytes
+        _COUNT.pack_into(self._memory, 0, total_bytes)
         if self._waiting:
             self._wake()
 
@@ -61,7 +76,7 @@ class Capture:
     def kept(self) -> Kept:
         """What may be written down. Blocks for some milliseconds where much was said and secrets are known."""
         redactor = self._redactor()
-        head, tail = bytes(self._head), self._tail()
+        head, tail = self._head(), self._tail()
         middle_bytes = self.total_bytes - len(head) - len(tail)
         if not redactor or (not middle_bytes and redactor.find(head + tail) is None):
             return Kept(head, tail, self.total_bytes)
@@ -104,41 +119,52 @@ class Capture:
             await waiting
 
     def mentions(self, words: Iterable[bytes]) -> bool:
-        return any(word in text for text in (bytes(self._head), self._tail()) for word in words)
+        return any(word in text for text in (self._head(), self._tail()) for word in words)
+
+    @property
+    def _head_bytes(self) -> int:
+        return min(self.total_bytes, self._head_limit)
+
+    @property
+    def _tail_bytes(self) -> int:
+        return min(self.total_bytes - self._head_bytes, self._tail_limit)
+
+    def _head(self) -> bytes:
+        return self._get(0, self._head_bytes)
 
     def _tail(self) -> bytes:
-        return bytes(self._ring[self._oldest :] + self._ring[: self._oldest])
+        oldest = self._index(self.total_bytes - self._tail_bytes)
+        return self._get(oldest, self._head_limit + self._tail_bytes - oldest) + self._get(self._head_limit, oldest - self._head_limit)
 
     def _from(self, position: int) -> tuple[int, bytes]:
         """How many bytes from here on are lost, and the next that are not."""
-        if position < len(self._head):
-            return 0, bytes(self._head[position : position + _CHUNK_BYTES])
-        first_kept = self.total_bytes - len(self._ring)
-        skipped = max(0, first_kept - position)
-        offset = position + skipped - first_kept
-        start = (self._oldest + offset) % len(self._ring) if self._ring else 0
-        length = min(_CHUNK_BYTES, len(self._ring) - offset, len(self._ring) - start)
-        return skipped, bytes(self._ring[start : start + length])
+        if position < self._head_bytes:
+            return 0, self._get(position, min(_CHUNK_BYTES, self._head_bytes - position))
+        skipped = max(0, self.total_bytes - self._tail_bytes - position)
+        start = self._index(position + skipped)
+        length = min(_CHUNK_BYTES, self.total_bytes - position - skipped, self._head_limit + self._tail_limit - start)
+        return skipped, self._get(start, length)
 
-    def _keep_last(self, chunk: bytes) -> None:
-        limit = self._tail_limit
-        if len(chunk) >= limit:
-            self._ring = bytearray(chunk[len(chunk) - limit :])
-            self._oldest = 0
-            return
-        room = limit - len(self._ring)
-        if room > 0:
-            self._ring += chunk[:room]
-            chunk = chunk[room:]
-        end = self._oldest + len(chunk)
-        if end <= limit:
-            self._ring[self._oldest : end] = chunk
-            self._oldest = end % limit if limit else 0
-            return
-        split = limit - self._oldest
-        self._ring[self._oldest :] = chunk[:split]
-        self._ring[: end - limit] = chunk[split:]
-        self._oldest = end - limit
+    def _keep_last(self, chunk: memoryview, total_bytes: int) -> None:
+        """A ring: every byte has its place by its number, and overwrites the one that is `_tail_limit` older."""
+        chunk = chunk[max(0, len(chunk) - self._tail_limit) :]
+        start = self._index(total_bytes - len(chunk))
+        room = self._head_limit + self._tail_limit - start
+        self._put(start, chunk[:room])
+        self._put(self._head_limit, chunk[room:])
+
+    def _index(self, position: int) -> int:
+        """Where a byte behind the head lies."""
+        behind = position - self._head_limit
+        return self._head_limit + (behind % self._tail_limit if self._tail_limit and behind > 0 else 0)
+
+    def _get(self, start: int, length: int) -> bytes:
+        start += _COUNT.size
+        return self._memory[start : start + length]
+
+    def _put(self, start: int, content: memoryview) -> None:
+        start += _COUNT.size
+        self._memory[start : start + len(content)] = content
 
     def _wake(self) -> None:
         waiting, self._waiting = self._waiting, []

@@ -39,6 +39,15 @@ class Cgroups:
         except FileNotFoundError:
             return []
 
+    def cpu_seconds(self, mark: int) -> float:
+        """What its members have spent since they entered, the dead included; counted by the kernel with or without a controller."""
+        try:
+            with open(f"{self._path(mark)}/cpu.stat", encoding="ascii") as file:
+                counted = dict(line.split() for line in file)
+        except OSError:
+            return 0.0
+        return int(counted.get("usage_usec", 0)) / 1e6
+
     def remove(self, mark: int) -> bool:
         """False while a member is still dying."""
         try:

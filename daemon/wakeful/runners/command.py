@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import threading
 from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +18,7 @@ from functools import partial
 from msgspec.structs import replace
 
 from wakeful.blobs import Blobs
-from wakeful.core.observation import Enforceable, ProcessEnded, RunRecovered
+from wakeful.core.observation import Enforceable, ProcessEnded, RunAttached, RunRecovered
 from wakeful.runners import proc
 from wakeful.runners.isolation import tracing
 from wakeful.runners.cgroup import Cgroups
@@ -29,8 +30,10 @@ from wakeful.runners.isolation.reach import Protected, find_unenforced
 from wakeful.runners.isolation.shield import can_shield
 from wakeful.runners.isolation.system import SystemPlaces
 from wakeful.runners.isolation.writers import Writers
+from wakeful.runners.kept import KeptRuns, LeftRun
 from wakeful.runners.mark import mark_of, read_run
 from wakeful.runners.orphans import end_orphans
+from wakeful.runners.pidfd import read_status
 from wakeful.runners.process import Surroundings
 from wakeful.runners.run import LiveRun
 from wakeful.secrets.known import KnownSecrets
@@ -57,6 +60,7 @@ class CommandRunner:
         protected: Protected = Protected(),
         writers: Writers | None = None,
         secrets: KnownSecrets | None = None,
+        kept: KeptRuns | None = None,
     ) -> None:
         self._report = report
         self._blobs = blobs
@@ -65,6 +69,7 @@ class CommandRunner:
         self._idle = asyncio.Event()
         self._idle.set()
         self._closing = threading.Event()
+        self._is_leaving = False
         self._tidying: asyncio.TimerHandle | None = None
         pool = ThreadPoolExecutor(_POOL_SIZE, thread_name_prefix="runs")
         self._protected = protected
@@ -78,6 +83,7 @@ class CommandRunner:
             protected=protected,
             writers=writers or Writers(),
             secrets=secrets,
+            kept=kept,
         )
 
     @property
@@ -95,13 +101,18 @@ class CommandRunner:
         # The plan follows from state and may name the same run twice; there is one.
         if order.run_id in self._runs:
             return
+        kept = self._around.kept
+        # A replay has no token: it is in no log, and nobody's to go on with.
+        memory = kept.make_memory(order.output_limit_bytes) if kept is not None and order.token else None
+        self._add(order, memory).start(self._inherited)
+
+    def _add(self, order: RunOrder, memory: int | None) -> LiveRun:
         mark = mark_of(self._around.state, order.run_id)
-        run = LiveRun(order, mark, self._around, self._blobs, self._take_end)
-        self._runs[order.run_id] = run
+        run = self._runs[order.run_id] = LiveRun(order, mark, self._around, self._blobs, self._take_end, memory)
         self._idle.clear()
-        run.start(self._inherited)
         if self._tidying is None:
             self._tidying = self._around.loop.call_later(_TIDY_SECONDS, self.tidy)
+        return run
 
     def stop(self, run_id: str, how: StopWord, grace_seconds: float) -> None:
         if (run := self._runs.get(run_id)) is not None:
@@ -109,6 +120,9 @@ class CommandRunner:
 
     async def recover(self, lost: Mapping[str, str]) -> None:
         around = self._around
+        for run_id, session in lost.items():
+            if run_id not in self._runs and self._adopt(run_id):
+                self._report(RunAttached(session=session, run_id=run_id))
         marks = {mark_of(around.state, run_id): run_id for run_id in lost if run_id not in self._runs}
 
         def report_gone(run_id: str) -> None:
@@ -117,6 +131,29 @@ class CommandRunner:
 
         # In a thread of its own kind: two slow recoveries must not keep the runs' pool from saving output.
         await asyncio.to_thread(end_orphans, marks, around.state, around.cgroups, report_gone, self._closing)
+
+    def _adopt(self, run_id: str) -> bool:
+        """Go on with a run that an earlier daemon left, if it was kept for us."""
+        around = self._around
+        left = around.kept.take(run_id, around.state) if around.kept is not None else None
+        if left is None or _was_ended_from_outside(left):
+            return False
+        if around.secrets is not None:
+            around.secrets.remember(left.keepsake.order.secrets)
+        self._add(left.keepsake.order, left.memory).adopt(left)
+        return True
+
+    def keeps(self, run_id: str) -> bool:
+        kept = self._around.kept
+        return kept is not None and kept.keeps(run_id)
+
+    def token(self, run_id: str) -> str | None:
+        run = self._runs.get(run_id)
+        return run.token if run is not None else None
+
+    def forget(self, run_id: str) -> None:
+        if self._around.kept is not None:
+            self._around.kept.drop(run_id)
 
     def usage(self, run_id: str) -> LiveUsage | None:
         run = self._runs.get(run_id)
@@ -150,6 +187,18 @@ class CommandRunner:
         for run in list(self._runs.values()):
             run.stop("interrupt", grace_seconds)
         await self._idle.wait()
+        await self._close_pools()
+
+    async def leave(self) -> None:
+        self._closing.set()
+        self._is_leaving = True
+        for run_id in [run_id for run_id in self._runs if self.keeps(run_id)]:
+            self._runs.pop(run_id).abandon()
+        if not self._runs:
+            self._idle.set()
+        await self.close(0.0)
+
+    async def _close_pools(self) -> None:
         if self._tidying is not None:
             self._tidying.cancel()
         # Folders are still being removed: wait for that, but not on the loop.
@@ -158,7 +207,9 @@ class CommandRunner:
             self._around.system.close()
 
     def _take_end(self, ended: ProcessEnded) -> None:
-        del self._runs[ended.run_id]
+        # Left to the next daemon, which learns of the end itself.
+        if self._runs.pop(ended.run_id, None) is None:
+            return
         if not self._runs:
             self._idle.set()
             # No run is left that a stray without a mark could belong to.
@@ -170,6 +221,9 @@ class CommandRunner:
         if self._tidying is not None:
             self._tidying.cancel()
             self._tidying = None
+        # What runs left behind goes on with them.
+        if self._is_leaving:
+            return
         live = {run.mark: run_id for run_id, run in self._runs.items()}
         oldest = min((run.started_boottime for run in self._runs.values()), default=None)
         left = self._around.children.tidy(live, oldest, self._around.state)
@@ -180,3 +234,14 @@ class CommandRunner:
         if self._tidying is not None:
             self._tidying.cancel()
         self._tidying = self._around.loop.call_later(seconds, self.tidy)
+
+
+def _was_ended_from_outside(left: LeftRun) -> bool:
+    """Was it killed while no daemon was there? Then most likely by whoever ended the daemon, too: that is no failure of the run's own."""
+    status = read_status(left.pidfd)
+    if status is None or not os.WIFSIGNALED(status) or os.WTERMSIG(status) not in (signal.SIGTERM, signal.SIGKILL):
+        return False
+    for fd in (left.pidfd, left.output, left.memory):
+        if fd is not None:
+            os.close(fd)
+    return True

@@ -14,7 +14,7 @@ from typing import Literal, Protocol
 from msgspec import Struct
 
 from wakeful.core.budget import Amounts
-from wakeful.core.observation import Enforceable, ProcessEnded, RunRecovered, Usage
+from wakeful.core.observation import Enforceable, ProcessEnded, RunAttached, RunRecovered, Usage
 from wakeful.core.spec import Confinement, RunLimits
 from wakeful.core.state import OpenRun, Session
 from wakeful.errors import InternalError
@@ -22,7 +22,7 @@ from wakeful.secrets.store import Secret
 
 # From weak to strong; a stronger stop replaces a weaker one, never the other way round (rule 23).
 StopWord = Literal["interrupt", "terminate", "kill"]
-Report = Callable[[ProcessEnded | RunRecovered], None]
+Report = Callable[[ProcessEnded | RunRecovered | RunAttached], None]
 
 
 class WorkspaceOrder(Struct, frozen=True, kw_only=True):
@@ -132,7 +132,17 @@ class Runner(Protocol):
         """SIGINT, SIGTERM or SIGKILL; when the grace is over, the whole tree is killed. Safe to repeat."""
 
     async def recover(self, lost: Mapping[str, str]) -> None:
-        """End whatever an earlier daemon left of these runs (run id -> session id), then report each once."""
+        """Of these runs (run id -> session id) an earlier daemon left something: go on with those that were kept for us, end the others,
+        and report each once, as `RunAttached` or `RunRecovered`."""
+
+    def keeps(self, run_id: str) -> bool:
+        """Would this run outlive the daemon?"""
+
+    def token(self, run_id: str) -> str | None:
+        """What opens the control socket for a run under way here."""
+
+    def forget(self, run_id: str) -> None:
+        """Its end is recorded: whatever was kept of it for a later daemon goes."""
 
     def usage(self, run_id: str) -> LiveUsage | None:
         """What the run's process tree has used until now; None when it is not under way here."""
@@ -151,3 +161,6 @@ class Runner(Protocol):
 
     async def close(self, grace_seconds: float) -> None:
         """Interrupt every run, and return when each of them was reported."""
+
+    async def leave(self) -> None:
+        """As `close`, but what is kept for a later daemon is left as it is: nothing of it is ended or reported."""

@@ -1,7 +1,7 @@
 """Ends what an earlier daemon left running: found by mark, confirmed by start time, signalled through a pidfd.
 
 One scan of /proc serves all runs (64 live ones are gone within a second); descendants that shed their mark are found
-through their parents. Blocks: `CommandRunner.recover` calls it in a thread. A run counts as gone only when a scan finds
+through their parents. Blocks: `CommandRunner.recover` and `AdoptedProcess` call it in a thread. A run counts as gone only when a scan finds
 nobody; what the kernel does not end is looked at again and again, and reported never rather than wrongly.
 """
 
@@ -27,11 +27,11 @@ _AWAITED = 16
 
 
 def end_orphans(
-    runs: Mapping[int, str], state: str, cgroups: Cgroups | None, gone: Callable[[str], None], closing: Event
+    runs: Mapping[int, str], state: str, cgroups: Cgroups | None, gone: Callable[[str], None], closing: Event, *, has_grace: bool = True
 ) -> None:
     """End every process of these runs (mark -> run id) and call `gone` for each run that has none left."""
     waiting = dict(runs)
-    kill_at = monotonic() + GRACE_SECONDS
+    kill_at = monotonic() + (GRACE_SECONDS if has_grace else 0.0)
     asked: set[tuple[int, float]] = set()
     pause = _FIRST_PAUSE_SECONDS
     while waiting and not closing.is_set():

@@ -6,15 +6,20 @@ A run's folder is written between the durable intention and the spawn. On a disk
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
 import stat
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+
+# What stands beside a run's folder: the exported trees of its commits bindings.
+TREES_SUFFIX = ".trees"
 
 
-def open_run_folders(state: str, environ: Mapping[str, str]) -> str:
-    """An empty folder of our own for this state folder's runs; what a daemon that died left in it is removed."""
+def open_run_folders(state: str, environ: Mapping[str, str], kept: Collection[str] = ()) -> str:
+    """A folder of our own for this state folder's runs; what a daemon that died left in it is removed, but for what runs with the ids
+    in `kept` go on with."""
     state = os.path.realpath(state)
     name = f"wakeful-runs-{os.getuid()}-{hashlib.blake2b(os.fsencode(state), digest_size=6).hexdigest()}"
     # systemd's RUNTIME_DIRECTORY may be a list; the first is as good as any.
@@ -22,20 +27,34 @@ def open_run_folders(state: str, environ: Mapping[str, str]) -> str:
     for base in (runtime, environ.get("XDG_RUNTIME_DIR", ""), "/dev/shm"):
         folder = f"{base}/{name}"
         if base.startswith("/") and _make_own(folder):
+            empty(folder, kept)
             return folder
     folder = f"{state}/runs"
-    shutil.rmtree(folder, ignore_errors=True)
     os.makedirs(folder, 0o700, exist_ok=True)
+    empty(folder, kept)
     return folder
 
 
+def empty(folder: str, kept: Collection[str] = ()) -> None:
+    """Remove what lies in a folder, but for what belongs to one of `kept` by its name. What cannot be removed stays."""
+    for entry in os.scandir(folder):
+        if entry.name in kept or entry.name.removesuffix(TREES_SUFFIX) in kept:
+            continue
+        if entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry.path, ignore_errors=True)
+        else:
+            with contextlib.suppress(OSError):
+                os.unlink(entry.path)
+
+
 def _make_own(folder: str) -> bool:
-    """Whether there is now an empty folder that nobody else owns: /dev/shm is open to all, also to those who wait for our name."""
+    """Whether there is now a folder that nobody else owns: /dev/shm is open to all, also to those who wait for our name."""
     try:
         if os.path.lexists(folder):
             if not _is_own(os.lstat(folder)):
                 return False
-            shutil.rmtree(folder)
+            os.chmod(folder, 0o700)
+            return True
         os.mkdir(folder, 0o700)
     except OSError:
         return False

@@ -119,14 +119,14 @@ def cpu_time(pid: int) -> float:
 
 def reap(pid: int) -> Reaped | None:
     """Take a child's end, None while it lives. Its I/O can be read only now: after wait4 its /proc folder is gone."""
-    read, written = _read_io(pid)
+    read, written = read_io(pid)
     found, status, used = os.wait4(pid, os.WNOHANG)
     if not found:
         return None
     return Reaped(status, used.ru_utime + used.ru_stime, used.ru_maxrss * 1024, read, written)
 
 
-def _read_io(pid: int) -> tuple[int, int]:
+def read_io(pid: int) -> tuple[int, int]:
     """Bytes asked for by read and write calls: unlike those that reached a disk, the same for the same work."""
     try:
         with open(f"/proc/{pid}/io", "rb", buffering=0) as file:

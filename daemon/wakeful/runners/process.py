@@ -25,23 +25,22 @@ from wakeful.runners.isolation.confine import Launch
 from wakeful.runners.isolation.reach import Protected
 from wakeful.runners.isolation.system import SystemPlaces
 from wakeful.runners.isolation.writers import Writers
+from wakeful.runners.kept import KeptRuns
 from wakeful.runners.mark import marking
+from wakeful.runners.pipe import OutputPipe
 from wakeful.runners.proc import Reaped
 from wakeful.secrets.known import KnownSecrets
 from wakeful.secrets.redact import Redactor
 
-_CHUNK_BYTES = 64 * 1024
-# A flood gets this much of a turn of the loop (about 0.1 ms), then everybody else has theirs.
-_CHUNKS_PER_TURN = 4
 _FIRST_SWEEP_SECONDS = 0.001
 _LONGEST_SWEEP_SECONDS = 0.05
 # What survives SIGKILL for so long hangs in the kernel; the session must not hang with it.
-_SWEEP_SECONDS = 10.0
+SWEEP_SECONDS = 10.0
 # Who traces a program and was stopped, or hangs, does not keep its run from ending.
 _HELD_SECONDS = 1.0
-_FIRST_SAMPLE_SECONDS = 0.02
-_LONGEST_SAMPLE_SECONDS = 2.0
-_SAMPLED_PROCESSES = 64
+FIRST_SAMPLE_SECONDS = 0.02
+LONGEST_SAMPLE_SECONDS = 2.0
+SAMPLED_PROCESSES = 64
 # Runs go before the daemon when memory ends; a daemon under OOMScoreAdjust= would hand its protection on to them.
 _OOM_SCORE = b"500"
 
@@ -60,6 +59,8 @@ class Surroundings(Struct, frozen=True):
     writers: Writers
     # None: this daemon knows of none.
     secrets: KnownSecrets | None = None
+    # None: runs end with the daemon.
+    kept: KeptRuns | None = None
 
     def find_redactor(self) -> Redactor:
         """Of every value known by now."""
@@ -91,6 +92,12 @@ class Spent:
         if reaped.max_rss_bytes > resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024:
             self.see_memory(reaped.max_rss_bytes)
 
+    def add_observed(self, cpu_seconds: float, read_bytes: int, written_bytes: int) -> None:
+        """Of a process that is not ours to reap."""
+        self._cpu_seconds += cpu_seconds
+        self._read_bytes += read_bytes
+        self._written_bytes += written_bytes
+
     def see_memory(self, peak_bytes: int) -> None:
         """The largest single process counts: a sum would count shared pages once for each."""
         self._max_rss_bytes = max(self._max_rss_bytes, peak_bytes)
@@ -117,7 +124,7 @@ class Process:
         self._capture = capture
         self._spent = spent
         self._ended = ended
-        self._output: int | None = None
+        self._output: OutputPipe | None = None
         self._entering: Future[None] | None = None
         self._sampling: asyncio.TimerHandle | None = None
         self._held_since: float | None = None
@@ -161,13 +168,28 @@ class Process:
         self._around.children.spawned(self.pid)
         self._attend(output)
 
+    @property
+    def descriptors(self) -> tuple[int, int | None] | None:
+        """Of the process and of its output, if somebody has that open; None when it is over."""
+        return None if self.is_over or self._output is None else (self._pidfd, self._output.fd)
+
+    def abandon(self) -> None:
+        """It goes on without us: let go of everything, and end nothing."""
+        self._sampling.cancel()
+        if not self.is_over:
+            self.is_over = True
+            self._around.loop.remove_reader(self._pidfd)
+            os.close(self._pidfd)
+        if self._output is not None:
+            self._output.close()
+
     def signal(self, number: int) -> None:
         """Signal the program and its process group, which it leads. Nothing happens once it is over."""
         if self.is_over:
             return
         # Bubblewrap would be gone at once, and its namespace with it: the program's grace is for the program.
         if self._is_wrapped and number != signal.SIGKILL:
-            _signal_inside(self.pid, number)
+            signal_inside(self.pid, number)
         else:
             _signal_group(self.pid, number)
 
@@ -182,35 +204,19 @@ class Process:
             self._around.children.gone(self.pid)
             raise
         loop = self._around.loop
-        os.set_blocking(output, False)
-        self._output = output
-        loop.add_reader(output, self._read)
+        self._output = OutputPipe(output, self._capture, loop)
         loop.add_reader(self._pidfd, self._notice_end)
         _offer_to_oom(self.pid)
         if self._around.cgroups is not None:
             self._entering = self._around.pool.submit(_enter, self._around.cgroups, self._mark, self.pid)
-        self._sampling = loop.call_later(_FIRST_SAMPLE_SECONDS, self._sample, _FIRST_SAMPLE_SECONDS)
+        self._sampling = loop.call_later(FIRST_SAMPLE_SECONDS, self._sample, FIRST_SAMPLE_SECONDS)
 
     def _sample(self, pause: float) -> None:
         """Peaks must be seen while they live: a zombie has no memory, and rusage is unreliable (see Spent)."""
-        for pid in (self.pid, *proc.descendants_of(self.pid))[:_SAMPLED_PROCESSES]:
+        for pid in (self.pid, *proc.descendants_of(self.pid))[:SAMPLED_PROCESSES]:
             self._spent.see_memory(proc.peak_memory(pid))
-        pause = min(2 * pause, _LONGEST_SAMPLE_SECONDS)
+        pause = min(2 * pause, LONGEST_SAMPLE_SECONDS)
         self._sampling = self._around.loop.call_later(pause, self._sample, pause)
-
-    def _read(self) -> bool:
-        """Take what is there, up to a turn's share; whether more may be waiting."""
-        for _ in range(_CHUNKS_PER_TURN):
-            try:
-                chunk = os.read(self._output, _CHUNK_BYTES)
-            except BlockingIOError:
-                return False
-            # Every writer closed it. The program may live on without an output.
-            if not chunk:
-                self._close_output()
-                return False
-            self._capture.add(chunk)
-        return True
 
     def _notice_end(self) -> None:
         """The program is a zombie: its number and its group's are still its own."""
@@ -224,7 +230,7 @@ class Process:
         if self._around.cgroups is not None:
             self._around.cgroups.kill(self._mark)
         exit_code, number = self._reap_program()
-        deadline = self._around.loop.time() + _SWEEP_SECONDS
+        deadline = self._around.loop.time() + SWEEP_SECONDS
         self._sweep(Ending(exit_code, number), deadline, _FIRST_SWEEP_SECONDS)
 
     def _is_entering(self) -> bool:
@@ -277,23 +283,11 @@ class Process:
             longer = min(2 * pause, _LONGEST_SWEEP_SECONDS)
             around.loop.call_later(pause, self._sweep, ending, deadline, longer)
             return
-        self._drain()
+        if self._output is not None:
+            self._output.drain()
         if around.cgroups is not None and not around.cgroups.remove(self._mark):
             around.pool.submit(_remove_later, around.cgroups, self._mark)
         self._ended(Ending(ending.exit_code, ending.signal, tuple(left)))
-
-    def _drain(self) -> None:
-        """Read what is left in the pipe, at most what it can hold; a writer outside the tree cannot hold up the end."""
-        for _ in range(16):
-            if self._output is None or not self._read():
-                break
-        self._close_output()
-
-    def _close_output(self) -> None:
-        if self._output is not None:
-            self._around.loop.remove_reader(self._output)
-            os.close(self._output)
-            self._output = None
 
 
 def _signal_group(leader: int, number: int) -> None:
@@ -303,7 +297,7 @@ def _signal_group(leader: int, number: int) -> None:
         return
 
 
-def _signal_inside(leader: int, number: int) -> None:
+def signal_inside(leader: int, number: int) -> None:
     """The group without its leader. The first process of a namespace takes no signal that it does not handle, and bubblewrap's handles none."""
     for pid in proc.descendants_of(leader):
         try:

@@ -22,6 +22,7 @@ from wakeful.blobs import Blobs
 from wakeful.core.observation import Enforced, Output, ProcessEnded, StagedOutput, Traced, Usage
 from wakeful.errors import OperatorError
 from wakeful.runners import limits, proc
+from wakeful.runners.adopted import AdoptedProcess
 from wakeful.runners.capture import Capture
 from wakeful.runners.contract import LiveUsage, RunOrder, StopWord
 from wakeful.runners.environment import build_environment, check_program, program_of, write_folder
@@ -33,6 +34,7 @@ from wakeful.runners.isolation.reach import find_reach, find_view
 from wakeful.runners.isolation.tracing import Tracing, find_obstacle
 from wakeful.runners.isolation.undeclared import Surveyed, find_undeclared, survey
 from wakeful.runners.isolation.writers import Writer
+from wakeful.runners.kept import Keepsake, LeftRun
 from wakeful.runners.problems import (
     describe_check,
     describe_defect,
@@ -75,18 +77,23 @@ class LiveRun:
         around: Surroundings,
         blobs: Blobs,
         ended: Callable[[ProcessEnded], None],
+        memory: int | None = None,
     ) -> None:
+        """`memory` is where its output is captured, if that is to outlive us."""
         self.mark = mark
         self.started_boottime = time.clock_gettime(time.CLOCK_BOOTTIME)
-        self.capture = Capture(order.output_limit_bytes, around.find_redactor)
+        self.capture = Capture(order.output_limit_bytes, around.find_redactor, memory)
+        self._memory = memory
         self._order = order
         self._around = around
         self._blobs = blobs
         self._ended = ended
         self._started = time.monotonic()
         self._spent = Spent()
-        self._process: Process | None = None
+        self._process: Process | AdoptedProcess | None = None
         self._is_checking = False
+        self._is_adopted = False
+        self._is_abandoned = False
         self._stopping: StopWord | None = None
         self._timeout: asyncio.TimerHandle | None = None
         self._kill: asyncio.TimerHandle | None = None
@@ -103,14 +110,17 @@ class LiveRun:
         self._obstacle: str | None = None
         self._untraced: str | None = None
         self._area = _find_area(order)
+        self._mounted: frozenset[str] = frozenset()
+
+    @property
+    def token(self) -> str:
+        return self._order.token
 
     def start(self, inherited: Mapping[str, str]) -> None:
         order = self._order
         self._cwd = os.path.join(order.root, order.cwd)
         self._environment = build_environment(order, inherited)
-        # What is staged is put in place after it, by who notes that himself.
-        is_staged = self._area is not None or (order.confinement.level == "strict" and order.staging is not None)
-        self._around.writers.begin(order.run_id, order.root, () if is_staged else order.writes, order.confinement.allow_write)
+        self._note_writer()
         if order.is_traced or order.confinement.level == "observe":
             # The first time, a program is run.
             trying = self._around.loop.run_in_executor(self._around.pool, find_obstacle)
@@ -128,6 +138,12 @@ class LiveRun:
         # Copies of its outputs, and a look at every place of its view or workspace: not on the loop.
         preparing = self._around.loop.run_in_executor(self._around.pool, self._prepare)
         preparing.add_done_callback(lambda _: self._begin())
+
+    def _note_writer(self) -> None:
+        order = self._order
+        # What is staged is put in place after it, by who notes that himself.
+        is_staged = self._area is not None or (order.confinement.level == "strict" and order.staging is not None)
+        self._around.writers.begin(order.run_id, order.root, () if is_staged else order.writes, order.confinement.allow_write)
 
     def _prepare(self) -> None:
         order = self._order
@@ -157,11 +173,40 @@ class LiveRun:
         if self._problem is not None or not self._launch(program_of(order)):
             self._around.loop.call_soon(self._finish, Ending(None, None))
             return
+        self._time()
+
+    def _time(self) -> None:
+        """It may take as long as its spec and its budget say, counted from its start, whoever started it."""
+        order, spent = self._order, time.monotonic() - self._started
         left = order.allowance.wall_seconds
         if left is not None and left < order.timeout_seconds:
-            self._timeout = self._around.loop.call_later(left, self._end_for, describe_overspent("wall_seconds", left))
+            self._timeout = self._around.loop.call_later(left - spent, self._end_for, describe_overspent("wall_seconds", left))
         else:
-            self._timeout = self._around.loop.call_later(order.timeout_seconds, self._end_for, describe_timeout(order.timeout_seconds))
+            self._timeout = self._around.loop.call_later(order.timeout_seconds - spent, self._end_for, describe_timeout(order.timeout_seconds))
+
+    def adopt(self, left: LeftRun) -> None:
+        """Go on with what an earlier daemon started."""
+        found, order = left.keepsake, self._order
+        self.started_boottime, self._started = found.started_boottime, found.started
+        self._cwd, self._environment = os.path.join(order.root, order.cwd), found.environment
+        self._isolation, self._surveyed, self._is_checking = found.isolation, found.surveyed, found.is_checking
+        if found.staged is not None and order.staging is not None:
+            self._staging = Staging(order.staging, order.root, found.staged.areas, found.staged)
+            self._mounted = found.staged.mounted
+        self._note_writer()
+        self._process = AdoptedProcess(self._around, self.mark, left, self.capture, self._spent, self._take_ending)
+        self._is_adopted = True
+        self._time()
+        self._mind_if_bounded()
+
+    def abandon(self) -> None:
+        """The next daemon goes on with it."""
+        self._is_abandoned = True
+        for timer in (self._timeout, self._minding, self._kill):
+            if timer is not None:
+                timer.cancel()
+        if self._process is not None:
+            self._process.abandon()
 
     def stop(self, how: StopWord, grace_seconds: float) -> None:
         if _STRENGTH[how] <= _STRENGTH[self._stopping]:
@@ -234,9 +279,10 @@ class LiveRun:
         order = self._order
         reach = find_view(order, self._environment, self._around.protected)
         self._environment |= reach.environment
-        if order.staging is not None and self._area is None:
+        if order.staging is not None and self._area is None and self._staging is None:
             self._staging = Staging(order.staging, order.root, reach.areas)
         self._view = self._launch_as = BubblewrapLaunch(order, self._environment, reach, self._staging)
+        self._mounted = self._view.mounted
         unenforced = (*find_unenforced_in_view(order.confinement.network), *reach.unenforced, *limits.find_unenforced(order.limits))
         self._isolation = Enforced("strict", unenforced)
         if order.is_traced:
@@ -258,9 +304,36 @@ class LiveRun:
             self._problem = describe_start(error, argv, self._cwd, self._environment)
             return False
         self._process = process
+        self._mind_if_bounded()
+        # After the spawn, and after whatever else is due now: keeping it must not delay anybody's first instruction.
+        self._around.loop.call_soon(self._keep)
+        return True
+
+    def _keep(self) -> None:
+        """Let it outlive this daemon, if there is anybody to keep it."""
+        kept, process, memory = self._around.kept, self._process, self._memory
+        descriptors = process.descriptors if process is not None else None
+        # Who traces speaks to this daemon and to no other, and the area of a workspace is known to it alone.
+        if kept is None or memory is None or process is None or descriptors is None or self._tracing is not None or self._area is not None:
+            return
+        keepsake = Keepsake(
+            state=self._around.state,
+            order=self._order,
+            pid=process.pid,
+            is_checking=self._is_checking,
+            is_wrapped=self._view is not None,
+            started=self._started,
+            started_boottime=self.started_boottime,
+            environment=self._environment,
+            isolation=self._isolation,
+            surveyed=self._surveyed,
+            staged=self._staging.describe(self._mounted) if self._staging is not None else None,
+        )
+        kept.keep(keepsake, *descriptors, memory)
+
+    def _mind_if_bounded(self) -> None:
         if self._order.limits != limits.NO_LIMITS or limits.is_counted(self._order.allowance):
             self._mind_after(limits.LOOK_SECONDS)
-        return True
 
     def _spawn(self, process: Process, argv: tuple[str, ...]) -> None:
         is_wrapped = self._view is not None
@@ -317,6 +390,8 @@ class LiveRun:
         self._kill = self._around.loop.call_later(grace_seconds, self._process.signal, signal.SIGKILL)
 
     def _take_ending(self, ending: Ending) -> None:
+        if self._is_abandoned:
+            return
         if self._kill is not None:
             self._kill.cancel()
         is_undisturbed = self._stopping is None and self._problem is None
@@ -330,7 +405,21 @@ class LiveRun:
     def _begin_check(self) -> bool:
         self._is_checking = True
         self.capture.add(f"--- check: {shlex.join(self._order.check)}\n".encode(errors="surrogateescape"))
+        if self._is_adopted and not self._confine_again():
+            return False
         return self._launch(self._order.check)
+
+    def _confine_again(self) -> bool:
+        """The check of a run that we did not start: as confined as its command was, by what its spec opens now."""
+        noted = self._isolation, self._surveyed
+        try:
+            self._confine()
+        except OperatorError as error:
+            self._problem = str(error)
+        except (OSError, ValueError) as error:
+            self._problem = describe_start(error, self._order.check or (), self._cwd, self._environment)
+        self._isolation, self._surveyed = noted
+        return self._problem is None
 
     def _finish(self, ending: Ending) -> None:
         for timer in (self._timeout, self._minding):
@@ -369,8 +458,8 @@ class LiveRun:
         try:
             if self._area is not None:
                 staged, undeclared = self._area.collect()
-            elif self._staging is not None and self._view is not None:
-                staged, undeclared = self._staging.collect(self._view.mounted)
+            elif self._staging is not None:
+                staged, undeclared = self._staging.collect(self._mounted)
             else:
                 undeclared = find_undeclared(self._surveyed, self._order.root, self._order.writes, self._order.confinement.allow_write, self._others)
                 return _Saved(output, undeclared, trace=trace)
@@ -388,11 +477,16 @@ class LiveRun:
 
     def _report(self, ending: Ending, wall_seconds: float, saved: _Saved) -> None:
         order = self._order
+        if self._is_abandoned:
+            return
         if self._view is not None:
             self._view.close()
         if self._staging is not None:
             self._staging.close()
         self._around.writers.end(order.run_id)
+        if self._memory is not None:
+            os.close(self._memory)
+            self._memory = None
         self._around.pool.submit(_remove_folders, order.folder, order.temporary)
         is_confined = self._isolation is not None and self._order.confinement.is_enforced
         has_failed = ending.exit_code != 0 or self._problem is not None

@@ -34,6 +34,15 @@ class _Copied(Struct, frozen=True):
     stamp: tuple[int, ...]
 
 
+class StagedBefore(Struct, frozen=True):
+    """An area as it was when the run began, and what of it was never the run's own to change: all that is needed to collect from it."""
+
+    areas: tuple[Area, ...]
+    copied: dict[str, _Copied]
+    shown_links: frozenset[str]
+    mounted: frozenset[str]
+
+
 class Beside(Struct, frozen=True):
     """Something in a folder of outputs that is only read: where it is, and a descriptor that keeps it."""
 
@@ -44,24 +53,30 @@ class Beside(Struct, frozen=True):
 class Staging:
     """One run's. `folder` is its own, in the state folder; `root` as the spec has it."""
 
-    def __init__(self, folder: str, root: str, areas: tuple[Area, ...]) -> None:
+    def __init__(self, folder: str, root: str, areas: tuple[Area, ...], before: StagedBefore | None = None) -> None:
+        """`before`: it was filled by an earlier daemon, and a run has been at work in it since."""
         self._folder = folder
         self._root = root
-        self._areas = areas
+        self._areas = areas if before is None else before.areas
+        self._is_filled = before is not None
         # By place below `folder`.
-        self._before: dict[str, _Copied] = {}
+        self._before: dict[str, _Copied] = {} if before is None else before.copied
         self.beside: list[Beside] = []
-        self._shown_links: set[str] = set()
+        self._shown_links: set[str] = set() if before is None else set(before.shown_links)
+
+    def describe(self, mounted: frozenset[str]) -> StagedBefore:
+        return StagedBefore(self._areas, self._before, frozenset(self._shown_links), mounted)
 
     def prepare(self, is_read: Callable[[str], bool]) -> list[tuple[Area, str]]:
         """Make and fill it: each area, and what stands for it. `is_read` says of a path whether a binding lets it be read."""
-        os.makedirs(self._folder, 0o700)
+        os.makedirs(self._folder, 0o700, exist_ok=self._is_filled)
         prepared = []
         for number, area in enumerate(self._areas):
             place = f"{self._folder}/{number}"
             source = _open_area(area.folder, self._root)
             try:
-                os.mkdir(place, stat.S_IMODE(os.fstat(source).st_mode) | 0o700)
+                if not self._is_filled:
+                    os.mkdir(place, stat.S_IMODE(os.fstat(source).st_mode) | 0o700)
                 self._fill(area, number, source, is_read)
             finally:
                 os.close(source)
@@ -100,7 +115,8 @@ class Staging:
                     self._copy(f"{number}/{below}", name, folder_fd)
             elif is_read(path := os.path.join(area.folder, below)):
                 if not is_folder and stat.S_ISLNK(os.stat(name, dir_fd=folder_fd, follow_symlinks=False).st_mode):
-                    self._shown_links.add(f"{number}/{below}")
+                    if not self._is_filled:
+                        self._shown_links.add(f"{number}/{below}")
                     self._copy(f"{number}/{below}", name, folder_fd)
                     continue
                 if len(self.beside) >= _MOST_BESIDE:
@@ -109,6 +125,8 @@ class Staging:
                 self.beside.append(Beside(path, os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder_fd)))
 
     def _copy(self, place: str, name: str, folder_fd: int) -> None:
+        if self._is_filled:
+            return
         target = f"{self._folder}/{place}"
         os.makedirs(os.path.dirname(target), exist_ok=True)
         digest = copy_entry(name, folder_fd, target)

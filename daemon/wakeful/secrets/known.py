@@ -95,6 +95,15 @@ class KnownSecrets:
             given.append(Secret(name, self._values[name][-1], known.source))
         return tuple(given)
 
+    def remember(self, secrets: Iterable[Secret]) -> None:
+        """Values that runs of an earlier daemon hold: they may have been replaced since, and are redacted all the same."""
+        for secret in secrets:
+            values = self._values.get(secret.name, ())
+            if secret.value not in values:
+                # In front: the last one is the one in force.
+                self._values[secret.name] = (secret.value, *values)[:_MOST_VALUES]
+                self.redactor = Redactor((name, value) for name, values in self._values.items() for value in values)
+
     def list_known(self) -> list[Known]:
         self.look()
         return list(self._known.values())
