@@ -46,7 +46,7 @@ from wakeful.secrets.known import Known, KnownSecrets
 from wakeful.settings import Places
 from wakeful.sources.contract import DiskWatch, Sources, SpecWatch, WallClock
 from wakeful.starting import RunStarter
-from wakeful.supervision import Supervisor
+from wakeful.supervision import Supervisor, is_restarting
 from wakeful.trust.desk import TrustDesk
 from wakeful.workspaces.places import Workspaces
 
@@ -99,6 +99,7 @@ class Daemon:
         self._is_once = is_once
         self._is_ready = False
         self._is_hurried = False
+        self._is_leaving = False
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
         self._listeners: set[asyncio.Event] = set()
@@ -189,15 +190,25 @@ class Daemon:
         return any(s.wake is not None and s.wake.retry_at is not None and s.hold is None for s in core.state if s.is_armed)
 
     async def _wind_down(self) -> None:
-        """No new runs, `stop_grace` for those under way, then interrupt: they are owed again."""
+        """No new runs, `stop_grace` for those under way, then interrupt: they are owed again. At a restart they go on, if somebody keeps them."""
         self._supervisor.stopping()
         self.reactor.observe(DaemonStopping())
+        self._is_leaving = await self._may_leave()
+        if self._is_leaving:
+            self._voice.say(f"restarting: {len(self.core.state.running)} running, left to the next daemon")
+            await self.reactor.settled()
+            return
         grace = self.core.settings.stop_grace_seconds
         if not await self._until_idle(grace):
             self.reactor.observe(DaemonStopping(is_forced=True))
             longest = max((s.run.spec.run.grace_seconds for s in self._running() if s.run and s.run.spec.run), default=0.0)
             await self._until_idle(longest + 5.0)
         await self.reactor.settled()
+
+    async def _may_leave(self) -> bool:
+        """Are there runs, would each outlive us, and is somebody about to go on with them?"""
+        open_runs = [session.run for session in self._running() if session.run is not None and session.run.staged is None]
+        return bool(open_runs) and all(self._edges.runner.keeps(run.run_id) for run in open_runs) and await is_restarting()
 
     def _running(self) -> list[Session]:
         return [self.core.state.get(session_id) for session_id in self.core.state.running]
@@ -229,11 +240,12 @@ class Daemon:
         self.reactor.close()
         self._edges.clock.stop()
         self._specs.close()
-        await self._edges.runner.close(0.0)
+        await (self._edges.runner.leave() if self._is_leaving else self._edges.runner.close(0.0))
         await self._edges.landing.close()
         await self._edges.keeper.close()
         await self._edges.sources.close()
-        self._starter.close()
+        if not self._is_leaving:
+            self._starter.close()
         self.log.close()
         self._voice.close()
 

@@ -7,17 +7,21 @@ unlinked or bound anew here, or who connects during a restart would find nobody.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import stat
 import time
 from collections.abc import Mapping, MutableMapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from wakeful.errors import OperatorError
 
 # SD_LISTEN_FDS_START: descriptors that systemd hands over begin behind the three standard ones.
 FIRST_HANDED_OVER = 3
+# Who is being stopped has a minute: a manager that does not answer must not cost much of it.
+_PATIENCE_SECONDS = 5.0
 
 
 class Supervisor:
@@ -83,6 +87,38 @@ def _notify(address: str, text: str, fds: Sequence[int] = ()) -> OSError | None:
         except OSError as error:
             return error
     return None
+
+
+async def is_restarting() -> bool:
+    """Is systemd ending this service only to start it again? It tells nobody unasked. False where it cannot be asked, or ends it for good."""
+    unit, is_person = _find_unit()
+    if unit is None:
+        return False
+    words = ("systemctl", *(("--user",) if is_person else ()), "list-jobs", "--no-legend", "--plain", unit)
+    try:
+        asked = await asyncio.create_subprocess_exec(*words, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL)
+    except OSError:
+        return False
+    try:
+        async with asyncio.timeout(_PATIENCE_SECONDS):
+            answer, _ = await asked.communicate()
+    except TimeoutError:
+        asked.kill()
+        await asked.wait()
+        return False
+    # A number, the unit, what is under way with it, and how far that is.
+    lines = [line.split() for line in answer.decode(errors="replace").splitlines()]
+    return any(line[1:3] == [unit, "restart"] for line in lines)
+
+
+def _find_unit() -> tuple[str | None, bool]:
+    """The service whose control group this process is in, and whether it is a person's own."""
+    for line in Path("/proc/self/cgroup").read_text(errors="replace").splitlines():
+        names = line.removeprefix("0::").split("/") if line.startswith("0::") else []
+        services = [name for name in names if name.endswith(".service")]
+        if services:
+            return services[-1], any(name.startswith("user@") for name in services[:-1])
+    return None, False
 
 
 class HandedOver(NamedTuple):

@@ -48,7 +48,9 @@ from wakeful.runners.isolation.writers import Writers
 from wakeful.runners.isolation.writing import could_write
 from wakeful.runners.kept import KeptRuns
 from wakeful.runners.landing import Landing
+from wakeful.runners.mark import mark_of
 from wakeful.runners.orders import Premises, make_order
+from wakeful.runners.orphans import end_strays
 from wakeful.runners.pidfd import can_tell_ends
 from wakeful.runners.place import empty, open_run_folders
 from wakeful.secrets.known import KnownSecrets, RedactingFormatter
@@ -327,12 +329,17 @@ def _build_runner(
         reached.end(end.session)
         keeper.end(end)
 
+    cgroups = find_delegated()
+    if kept is not None and cgroups is not None:
+        # Nobody ended what an earlier daemon left, since its runs were to live on.
+        running = (reactor.core.state.get(session_id).run for session_id in reactor.core.state.running)
+        end_strays(cgroups, {mark_of(os.path.realpath(places.state), run.run_id) for run in running if run is not None})
     return CommandRunner(
         report=report,
         blobs=blobs,
         state=str(places.state),
         children=Children(),
-        cgroups=find_delegated(),
+        cgroups=cgroups,
         protected=_find_protected(places, run_folders, known),
         writers=writers,
         secrets=known,

@@ -8,15 +8,20 @@ in a thread; killing and removing take 0.05 ms. No controller is switched on. Wi
 from __future__ import annotations
 
 import os
+import re
 
+_PREFIX = "wakeful-"
+_HEXADECIMAL = re.compile("[0-9a-f]+")
 _DELEGATE_ATTRIBUTES = ("user.delegate", "trusted.delegate")
 
 
 class Cgroups:
     """The control groups of runs, as folders below one that is ours."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, own: str | None = None) -> None:
+        """`own` is the daemon's, where that is another one."""
         self._folder = folder
+        self._own = own or folder
 
     def enter(self, mark: int, pid: int) -> None:
         """Blocks. `pid` must be an unreaped child until this returns."""
@@ -33,11 +38,7 @@ class Cgroups:
             return
 
     def members(self, mark: int) -> list[int]:
-        try:
-            with open(f"{self._path(mark)}/cgroup.procs", encoding="ascii") as file:
-                return [int(line) for line in file]
-        except FileNotFoundError:
-            return []
+        return _list_members(self._path(mark))
 
     def cpu_seconds(self, mark: int) -> float:
         """What its members have spent since they entered, the dead included; counted by the kernel with or without a controller."""
@@ -47,6 +48,15 @@ class Cgroups:
         except OSError:
             return 0.0
         return int(counted.get("usage_usec", 0)) / 1e6
+
+    def marks(self) -> list[int]:
+        """Of every run that has a group, whichever daemon made it."""
+        names = (name.removeprefix(_PREFIX) for name in os.listdir(self._folder) if name.startswith(_PREFIX))
+        return [int(name, 16) for name in names if _HEXADECIMAL.fullmatch(name)]
+
+    def loose(self) -> list[int]:
+        """Who is beside the groups of runs: this daemon, and what is no run's."""
+        return [pid for folder in {self._folder, self._own} for pid in _list_members(folder)]
 
     def remove(self, mark: int) -> bool:
         """False while a member is still dying."""
@@ -59,7 +69,7 @@ class Cgroups:
         return True
 
     def _path(self, mark: int) -> str:
-        return f"{self._folder}/wakeful-{mark:x}"
+        return f"{self._folder}/{_PREFIX}{mark:x}"
 
 
 def find_delegated() -> Cgroups | None:
@@ -72,7 +82,7 @@ def find_delegated() -> Cgroups | None:
     for path in (own, os.path.dirname(own)):
         folder = os.path.normpath(f"{mount}/{path}")
         if _is_delegated(folder):
-            return Cgroups(folder)
+            return Cgroups(folder, os.path.normpath(f"{mount}/{own}"))
     return None
 
 
@@ -103,6 +113,14 @@ def _find_own() -> str | None:
             if line.startswith("0::"):
                 return line[3:].rstrip("\n")
     return None
+
+
+def _list_members(folder: str) -> list[int]:
+    try:
+        with open(f"{folder}/cgroup.procs", encoding="ascii") as file:
+            return [int(line) for line in file]
+    except FileNotFoundError:
+        return []
 
 
 def _write(path: str, text: str) -> None:

@@ -21,7 +21,7 @@ from wakeful.secrets.store import name_variable
 _INHERITED = ("PATH", "HOME", "LANG", "TZ", "USER", "LOGNAME", "SHELL")
 _INHERITED_PREFIX = "LC_"
 # How systemd talks to the daemon: not even a spec hands this on, or a run could answer in the daemon's name.
-_SUPERVISOR = ("NOTIFY_SOCKET", "CREDENTIALS_DIRECTORY", "INVOCATION_ID", "JOURNAL_STREAM")
+_SUPERVISOR = ("NOTIFY_SOCKET", "CREDENTIALS_DIRECTORY", "INVOCATION_ID", "JOURNAL_STREAM", "FDSTORE")
 _SUPERVISOR_PREFIXES = ("LISTEN_", "WATCHDOG_", "MEMORY_PRESSURE_")
 # In the run's own folder, beside its token.
 SECRETS_FOLDER = "secrets"

@@ -11,19 +11,21 @@ import os
 import select
 import signal
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from threading import Event
 from time import monotonic
 
 from wakeful.runners import proc
 from wakeful.runners.cgroup import Cgroups
-from wakeful.runners.mark import read_run
+from wakeful.runners.mark import read_mark, read_run
 from wakeful.runners.proc import ProcessStat
 
 GRACE_SECONDS = 2.0
 _FIRST_PAUSE_SECONDS = 0.02
 _LONGEST_PAUSE_SECONDS = 1.0
 _AWAITED = 16
+# Whom a stray had started is a stray when that one is gone.
+_STRAY_ROUNDS = 20
 
 
 def end_orphans(
@@ -50,6 +52,28 @@ def end_orphans(
             _send(stat, signal.SIGKILL if is_late else signal.SIGTERM)
         _wait_for_any(members, pause)
         pause = min(2 * pause, _LONGEST_PAUSE_SECONDS if is_late else max(0.0, kill_at - monotonic()) + 0.001)
+
+
+def end_strays(cgroups: Cgroups, spared: Collection[int]) -> None:
+    """End what an earlier daemon left in our control groups and no run in the log claims: replays, probes, its own git. Blocks.
+
+    `spared` are the marks of runs that the log knows. A daemon marks whatever it starts, so what has no mark is somebody else's; and what has a
+    parent in here belongs to that.
+    """
+    for mark in cgroups.marks():
+        if mark not in spared:
+            cgroups.kill(mark)
+            cgroups.remove(mark)
+    for _ in range(_STRAY_ROUNDS):
+        members = {pid: stat for pid in cgroups.loose() if (stat := proc.read_stat(pid)) is not None and stat.is_alive}
+        kin = _self_and_ancestors({pid: stat for pid in proc.every_pid() if (stat := proc.read_stat(pid)) is not None})
+        roots = (stat for pid, stat in members.items() if pid not in kin and stat.parent not in members)
+        strays = [stat for stat in roots if (mark := read_mark(stat.pid)) is not None and mark not in spared]
+        if not strays:
+            return
+        for stat in strays:
+            _send(stat, signal.SIGKILL)
+        _wait_for_any(strays, _FIRST_PAUSE_SECONDS)
 
 
 def _find(runs: Mapping[int, str], state: str, cgroups: Cgroups | None) -> dict[str, list[ProcessStat]]:

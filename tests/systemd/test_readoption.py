@@ -1,0 +1,146 @@
+"""Runs under a real systemd that outlive their daemon: killed, hung, restarted; and that end with it when it is stopped for good."""
+
+import json
+from typing import Any
+
+import pytest
+from systemd.machine import ACCOUNT, SPECS, Machine
+
+from waiting import eventually
+from wakeful.runners.pidfd import can_tell_ends
+
+pytestmark = [
+    # Run by `make test-long`: a daemon for each of its tests takes its time.
+    pytest.mark.long,
+    pytest.mark.skipif(not can_tell_ends(), reason="RUNS END WITH THEIR DAEMON HERE, outliving it not tested: Linux 6.15 is needed"),
+]
+
+SERVICE, SOCKET = f"wakeful@{ACCOUNT}.service", f"wakeful@{ACCOUNT}.socket"
+HOME = f"/home/{ACCOUNT}"
+SPEC = """
+objective: Work on, whatever becomes of the daemon.
+allow: {write: [out]}
+bindings:
+  i: {file: in.txt, settle: 10ms}
+  o: {file: out/done, access: write}
+run:
+  script: |
+    echo $$ > out/pid
+    echo before
+    while [ ! -e go ]; do sleep 0.05; done
+    echo after
+    cp in.txt out/done
+"""
+
+
+@pytest.fixture(scope="module")
+def service(machine: Machine) -> Machine:
+    machine.write(f"{HOME}/out/.keep", "")
+    machine.write(SPECS / "work.yaml", SPEC)
+    machine.drop_in(SERVICE, "[Service]\nRestartSec=100ms\n")
+    machine.write(f"{HOME}/in.txt", "0\n")
+    machine.write(f"{HOME}/go", "")
+    machine.run("wakeful", "install", "--system", "--account", ACCOUNT, "--specs", str(SPECS))
+    eventually(lambda: machine.read(f"{HOME}/out/done") == "0\n", 20)
+    return machine
+
+
+def ask(machine: Machine, *words: str) -> str:
+    return machine.run("wakeful", *words, is_person=True)
+
+
+def row(machine: Machine) -> dict[str, Any]:
+    return json.loads(ask(machine, "list", "--json"))[0]
+
+
+def main_pid(machine: Machine) -> str:
+    return machine.show(SERVICE, "MainPID")[0]
+
+
+def begin(machine: Machine, content: str) -> tuple[str, int]:
+    """A run is under way and kept: its process, and how many there were before."""
+    machine.run("rm", "-f", f"{HOME}/go", f"{HOME}/out/pid")
+    runs = row(machine)["runs"]
+    machine.write(f"{HOME}/in.txt", content)
+    pid = eventually(lambda: machine.read(f"{HOME}/out/pid").strip(), 20)
+    eventually(lambda: machine.show(SERVICE, "NFileDescriptorStore") == ["4"], 10)
+    return pid, runs
+
+
+def is_alive(machine: Machine, pid: str) -> bool:
+    return machine.ask("kill", "-0", pid).returncode == 0
+
+
+def end_well(machine: Machine, content: str, runs: int) -> None:
+    """It ends under the present daemon as it would have under its first."""
+    machine.write(f"{HOME}/go", "")
+    found = eventually(lambda: (one := row(machine))["state"] != "running" and one, 20)
+    assert (found["runs"], found["last_run"]["outcome"]) == (runs + 1, "succeeded")
+    assert machine.read(f"{HOME}/out/done") == content
+    assert ask(machine, "output", "work") == "before\nafter\n"
+    kinds = [json.loads(line)["kind"] for line in ask(machine, "log", "work", "--json").splitlines()]
+    ours = [kind for kind in kinds if kind.startswith("run_")][-3:]
+    assert ours == ["run_started", "run_readopted", "run_finished"]
+    eventually(lambda: machine.show(SERVICE, "NFileDescriptorStore") == ["0"], 10)
+
+
+def test_a_run_outlives_a_daemon_that_is_killed(service: Machine) -> None:
+    """kill -9: systemd starts the next one, which has the run, its output from the beginning, and its exit code."""
+    pid, runs = begin(service, "killed\n")
+    before = main_pid(service)
+    service.run("kill", "-KILL", before)
+    eventually(lambda: main_pid(service) not in ("0", before) and service.show(SERVICE, "SubState") == ["running"], 20)
+    assert is_alive(service, pid)
+    end_well(service, "killed\n", runs)
+
+
+def test_a_run_outlives_a_restart(service: Machine) -> None:
+    """`systemctl restart` takes a moment and not the grace of the run; nothing was interrupted, and a person is told."""
+    pid, runs = begin(service, "restarted\n")
+    before = main_pid(service)
+    service.run("systemctl", "restart", SERVICE)
+    assert is_alive(service, pid) and main_pid(service) != before
+    assert [one for one in service.entries("-u", SERVICE) if "left to the next daemon" in str(one["MESSAGE"])]
+    end_well(service, "restarted\n", runs)
+
+
+def test_a_run_that_ends_while_no_daemon_is_there_is_recorded_as_it_ended(service: Machine) -> None:
+    """Its exit code and what it said are waiting for the next daemon."""
+    service.drop_in(SERVICE, "[Service]\nRestartSec=3s\n")
+    pid, runs = begin(service, "alone\n")
+    service.run("kill", "-KILL", main_pid(service))
+    service.write(f"{HOME}/go", "")
+    eventually(lambda: not is_alive(service, pid), 20)
+    service.drop_in(SERVICE, "[Service]\nRestartSec=100ms\n")
+    eventually(lambda: service.show(SERVICE, "SubState") == ["running"], 20)
+    found = eventually(lambda: (one := row(service))["state"] != "running" and one, 20)
+    assert (found["runs"], found["last_run"]["outcome"]) == (runs + 1, "succeeded")
+    assert service.read(f"{HOME}/out/done") == "alone\n"
+
+
+def test_a_stop_ends_the_runs(service: Machine) -> None:
+    """Nothing lives on when nobody comes back for it: the run was interrupted, and is owed again."""
+    service.write(f"{HOME}/wakeful.yaml", "stop_grace: 0s\n")
+    pid, _ = begin(service, "stopped\n")
+    service.run("systemctl", "stop", SERVICE, SOCKET)
+    assert not is_alive(service, pid)
+    assert service.show(SERVICE, "ActiveState", "Result", "NFileDescriptorStore") == ["inactive", "success", "0"]
+    service.run("systemctl", "start", SOCKET, SERVICE)
+    service.write(f"{HOME}/go", "")
+    eventually(lambda: service.read(f"{HOME}/out/done") == "stopped\n", 20)
+
+
+def test_a_daemon_that_dies_while_it_is_stopped_leaves_nothing_running(service: Machine) -> None:
+    """The unit itself ends what is left, since no daemon will."""
+    service.drop_in(SERVICE, "[Service]\nTimeoutStopSec=1s\n")
+    service.write(f"{HOME}/wakeful.yaml", "stop_grace: 60s\n")
+    service.run("systemctl", "reload", SERVICE)
+    pid, _ = begin(service, "hung\n")
+    service.run("systemctl", "stop", SERVICE, SOCKET)
+    eventually(lambda: not is_alive(service, pid), 10)
+    assert service.show(SERVICE, "Result") == ["timeout"]
+    service.drop_in(SERVICE, "[Service]\nRestartSec=100ms\n")
+    service.run("systemctl", "reset-failed", SERVICE)
+    service.run("systemctl", "start", SOCKET, SERVICE)
+    service.write(f"{HOME}/go", "")
+    eventually(lambda: service.read(f"{HOME}/out/done") == "hung\n", 20)
