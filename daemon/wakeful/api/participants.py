@@ -18,7 +18,7 @@ from wakeful.eventlog.contract import EventLog
 from wakeful.views.people import Part, add_part
 
 # Nearly all records of a long log, and never a person's.
-_OF_THE_DAEMON = ("wake_requested", "wake_extended", "run_started", "run_finished", "session_suspended", "slot_skipped", "clock_rebased")
+_OF_THE_DAEMON = ("wake_requested", "wake_extended", "run_started", "run_readopted", "run_finished", "session_suspended", "slot_skipped", "clock_rebased")
 _ASKED = tuple(kind for kind in KINDS.values() if kind not in _OF_THE_DAEMON)
 
 

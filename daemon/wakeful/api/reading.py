@@ -71,7 +71,7 @@ async def read_session(request: Request) -> Response:
     parts = await asyncio.to_thread(roster.parts, service.log, session.id, session.seq)
     # Asked again, since the loop went on meanwhile: what follows is of one moment.
     session = find_session(request, service)
-    records = service.log.read(session.id, kinds=("run_started", "run_finished"), limit=RUN_RECORDS, newest_first=True)
+    records = service.log.read(session.id, kinds=("run_started", "run_readopted", "run_finished"), limit=RUN_RECORDS, newest_first=True)
     shown = show(
         service.core,
         session,

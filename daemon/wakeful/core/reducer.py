@@ -274,6 +274,7 @@ def _(event: ev.RunFinished, session: Session, at: int, author: str, seq: int) -
         exit_code=event.exit_code,
         written=event.written,
         usage=event.usage,
+        daemons=run.daemons,
         kept=run.landed.kept if run.landed is not None else (),
         seq=seq,
         trace=run.trace,

@@ -84,6 +84,8 @@ class LastRun(Struct, frozen=True, kw_only=True):
     exit_code: int | None = None
     written: dict[str, str] = {}
     usage: Usage = Usage()
+    # How many daemons it had.
+    daemons: int = 1
     # Of its outputs, what was not put in place because others had changed it.
     kept: tuple[KeptOutput, ...] = ()
     # Of the record that ended it.

@@ -65,6 +65,7 @@ def view_open_run(run: OpenRun | None) -> dict[str, Any] | None:
         "started_at": show_time(run.started_at),
         "resumed_from": run.resumed_from,
         "mixed": run.mixed,
+        "daemons": run.daemons,
         "stopping": None if run.stop is None else {"why": run.stop.why, "by": run.stop.by},
         "causes": view_causes(run.causes),
     }

@@ -61,7 +61,7 @@ def _say_now(session: Session, row: dict[str, Any]) -> list[str]:
     if session.run is not None:
         causes = describe_causes(session.run.causes)
         follow_up = " Something newer came meanwhile: it runs once more." if session.wake is None and row["owed"] else ""
-        return [f"Run {session.run.run} is under way since {say_time(session.run.started_at)}, woken by {causes}.{follow_up}"]
+        return [f"Run {session.run.run} is under way since {say_time(session.run.started_at)}, woken by {causes}.{_say_outlived(session.run.daemons)}{follow_up}"]
     if session.wake is not None:
         return [f"It is owed a run, woken by {describe_causes(session.wake.causes)}.", f"It does not run yet: {row['queued']}."]
     if row["queued"]:
@@ -101,9 +101,18 @@ def _say_last_run(core: Core, session: Session) -> list[str]:
     if last is None:
         return ["It has not run yet."] if session.run is None else []
     reason = f" ({last.reason})" if last.reason else ""
-    words = [f"Run {last.run} {last.outcome}{reason} at {say_time(last.finished_at)}; it was woken by {describe_causes(last.causes)}."]
+    words = [f"Run {last.run} {last.outcome}{reason} at {say_time(last.finished_at)}; it was woken by {describe_causes(last.causes)}.{_say_outlived(last.daemons)}"]
     chain = name_chain(core, last.chain)
     return words + ([f"The runs that led to it: {' -> '.join([*chain, session.name])}."] if chain else [])
+
+
+def _say_outlived(daemons: int) -> str:
+    match daemons:
+        case 1:
+            return ""
+        case 2:
+            return " It outlived the daemon that started it."
+    return f" It outlived {daemons - 1} daemons."
 
 
 def name_chain(core: Core, chain: Iterable[str]) -> list[str]:

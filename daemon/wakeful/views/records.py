@@ -124,7 +124,7 @@ def _view_trace(trace: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 def view_runs(records_newest_first: Iterable[Recorded], most: int) -> list[dict[str, Any]]:
-    """The last runs, newest first, from records of `run_started` and `run_finished`."""
+    """The last runs, newest first, from records of `run_started`, `run_readopted` and `run_finished`."""
     runs: dict[int, dict[str, Any]] = {}
     for record in records_newest_first:
         if record.run is None or record.payload is None:
@@ -147,6 +147,9 @@ def view_runs(records_newest_first: Iterable[Recorded], most: int) -> list[dict[
                 "hint": payload.get("hint"),
                 "trace": _view_trace(payload.get("trace")),
             }
+        elif record.kind == "run_readopted":
+            run = runs.setdefault(record.run, {"run": record.run, "outcome": None, "finished_at": None})
+            run["daemons"] = run.get("daemons", 1) + 1
         elif record.kind == "run_started":
             run = runs.setdefault(record.run, {"run": record.run, "outcome": None, "finished_at": None})
             run["started_at"] = show_time(record.at)

@@ -224,6 +224,9 @@ def _remarks_of_run(name: str, run: dict[str, Any]) -> list[str]:
     """What a person should know of the newest run and no column has."""
     remarks = [f"run {run['run']}: {run['hint']}"] if run.get("hint") else []
     remarks += [f"run {run['run']}: {words}" for words in _say_trace(name, run)]
+    if run.get("daemons", 1) > 1:
+        outlived = "the daemon that started it" if run["daemons"] == 2 else f"{run['daemons'] - 1} daemons"
+        remarks.append(f"run {run['run']} outlived {outlived}")
     if run.get("undeclared"):
         remarks.append(f"run {run['run']}: these changed meanwhile, and no binding declares them: {', '.join(run['undeclared'])}")
     return remarks
