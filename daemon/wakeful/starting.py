@@ -94,6 +94,7 @@ class RunStarter:
         token = self._runner.token(run.run_id)
         if token:
             self._identities[token] = RunIdentity(session.id, session.name, run.run)
+        self._keeper.resume(session, run, self._sources.find)
 
     def identity(self, token: str) -> RunIdentity | None:
         return self._identities.get(token)

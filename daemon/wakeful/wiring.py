@@ -144,6 +144,7 @@ def build_daemon(places: Places, log: EventLog, handed_over: HandedOver = Handed
     voice.redact = known.redact_text
     keeper = Keeper(reactor.core, blobs, reactor.observe, voice.say, functools.partial(_bound_contents, reactor.core))
     kept = _find_kept(handed_over, sessions)
+    keeper.lists = kept
     left = kept.left if kept is not None else frozenset()
     run_folders = open_run_folders(str(places.state), os.environ, left)
     sources = _build_sources(places, reactor, hints.make, keeper, Lender(known, run_folders))

@@ -54,6 +54,15 @@ STRICT = """
       check: [sh, -c, "test -e made/first.txt && test -e made/second.txt && test ! -e made/old.txt && echo checked"]
 """
 
+# As the daemon would: keep this process, forget that run.
+FORGE = r"""
+import os, socket
+channel = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+channel.connect("notify")
+socket.send_fds(channel, [b"FDSTORE=1\nFDNAME=run-x.1"], [os.pidfd_open(os.getpid())])
+channel.send(b"FDSTOREREMOVE=1\nFDNAME=run-" + os.environb[b"WAKEFUL_RUN"])
+"""
+
 
 @pytest.fixture
 def kept(box: Box) -> Box:
@@ -70,10 +79,10 @@ def kill_daemon(box: Box) -> None:
     box.wait_ready()
 
 
-def begin(box: Box, spec: str = SPEC) -> int:
+def begin(box: Box, spec: str = SPEC, **env: str) -> int:
     """Until the run is under way and kept; its process."""
     box.spec("work", spec)
-    box.start()
+    box.start(env=env)
     eventually(lambda: box.read("pid") and "run-" in box.read("stored"), 20)
     return int(box.read("pid"))
 
@@ -99,6 +108,8 @@ def test_a_run_outlives_a_killed_daemon_and_ends_under_the_next_as_if_nothing_ha
     assert [kind for kind in kinds if kind.startswith("run_")] == ["run_started", "run_readopted", "run_finished"]
     assert "run 1 goes on" in kept.words("log", "work")
     assert eventually(lambda: kept.read("stored") == "", 5) is True
+    [finished] = [record["payload"] for record in kept.log("work") if record["kind"] == "run_finished"]
+    assert finished["files"] is not None and finished["written"].keys() == {"o"}
     assert "It outlived the daemon that started it." in kept.words("why", "work")
     assert "run 1 outlived the daemon that started it" in kept.words("show", "work")
 
@@ -220,6 +231,40 @@ def test_a_strict_run_lands_its_outputs_under_the_next_daemon(kept: Box) -> None
     assert (row["runs"], row["last_run"]["outcome"]) == (1, "succeeded"), kept.words("output", "work")
     assert (kept.read("made/first.txt"), kept.read("made/second.txt"), kept.read("made/old.txt")) == ("1\n", "2\n", "")
     [finished] = [record["payload"] for record in kept.log("work") if record["kind"] == "run_finished"]
-    assert finished["isolation"]["level"] == "strict" and finished["assumed"] is False
+    assert finished["isolation"]["level"] == "strict" and finished["assumed"] is False and finished["files"] is not None
     assert kept.kinds("work").count("outputs_landed") == 1 and not list(folder.glob("*"))
     assert kept.ask("output", "work").endswith("checked\n")
+
+
+@pytest.mark.long
+def test_a_secret_that_was_replaced_while_its_run_lived_is_redacted_by_the_next_daemon(kept: Box, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The run still says the old value; no output, no log and no file of the state folder holds it."""
+    config = tmp_path_factory.mktemp("config")
+    (config / "wakeful/secrets").mkdir(parents=True)
+    secret = config / "wakeful/secrets/key"
+    secret.touch(0o600)
+    secret.write_text("the-old-value-0815\n")
+    spec = SPEC.replace("echo after", "cat $WAKEFUL_SECRET_KEY; echo; echo after") + "    secrets: [key]\n"
+    begin(kept, spec, XDG_CONFIG_HOME=str(config))
+    kill_daemon(kept)
+    secret.write_text("another-value-4711\n")
+    kill_daemon(kept)
+    kept.write("go", "")
+    kept.wait_at_rest("work", runs=1)
+    said = kept.ask("output", "work")
+    assert said.startswith("before\n") and said.endswith("after\n") and "0815" not in said and "key" in said
+    assert kept.stop() == 0
+    found = [path for path in kept.state.rglob("*") if path.is_file() and b"the-old-value-0815" in path.read_bytes()]
+    assert found == []
+
+
+@pytest.mark.long
+def test_what_a_run_sends_to_the_supervisor_is_not_taken_for_the_daemons(kept: Box) -> None:
+    """It knows where the supervisor listens, and says that another process is its own: nothing is added, nothing taken away."""
+    kept.write("forge.py", FORGE)
+    begin(kept, SPEC.replace("echo before", f"{sys.executable} forge.py && touch forged; echo before"))
+    eventually(lambda: (kept.folder / "forged").exists(), 10)
+    kill_daemon(kept)
+    assert [name for name in kept.lines("stored") if name.startswith("run-")] == [f"run-{kept.log('work')[0]['payload']['id']}.1"]
+    kept.write("go", "")
+    assert kept.wait_at_rest("work", runs=1)["last_run"]["outcome"] == "succeeded"

@@ -63,7 +63,7 @@ def begin(machine: Machine, content: str) -> tuple[str, int]:
     runs = row(machine)["runs"]
     machine.write(f"{HOME}/in.txt", content)
     pid = eventually(lambda: machine.read(f"{HOME}/out/pid").strip(), 20)
-    eventually(lambda: machine.show(SERVICE, "NFileDescriptorStore") == ["4"], 10)
+    eventually(lambda: machine.show(SERVICE, "NFileDescriptorStore") == ["5"], 10)
     return pid, runs
 
 

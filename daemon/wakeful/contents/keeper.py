@@ -57,6 +57,14 @@ class Look(Protocol):
 FindLook = Callable[[str], Look | None]
 
 
+class KeptLists(Protocol):
+    """Holds the list of what a run found for as long as the run is kept, whichever daemon asks for it."""
+
+    def put_list(self, run_id: str, words: bytes) -> None: ...
+    def take_list(self, run_id: str) -> bytes | None: ...
+
+
+
 @dataclass(frozen=True, slots=True)
 class _Snapshot:
     """What was looked at, copied on the loop; None where the same look was kept before, as `last`."""
@@ -105,7 +113,9 @@ class Keeper:
         # Apart: the end of a run holds its slot, and must not queue behind the lists of others.
         self._end_pool = ThreadPoolExecutor(_POOL_SIZE, thread_name_prefix="contents-end")
         self._backlog = Backlog(blobs, self._lose, self._is_pressed)
-        # Are threads looking at files? Set by who knows.
+        # None: runs end with the daemon. Set by who knows, as the next one.
+        self.lists: KeptLists | None = None
+        # Are threads looking at files?
         self.is_looking: Callable[[], bool] = lambda: False
         self._flush_due: asyncio.TimerHandle | None = None
         self._saved: dict[str, dict[str, Found]] = {}
@@ -148,6 +158,29 @@ class Keeper:
         rest = tuple(target for target in targets if target[0] not in saved)
         before = self._pool.submit(self._keep, capture, run.spec.root, self._take_snapshots(rest, find), saved)
         self._open[run.run_id] = _OpenRecord(session.id, run.run_id, run.spec.root, targets, find, capture, before)
+        if self.lists is not None:
+            before.add_done_callback(partial(self._save_list, run.run_id))
+
+    def _save_list(self, run_id: str, before: Future[dict[str, Found]]) -> None:
+        if before.cancelled() or before.exception() is not None:
+            return
+        words = msgspec.msgpack.encode(before.result())
+
+        def put() -> None:
+            if self.lists is not None and run_id in self._open:
+                self.lists.put_list(run_id, words)
+
+        self._loop.call_soon_threadsafe(put)
+
+    def resume(self, session: Session, run: OpenRun, find: FindLook) -> None:
+        """The run was begun by an earlier daemon: what it found is in the list that one made, or not known at all."""
+        words = self.lists.take_list(run.run_id) if self.lists is not None else None
+        limits, targets = self._limits(), self._targets_of(session)
+        if words is None or limits is None or not targets:
+            return
+        before: Future[dict[str, Found]] = Future()
+        before.set_result(msgspec.msgpack.decode(words, type=dict[str, Found]))
+        self._open[run.run_id] = _OpenRecord(session.id, run.run_id, run.spec.root, targets, find, Capture(self._blobs, limits), before)
 
     def _targets_of(self, session: Session) -> tuple[tuple[str, str, str], ...]:
         """Name, access and target of every binding that means files, the program's included."""

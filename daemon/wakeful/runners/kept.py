@@ -1,7 +1,7 @@
 """Runs that outlive the daemon: what the next one needs of each, held by the supervisor of both as descriptors.
 
-Of every run the supervisor has four: its process, the reading end of its output, what was captured of that, and a keepsake in words
-of our own. All are memory: no secret and no token comes to a disk by it. A run can neither reach nor forge one, since the supervisor takes
+Of every run the supervisor has five: its process, the reading end of its output, what was captured of that, a keepsake in words of our
+own, and the list of what it found. All are memory: no secret and no token comes to a disk by it. A run can neither reach nor forge one, since the supervisor takes
 them from the daemon alone. `LiveRun` keeps, `CommandRunner` takes and drops; a run that is not kept whole ends with its daemon, as ever.
 """
 
@@ -23,9 +23,9 @@ from wakeful.runners.staging import StagedBefore
 
 # Of keepsakes: a daemon of another release that finds one it cannot read ends that run, which is then owed again.
 _FORMAT = 1
-_NAME_PREFIX = "run-"
-_DESCRIPTORS_PER_RUN = 4
-_KEEPSAKE, _OUTPUT = "wakeful-keepsake", "wakeful-output"
+_NAME_PREFIX, _LIST_PREFIX = "run-", "list-"
+_DESCRIPTORS_PER_RUN = 5
+_KEEPSAKE, _OUTPUT, _LIST = "wakeful-keepsake", "wakeful-output", "wakeful-list"
 
 
 class DescriptorStore(Protocol):
@@ -73,7 +73,10 @@ class KeptRuns:
     def __init__(self, store: DescriptorStore, left: Mapping[str, Sequence[int]]) -> None:
         self._store = store
         self._left = {name.removeprefix(_NAME_PREFIX): tuple(fds) for name, fds in left.items() if name.startswith(_NAME_PREFIX)}
+        self._lists = {name.removeprefix(_LIST_PREFIX): tuple(fds) for name, fds in left.items() if name.startswith(_LIST_PREFIX)}
         self._kept = set(self._left)
+        # Lists of runs that have no process yet.
+        self._early: dict[str, bytes] = {}
 
     @property
     def left(self) -> frozenset[str]:
@@ -89,7 +92,9 @@ class KeptRuns:
     def keep(self, keepsake: Keepsake, pidfd: int, output: int | None, memory: int) -> None:
         """In the place of what was kept of this run before."""
         run_id = keepsake.order.run_id
-        self.drop(run_id)
+        if run_id in self._kept:
+            self._kept.discard(run_id)
+            self._store.remove(f"{_NAME_PREFIX}{run_id}")
         if (len(self._kept) + 1) * _DESCRIPTORS_PER_RUN > self._store.capacity:
             return
         try:
@@ -97,28 +102,52 @@ class KeptRuns:
         except UnicodeEncodeError:
             # A path that is no UTF-8: such a run ends with its daemon.
             return
-        fd = os.memfd_create(_KEEPSAKE)
+        fd = _remember(_KEEPSAKE, words)
         try:
-            os.write(fd, words)
             if self._store.put(f"{_NAME_PREFIX}{run_id}", [one for one in (pidfd, fd, memory, output) if one is not None]):
                 self._kept.add(run_id)
         finally:
             os.close(fd)
+        if (early := self._early.pop(run_id, None)) is not None:
+            self.put_list(run_id, early)
+
+    def put_list(self, run_id: str, words: bytes) -> None:
+        """What it found when it began. Kept as soon as the run is."""
+        if run_id not in self._kept:
+            self._early[run_id] = words
+            return
+        fd = _remember(_LIST, words)
+        try:
+            self._store.put(f"{_LIST_PREFIX}{run_id}", [fd])
+        finally:
+            os.close(fd)
+
+    def take_list(self, run_id: str) -> bytes | None:
+        """As an earlier daemon put it, once."""
+        fds = self._lists.pop(run_id, ())
+        words = os.pread(fds[0], os.fstat(fds[0]).st_size, 0) if fds else None
+        _close(fds)
+        return words
 
     def keeps(self, run_id: str) -> bool:
         return run_id in self._kept
 
     def drop(self, run_id: str) -> None:
         """Its end is recorded: nothing of it is needed any more. Safe to repeat."""
+        self._early.pop(run_id, None)
         if run_id not in self._kept:
             return
         self._kept.discard(run_id)
         _close(self._left.pop(run_id, ()))
+        _close(self._lists.pop(run_id, ()))
         self._store.remove(f"{_NAME_PREFIX}{run_id}")
+        self._store.remove(f"{_LIST_PREFIX}{run_id}")
 
     def drop_others(self, run_ids: Iterable[str]) -> None:
         """What an earlier daemon left of other runs than these is nobody's."""
-        for run_id in self._left.keys() - set(run_ids):
+        wanted = set(run_ids)
+        for run_id in (self._left.keys() | self._lists.keys()) - wanted:
+            self._kept.add(run_id)
             self.drop(run_id)
 
     def take(self, run_id: str, state: str) -> LeftRun | None:
@@ -156,6 +185,15 @@ def _read(fd: int) -> Keepsake | None:
     except msgspec.MsgspecError:
         return None
     return keepsake if keepsake.format == _FORMAT else None
+
+
+def _remember(name: str, words: bytes) -> int:
+    """A file in memory."""
+    fd = os.memfd_create(name)
+    view = memoryview(words)
+    while view:
+        view = view[os.write(fd, view) :]
+    return fd
 
 
 def _close(fds: Iterable[int]) -> None:
