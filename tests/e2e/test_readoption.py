@@ -240,7 +240,8 @@ def test_a_strict_run_lands_its_outputs_under_the_next_daemon(kept: Box) -> None
 def test_a_secret_that_was_replaced_while_its_run_lived_is_redacted_by_the_next_daemon(kept: Box, tmp_path_factory: pytest.TempPathFactory) -> None:
     """The run still says the old value; no output, no log and no file of the state folder holds it."""
     config = tmp_path_factory.mktemp("config")
-    (config / "wakeful/secrets").mkdir(parents=True)
+    (config / "wakeful").mkdir()
+    (config / "wakeful/secrets").mkdir(0o700)
     secret = config / "wakeful/secrets/key"
     secret.touch(0o600)
     secret.write_text("the-old-value-0815\n")
