@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from systemd.machine import ACCOUNT, SPECS, Machine
+from systemd.machine import ACCOUNT, SPECS, UID, Machine
 
 from waiting import eventually
 from wakeful.runners.pidfd import can_tell_ends
@@ -26,10 +26,28 @@ bindings:
 run:
   script: |
     echo $$ > out/pid
+    test ! -e out/forging || python3 out/forge.py
     echo before
     while [ ! -e go ]; do sleep 0.05; done
     echo after
     cp in.txt out/done
+"""
+
+PROBING = """
+objective: Wait for a probe that hangs the first time.
+bindings:
+  p: {probe: [sh, -c, "test ! -e out/probe || exit 0; echo $$ > out/probe; exec sleep 600"], timeout: 1h}
+run: {command: [true]}
+"""
+# As the daemon would: keep this process, forget that run, and say something.
+FORGE = r"""
+import os, socket
+channel = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+channel.connect("/run/systemd/notify")
+socket.send_fds(channel, [b"FDSTORE=1\nFDNAME=run-x.1"], [os.pidfd_open(os.getpid())])
+channel.send(b"FDSTOREREMOVE=1\nFDNAME=run-" + os.environb[b"WAKEFUL_RUN"])
+channel.send(b"STATUS=forged")
+open("out/forged", "w").write("sent")
 """
 
 
@@ -50,7 +68,7 @@ def ask(machine: Machine, *words: str) -> str:
 
 
 def row(machine: Machine) -> dict[str, Any]:
-    return json.loads(ask(machine, "list", "--json"))[0]
+    return next(one for one in json.loads(ask(machine, "list", "--json")) if one["name"] == "work")
 
 
 def main_pid(machine: Machine) -> str:
@@ -118,6 +136,35 @@ def test_a_run_that_ends_while_no_daemon_is_there_is_recorded_as_it_ended(servic
     assert service.read(f"{HOME}/out/done") == "alone\n"
 
 
+def test_what_no_run_claims_ends_with_its_daemon(service: Machine) -> None:
+    """A probe that hung when the daemon was killed is found by the next one in their control group, and ended."""
+    service.write(SPECS / "probing.yaml", PROBING)
+    probe = eventually(lambda: service.read(f"{HOME}/out/probe").strip(), 20)
+    pid, runs = begin(service, "strays\n")
+    before = main_pid(service)
+    service.run("kill", "-KILL", before)
+    eventually(lambda: main_pid(service) not in ("0", before) and service.show(SERVICE, "SubState") == ["running"], 20)
+    assert not is_alive(service, probe) and is_alive(service, pid)
+    service.run("rm", str(SPECS / "probing.yaml"))
+    end_well(service, "strays\n", runs)
+
+
+def test_a_run_cannot_speak_to_systemd_in_the_daemons_name(service: Machine) -> None:
+    """Whatever it sends, to be kept or to be forgotten, systemd takes such words from the main process alone."""
+    service.write(f"{HOME}/out/forge.py", FORGE)
+    service.write(f"{HOME}/out/forging", "")
+    pid, runs = begin(service, "forged\n")
+    eventually(lambda: service.read(f"{HOME}/out/forged"), 10)
+    service.run("rm", f"{HOME}/out/forging")
+    refused = "reception only permitted for main PID"
+    eventually(lambda: sum(refused in str(entry["MESSAGE"]) for entry in service.entries("-u", SERVICE)) >= 3, 10, what="systemd refuses three messages")
+    [stored, status] = service.show(SERVICE, "NFileDescriptorStore", "StatusText")
+    assert stored == "5" and "forged" not in status
+    service.run("systemctl", "restart", SERVICE)
+    assert is_alive(service, pid)
+    end_well(service, "forged\n", runs)
+
+
 def test_a_stop_ends_the_runs(service: Machine) -> None:
     """Nothing lives on when nobody comes back for it: the run was interrupted, and is owed again."""
     service.write(f"{HOME}/wakeful.yaml", "stop_grace: 0s\n")
@@ -144,3 +191,23 @@ def test_a_daemon_that_dies_while_it_is_stopped_leaves_nothing_running(service: 
     service.run("systemctl", "start", SOCKET, SERVICE)
     service.write(f"{HOME}/go", "")
     eventually(lambda: service.read(f"{HOME}/out/done") == "hung\n", 20)
+
+
+def test_a_persons_run_outlives_a_restart(machine: Machine) -> None:
+    """The same in a person's own service manager, which needs no bus for it."""
+    home = f"{HOME}/own"
+    machine.run("loginctl", "enable-linger", ACCOUNT)
+    eventually(lambda: machine.ask("systemctl", "is-active", f"user@{UID}.service").stdout.strip() == "active", 20)
+    machine.write(f"{home}/in.txt", "1\n")
+    machine.write(f"{home}/out/.keep", "")
+    machine.write(f"{home}/sessions.d/work.yaml", SPEC)
+    machine.run("wakeful", "install", "--specs", f"{home}/sessions.d", is_person=True)
+    pid = eventually(lambda: machine.read(f"{home}/out/pid").strip(), 20)
+    eventually(lambda: machine.show("wakeful.service", "NFileDescriptorStore", is_person=True) == ["5"], 10)
+    machine.run("systemctl", "--user", "restart", "wakeful.service", is_person=True)
+    assert is_alive(machine, pid)
+    machine.write(f"{home}/go", "")
+    eventually(lambda: machine.read(f"{home}/out/done") == "1\n", 20)
+    kinds = eventually(lambda: "run_finished" in (said := machine.run("wakeful", "log", "work", "--socket", f"/run/user/{UID}/wakeful.sock", is_person=True)) and said, 20)
+    assert "run_readopted" in kinds
+    machine.run("wakeful", "uninstall", is_person=True)
