@@ -2,10 +2,12 @@
 
 import os
 import subprocess
+import sys
 
 import pytest
 from waiting import eventually_async
 
+from wakeful.core.spec import RunLimits
 from wakeful.runners import cgroup, proc
 from wakeful.runners.cgroup import Cgroups
 from wakeful.runners.command import CommandRunner
@@ -68,6 +70,33 @@ async def test_recovery_finds_members_of_the_group_by_its_name(bench, cgroups):
     bench.children.gone(process.pid)
     await eventually_async(lambda: cgroups.remove(mark))
     await runner.close(0)
+
+
+@pytest.mark.asyncio
+async def test_cpu_time_is_counted_for_a_run_whoever_spent_it(bench, cgroups):
+    """Processes that left its tree and are gone count against its limit: only the group has seen them."""
+    runner = CommandRunner(
+        report=bench.reports.append, blobs=bench.blobs, state=str(bench.state), children=bench.children, cgroups=cgroups
+    )
+    # Each burns a fifth of a second, daemonised and gone before the next look adds it up.
+    burn = "import os, time\nif os.fork(): os._exit(0)\nos.setsid()\nwhile time.process_time() < 0.2: pass"
+    order = bench.shell(f"sleep 0.3; for i in 1 2 3 4 5 6 7 8 9; do {sys.executable} -c '{burn}'; sleep 0.4; done", limits=RunLimits(cpu_seconds=1.0))
+    runner.start(order)
+    ended = await bench.end_of(order.run_id)
+    assert ended.problem is not None and "1 s of CPU time" in ended.problem
+    await runner.close(0)
+
+
+def test_a_run_is_bounded_before_it_enters_a_group_that_can_bound_it(tmp_path):
+    """What of a spec's limits the kernel keeps for a whole group; the files of controllers that are not there are passed over."""
+    folder = tmp_path / "wakeful-1000000000000001"
+    folder.mkdir()
+    for name in ("cgroup.procs", "memory.max", "memory.oom.group", "pids.max"):
+        (folder / name).touch()
+    Cgroups(str(tmp_path)).enter(0x1000000000000001, 42, RunLimits(memory_bytes=50_000_000, processes=8))
+    assert {path.name: path.read_text() for path in folder.iterdir()} == {
+        "cgroup.procs": "42", "memory.max": "50000000", "memory.oom.group": "1", "pids.max": "8",
+    }  # fmt: skip
 
 
 def test_a_tree_that_nobody_delegated_is_not_taken():

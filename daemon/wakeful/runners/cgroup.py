@@ -2,15 +2,21 @@
 
 Beside the mark, never instead of it: a process enters its group a moment after it started, so what it forked
 before that is outside. Entering takes 0.1 to 8 ms (measured: the kernel waits for a grace period), so it is done
-in a thread; killing and removing take 0.05 ms. No controller is switched on. Without delegation: nothing here is used.
+in a thread; killing and removing take 0.05 ms. CPU time is counted for every group; memory and processes are bounded where their controllers
+can be switched on, which needs a daemon that sits in a group of its own (DelegateSubgroup=). Without delegation: nothing here is used.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+from collections.abc import Iterator
+
+from wakeful.core.spec import RunLimits
 
 _PREFIX = "wakeful-"
+_CONTROLLERS = ("memory", "pids")
 _HEXADECIMAL = re.compile("[0-9a-f]+")
 _DELEGATE_ATTRIBUTES = ("user.delegate", "trusted.delegate")
 
@@ -23,10 +29,14 @@ class Cgroups:
         self._folder = folder
         self._own = own or folder
 
-    def enter(self, mark: int, pid: int) -> None:
+    def enter(self, mark: int, pid: int, limits: RunLimits = RunLimits()) -> None:
         """Blocks. `pid` must be an unreaped child until this returns."""
         folder = self._path(mark)
         os.makedirs(folder, exist_ok=True)
+        for name, value in _list_bounds(limits):
+            # The controller that it belongs to is not ours to use here: the run is looked at instead.
+            with contextlib.suppress(FileNotFoundError):
+                _write(f"{folder}/{name}", value)
         _write(f"{folder}/cgroup.procs", str(pid))
 
     def kill(self, mark: int) -> None:
@@ -40,14 +50,13 @@ class Cgroups:
     def members(self, mark: int) -> list[int]:
         return _list_members(self._path(mark))
 
+    def is_starved(self, mark: int) -> bool:
+        """Was a member killed because the group had no more memory?"""
+        return int(_read_counts(f"{self._path(mark)}/memory.events").get("oom_kill", 0)) > 0
+
     def cpu_seconds(self, mark: int) -> float:
         """What its members have spent since they entered, the dead included; counted by the kernel with or without a controller."""
-        try:
-            with open(f"{self._path(mark)}/cpu.stat", encoding="ascii") as file:
-                counted = dict(line.split() for line in file)
-        except OSError:
-            return 0.0
-        return int(counted.get("usage_usec", 0)) / 1e6
+        return int(_read_counts(f"{self._path(mark)}/cpu.stat").get("usage_usec", 0)) / 1e6
 
     def marks(self) -> list[int]:
         """Of every run that has a group, whichever daemon made it."""
@@ -82,8 +91,41 @@ def find_delegated() -> Cgroups | None:
     for path in (own, os.path.dirname(own)):
         folder = os.path.normpath(f"{mount}/{path}")
         if _is_delegated(folder):
+            if path != own:
+                _switch_on(folder)
             return Cgroups(folder, os.path.normpath(f"{mount}/{own}"))
     return None
+
+
+def _switch_on(folder: str) -> None:
+    """Let the groups of runs be bounded. Only where no process sits in `folder` itself, or systemd could not start the next daemon in it."""
+    with open(f"{folder}/cgroup.controllers", encoding="ascii") as file:
+        wanted = [f"+{name}" for name in file.read().split() if name in _CONTROLLERS]
+    if wanted:
+        try:
+            _write(f"{folder}/cgroup.subtree_control", " ".join(wanted))
+        except OSError:
+            # Somebody sits in it all the same: runs are looked at, as everywhere else.
+            return
+
+
+def _list_bounds(limits: RunLimits) -> Iterator[tuple[str, str]]:
+    if limits.memory_bytes is not None:
+        yield "memory.max", str(limits.memory_bytes)
+        # What goes to the swap has not been saved.
+        yield "memory.swap.max", "0"
+        # A run without one of its processes is no run.
+        yield "memory.oom.group", "1"
+    if limits.processes is not None:
+        yield "pids.max", str(limits.processes)
+
+
+def _read_counts(path: str) -> dict[str, str]:
+    try:
+        with open(path, encoding="ascii") as file:
+            return dict(line.split() for line in file)
+    except OSError:
+        return {}
 
 
 def _is_delegated(folder: str) -> bool:

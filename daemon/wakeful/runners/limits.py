@@ -53,15 +53,22 @@ def _list_settings(limits: RunLimits) -> list[str]:
     return settings
 
 
-def find_excess(limits: RunLimits, pids: Sequence[int]) -> str | None:
-    """What the processes of a run exceed together, in words; None while they do not."""
+def find_excess(limits: RunLimits, pids: Sequence[int], counted_cpu_seconds: float = 0.0) -> str | None:
+    """What the processes of a run exceed together, in words; None while they do not. `counted_cpu_seconds`: what its control group counted,
+    of those that are gone from sight, too."""
     if limits.processes is not None and len(pids) > limits.processes:
         return f"it had more than {limits.processes} processes (run.limits.processes)"
     if limits.memory_bytes is not None and sum(map(proc.own_memory, pids)) > limits.memory_bytes:
-        return f"it used more than {limits.memory_bytes / 1e6:.0f} MB of memory (run.limits.memory)"
-    if limits.cpu_seconds is not None and sum(map(proc.cpu_time, pids)) > limits.cpu_seconds:
+        return describe_memory(limits)
+    if limits.cpu_seconds is not None and max(counted_cpu_seconds, sum(map(proc.cpu_time, pids))) > limits.cpu_seconds:
         return f"it used more than {limits.cpu_seconds:g} s of CPU time (run.limits.cpu)"
     return None
+
+
+def describe_memory(limits: RunLimits) -> str:
+    if limits.memory_bytes is None:
+        return "it was killed because there was no more memory"
+    return f"it used more than {limits.memory_bytes / 1e6:.0f} MB of memory (run.limits.memory)"
 
 
 def is_counted(allowance: Amounts) -> bool:

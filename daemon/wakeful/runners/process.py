@@ -15,8 +15,10 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from wakeful.core.observation import Usage
+from wakeful.core.spec import RunLimits
 from wakeful.runners import proc
 from wakeful.runners.capture import NOTHING_SECRET, Capture
 from wakeful.runners.cgroup import Cgroups
@@ -73,6 +75,8 @@ class Ending(Struct, frozen=True):
     exit_code: int | None
     signal: int | None
     survivors: tuple[int, ...] = ()
+    # Its control group had no more memory, and somebody was killed for it.
+    is_starved: bool = False
 
 
 class Spent:
@@ -116,7 +120,14 @@ class Process:
     """A spawned program and its tree."""
 
     def __init__(
-        self, around: Surroundings, run_id: str, mark: int, capture: Capture, spent: Spent, ended: Callable[[Ending], None]
+        self,
+        around: Surroundings,
+        run_id: str,
+        mark: int,
+        capture: Capture,
+        spent: Spent,
+        ended: Callable[[Ending], None],
+        limits: RunLimits = RunLimits(),
     ) -> None:
         self._around = around
         self._run_id = run_id
@@ -124,6 +135,7 @@ class Process:
         self._capture = capture
         self._spent = spent
         self._ended = ended
+        self._limits = limits
         self._output: OutputPipe | None = None
         self._entering: Future[None] | None = None
         self._sampling: asyncio.TimerHandle | None = None
@@ -208,7 +220,7 @@ class Process:
         loop.add_reader(self._pidfd, self._notice_end)
         _offer_to_oom(self.pid)
         if self._around.cgroups is not None:
-            self._entering = self._around.pool.submit(_enter, self._around.cgroups, self._mark, self.pid)
+            self._entering = self._around.pool.submit(_enter, self._around.cgroups, self._mark, self.pid, self._limits)
         self._sampling = loop.call_later(FIRST_SAMPLE_SECONDS, self._sample, FIRST_SAMPLE_SECONDS)
 
     def _sample(self, pause: float) -> None:
@@ -229,9 +241,10 @@ class Process:
         _signal_group(self.pid, signal.SIGKILL)
         if self._around.cgroups is not None:
             self._around.cgroups.kill(self._mark)
+        is_starved = self._around.cgroups is not None and self._around.cgroups.is_starved(self._mark)
         exit_code, number = self._reap_program()
         deadline = self._around.loop.time() + SWEEP_SECONDS
-        self._sweep(Ending(exit_code, number), deadline, _FIRST_SWEEP_SECONDS)
+        self._sweep(Ending(exit_code, number, is_starved=is_starved), deadline, _FIRST_SWEEP_SECONDS)
 
     def _is_entering(self) -> bool:
         """Whether a thread is writing the program's number right now: it must not be reaped, and reused, meanwhile."""
@@ -287,7 +300,7 @@ class Process:
             self._output.drain()
         if around.cgroups is not None and not around.cgroups.remove(self._mark):
             around.pool.submit(_remove_later, around.cgroups, self._mark)
-        self._ended(Ending(ending.exit_code, ending.signal, tuple(left)))
+        self._ended(replace(ending, survivors=tuple(left)))
 
 
 def _signal_group(leader: int, number: int) -> None:
@@ -329,9 +342,9 @@ def _offer_to_oom(pid: int) -> None:
         os.close(fd)
 
 
-def _enter(cgroups: Cgroups, mark: int, pid: int) -> None:
+def _enter(cgroups: Cgroups, mark: int, pid: int, limits: RunLimits) -> None:
     try:
-        cgroups.enter(mark, pid)
+        cgroups.enter(mark, pid, limits)
     except OSError:
         # It ended first, or the delegation was taken away: the mark alone is enough to end the tree.
         return

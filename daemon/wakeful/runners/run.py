@@ -290,7 +290,7 @@ class LiveRun:
 
     def _launch(self, argv: tuple[str, ...]) -> bool:
         process = Process(
-            self._around, self._order.run_id, self.mark, self.capture, self._spent, self._take_ending
+            self._around, self._order.run_id, self.mark, self.capture, self._spent, self._take_ending, self._order.limits
         )
         try:
             if self._view is not None or self._tracing is not None:
@@ -358,7 +358,8 @@ class LiveRun:
         if process is None or process.is_over:
             return
         if order.limits != limits.NO_LIMITS:
-            excess = limits.find_excess(order.limits, (process.pid, *proc.descendants_of(process.pid)))
+            counted = self._around.cgroups.cpu_seconds(self.mark) if self._around.cgroups is not None else 0.0
+            excess = limits.find_excess(order.limits, (process.pid, *proc.descendants_of(process.pid)), counted)
             if excess is not None:
                 if self._stopping is None and self._problem is None:
                     self._problem = excess
@@ -394,6 +395,8 @@ class LiveRun:
             return
         if self._kill is not None:
             self._kill.cancel()
+        if ending.is_starved and self._stopping is None and self._problem is None:
+            self._problem = limits.describe_memory(self._order.limits)
         is_undisturbed = self._stopping is None and self._problem is None
         if is_undisturbed and self._is_checking and ending.exit_code != 0:
             self._problem = describe_check(self._order.check, ending.exit_code, ending.signal)
