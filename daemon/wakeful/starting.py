@@ -10,7 +10,7 @@ import asyncio
 import os
 import secrets
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import msgspec
@@ -59,7 +59,9 @@ class RunStarter:
         known: KnownSecrets,
         find_distrust: FindDistrust,
         places: RunPlaces,
+        tokens: Mapping[str, str] = {},
     ) -> None:
+        """`tokens` are those of runs that an earlier daemon left, by their ids: each is good until the end of its run is recorded."""
         self._core = core
         self._sources = sources
         self._runner = runner
@@ -71,7 +73,9 @@ class RunStarter:
         self._find_distrust = find_distrust
         self._places = places
         self._loop = asyncio.get_running_loop()
-        self._identities: dict[str, RunIdentity] = {}
+        running = (core.state.get(session_id) for session_id in core.state.running)
+        left = ((session, session.run) for session in running if session.run is not None and session.run.run_id in tokens)
+        self._identities = {tokens[run.run_id]: RunIdentity(session.id, session.name, run.run) for session, run in left}
         self._preparing: set[asyncio.Task[None]] = set()
 
     def start(self, session: Session, run: OpenRun) -> None:
@@ -90,10 +94,7 @@ class RunStarter:
         preparing.add_done_callback(self._preparing.discard)
 
     def readopt(self, session: Session, run: OpenRun) -> None:
-        """An earlier daemon started it: its token is good for as long as it runs, as that of any other."""
-        token = self._runner.token(run.run_id)
-        if token:
-            self._identities[token] = RunIdentity(session.id, session.name, run.run)
+        """An earlier daemon started it, and it goes on under this one."""
         self._keeper.resume(session, run, self._sources.find)
 
     def identity(self, token: str) -> RunIdentity | None:

@@ -166,7 +166,7 @@ def build_daemon(places: Places, log: EventLog, handed_over: HandedOver = Handed
         room=RoomWatch(str(places.state), _tell_room(reactor, voice)),
         clock=Clock(reactor.observe, asyncio.get_running_loop(), lambda: time.time_ns() // 1000, on_jump=voice.say),
         runner=runner,
-        starter=_build_starter(places, run_folders, reactor, sources, runner, keeper, known, _watch_programs(house, specs), left),
+        starter=_build_starter(places, run_folders, reactor, sources, runner, keeper, known, _watch_programs(house, specs), kept),
         blobs=blobs,
         keeper=keeper,
         replays=replays,
@@ -331,10 +331,11 @@ def _build_runner(
         keeper.end(end)
 
     cgroups = find_delegated()
+    running = (reactor.core.state.get(session_id).run for session_id in reactor.core.state.running)
+    left = [run.run_id for run in running if run is not None]
     if kept is not None and cgroups is not None:
         # Nobody ended what an earlier daemon left, since its runs were to live on.
-        running = (reactor.core.state.get(session_id).run for session_id in reactor.core.state.running)
-        end_strays(cgroups, {mark_of(os.path.realpath(places.state), run.run_id) for run in running if run is not None})
+        end_strays(cgroups, {mark_of(os.path.realpath(places.state), run_id) for run_id in left})
     return CommandRunner(
         report=report,
         blobs=blobs,
@@ -345,6 +346,7 @@ def _build_runner(
         writers=writers,
         secrets=known,
         kept=kept,
+        left=left,
     )
 
 
@@ -393,15 +395,16 @@ def _build_starter(
     keeper: Keeper,
     known: KnownSecrets,
     find_distrust: FindDistrust,
-    left: frozenset[str],
+    kept: KeptRuns | None,
 ) -> RunStarter:
     state = str(places.state)
     # What runs of a daemon that died left there; those that go on need theirs.
     if os.path.isdir(f"{state}/temporary"):
-        empty(f"{state}/temporary", {run_id.rpartition(".")[0] for run_id in left})
+        empty(f"{state}/temporary", {run_id.rpartition(".")[0] for run_id in (kept.left if kept is not None else ())})
     premises = Premises(
         scratch=f"{state}/scratch", temporary=f"{state}/temporary", run_folders=run_folders, staged=f"{state}/{STAGED}", socket=str(places.socket)
     )
     order = functools.partial(make_order, premises=premises)
     run_places = RunPlaces(state, f"{state}/{STAGED}", Checkouts(), _find_protected(places, run_folders, known).hidden)
-    return RunStarter(reactor.core, sources, runner, order, premises.run_folders, reactor.observe, keeper, known, find_distrust, run_places)
+    tokens = kept.list_tokens() if kept is not None else {}
+    return RunStarter(reactor.core, sources, runner, order, premises.run_folders, reactor.observe, keeper, known, find_distrust, run_places, tokens)

@@ -63,6 +63,24 @@ socket.send_fds(channel, [b"FDSTORE=1\nFDNAME=run-x.1"], [os.pidfd_open(os.getpi
 channel.send(b"FDSTOREREMOVE=1\nFDNAME=run-" + os.environb[b"WAKEFUL_RUN"])
 """
 
+# Asks for the list of sessions as a person's command would, and writes down what it is told. Does not go when it is told to.
+ASK = """
+import os, signal, socket, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+while True:
+    try:
+        with socket.socket(socket.AF_UNIX) as channel:
+            channel.connect(os.environ["WAKEFUL_SOCKET"])
+            channel.send(b"GET /sessions HTTP/1.1\\r\\nHost: w\\r\\nConnection: close\\r\\n\\r\\n")
+            status = channel.recv(100).split()[1:2]
+    except OSError:
+        status = []
+    if status:
+        with open("answers", "ab") as ledger:
+            ledger.write(status[0] + b"\\n")
+    time.sleep(0.01)
+"""
+
 
 @pytest.fixture
 def kept(box: Box) -> Box:
@@ -269,3 +287,19 @@ def test_what_a_run_sends_to_the_supervisor_is_not_taken_for_the_daemons(kept: B
     assert [name for name in kept.lines("stored") if name.startswith("run-")] == [f"run-{kept.log('work')[0]['payload']['id']}.1"]
     kept.write("go", "")
     assert kept.wait_at_rest("work", runs=1)["last_run"]["outcome"] == "succeeded"
+
+
+@pytest.mark.long
+def test_a_run_that_a_killed_daemon_left_cannot_pass_for_a_person(box: Box) -> None:
+    """Nobody keeps it, so the next daemon ends it; until it is dead it asks again and again, without its token, and is refused as any run is."""
+    box.write("ask.py", ASK)
+    box.write("in.txt", "1\n")
+    box.spec("work", f"objective: Ask.\nbindings: {{i: {{file: in.txt}}}}\nrun: {{command: [{sys.executable}, ask.py]}}\n")
+    box.start()
+    eventually(lambda: box.lines("answers"), 10)
+    box.kill()
+    before = len(box.lines("answers"))
+    box.start()
+    eventually(lambda: len(box.lines("answers")) > before, 10)
+    box.wait_for("work", runs=2)
+    assert set(box.lines("answers")) == {"403"}

@@ -11,7 +11,7 @@ import asyncio
 import os
 import signal
 import threading
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -61,11 +61,15 @@ class CommandRunner:
         writers: Writers | None = None,
         secrets: KnownSecrets | None = None,
         kept: KeptRuns | None = None,
+        left: Iterable[str] = (),
     ) -> None:
+        """`left` are the ids of runs that an earlier daemon began and the log does not know the end of: `recover` follows for each."""
         self._report = report
         self._blobs = blobs
         self._inherited = select_inherited(os.environ)
         self._runs: dict[str, LiveRun] = {}
+        # Their processes may be alive, and are a run's: no person's.
+        self._left = set(left)
         self._idle = asyncio.Event()
         self._idle.set()
         self._closing = threading.Event()
@@ -127,6 +131,7 @@ class CommandRunner:
 
         def report_gone(run_id: str) -> None:
             recovered = RunRecovered(session=lost[run_id], run_id=run_id)
+            around.loop.call_soon_threadsafe(self._left.discard, run_id)
             around.loop.call_soon_threadsafe(self._report, recovered)
 
         # In a thread of its own kind: two slow recoveries must not keep the runs' pool from saving output.
@@ -141,15 +146,12 @@ class CommandRunner:
         if around.secrets is not None:
             around.secrets.remember(left.keepsake.order.secrets)
         self._add(left.keepsake.order, left.memory).adopt(left)
+        self._left.discard(run_id)
         return True
 
     def keeps(self, run_id: str) -> bool:
         kept = self._around.kept
         return kept is not None and kept.keeps(run_id)
-
-    def token(self, run_id: str) -> str | None:
-        run = self._runs.get(run_id)
-        return run.token if run is not None else None
 
     def forget(self, run_id: str) -> None:
         if self._around.kept is not None:
@@ -166,9 +168,9 @@ class CommandRunner:
         return tracing.find_obstacle()
 
     def owner(self, pid: int) -> str | None:
-        if not self._runs:
+        if not self._runs and not self._left:
             return None
-        live = {run.mark: run_id for run_id, run in self._runs.items()}
+        live = {mark_of(self._around.state, run_id): run_id for run_id in (*self._left, *self._runs)}
         found = read_run(pid, live, self._around.state)
         # A zombie still shows its mark: what has no folder in /proc cannot be told from a run's process that left in a hurry.
         if found is None and proc.read_stat(pid) is None:

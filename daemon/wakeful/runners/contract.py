@@ -138,9 +138,6 @@ class Runner(Protocol):
     def keeps(self, run_id: str) -> bool:
         """Would this run outlive the daemon?"""
 
-    def token(self, run_id: str) -> str | None:
-        """What opens the control socket for a run under way here."""
-
     def forget(self, run_id: str) -> None:
         """Its end is recorded: whatever was kept of it for a later daemon goes."""
 
@@ -154,7 +151,7 @@ class Runner(Protocol):
         """Why no run can be traced here, in words with what mends it; None where one can. Blocks."""
 
     def owner(self, pid: int) -> str | None:
-        """The id of the run under way here that a process belongs to; None: to no run. Raises ProcessLookupError when it is gone."""
+        """The id of the run that a process belongs to, under way here or left by an earlier daemon; None: to no run. Raises ProcessLookupError when it is gone."""
 
     def follow(self, run_id: str) -> AsyncIterator[bytes]:
         """The output kept so far, then what comes, until the run ends; nothing when it is not under way here."""

@@ -83,6 +83,12 @@ class KeptRuns:
         """The ids of runs that an earlier daemon left, and that nobody has taken yet."""
         return frozenset(self._left)
 
+    def list_tokens(self) -> dict[str, str]:
+        """Of the runs that were left, by their ids: they go on calling, whether somebody has taken them yet or not."""
+        found = ((run_id, _sort(fds).get(_KEEPSAKE)) for run_id, fds in self._left.items())
+        keepsakes = ((run_id, _read(fd)) for run_id, fd in found if fd is not None)
+        return {run_id: keepsake.order.token for run_id, keepsake in keepsakes if keepsake is not None}
+
     def make_memory(self, limit_bytes: int) -> int:
         """For what is captured of an output."""
         fd = os.memfd_create(_OUTPUT)

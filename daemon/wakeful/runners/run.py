@@ -112,10 +112,6 @@ class LiveRun:
         self._area = _find_area(order)
         self._mounted: frozenset[str] = frozenset()
 
-    @property
-    def token(self) -> str:
-        return self._order.token
-
     def start(self, inherited: Mapping[str, str]) -> None:
         order = self._order
         self._cwd = os.path.join(order.root, order.cwd)
