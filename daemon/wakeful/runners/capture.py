@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import mmap
+import os
 import struct
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import NamedTuple
@@ -40,20 +41,30 @@ class Capture:
     """Head and tail of a stream. `redactor` is asked whenever something is let out.
 
     `memory` is a file in memory to keep it in, empty or with what an earlier daemon captured under the same limit; without one,
-    what is captured is this process's alone. It is not closed here.
+    what is captured is this process's alone. It is not closed here, and must be open until something was captured.
     """
 
     def __init__(self, limit_bytes: int, redactor: Callable[[], Redactor] = lambda: NOTHING_SECRET, memory: int | None = None) -> None:
         self._redactor = redactor
         self._head_limit = limit_bytes // 2
         self._tail_limit = limit_bytes - self._head_limit
-        # Pages that are never written to are never there.
-        self._memory = mmap.mmap(-1 if memory is None else memory, measure_memory(limit_bytes))
-        (self.total_bytes,) = _COUNT.unpack_from(self._memory)
+        self._fd = memory
+        self._memory: mmap.mmap | None = None
+        (self.total_bytes,) = _COUNT.unpack(os.pread(memory, _COUNT.size, 0)) if memory is not None else (0,)
+        if self.total_bytes:
+            self._map()
         self._is_closed = False
         self._waiting: list[asyncio.Future[None]] = []
 
+    def _map(self) -> mmap.mmap:
+        """Not before there is something to put there: a run is started without waiting for it, and many say nothing."""
+        # Pages that are never written to are never there.
+        size = measure_memory(self._head_limit + self._tail_limit)
+        self._memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE) if self._fd is None else mmap.mmap(self._fd, size)
+        return self._memory
+
     def add(self, chunk: bytes) -> None:
+        memory = self._memory or self._map()
         total_bytes = self.total_bytes + len(chunk)
         kept = memoryview(chunk)
         room = self._head_limit - self.total_bytes
@@ -64,7 +75,7 @@ class Capture:
             self._keep_last(kept, total_bytes)
         # Counted when it is there: a daemon that is killed in between has lost one chunk, and mixed up nothing.
         self.total_bytes = total_bytes
-        _COUNT.pack_into(self._memory, 0, total_bytes)
+        _COUNT.pack_into(memory, 0, total_bytes)
         if self._waiting:
             self._wake()
 
@@ -160,9 +171,10 @@ class Capture:
 
     def _get(self, start: int, length: int) -> bytes:
         start += _COUNT.size
-        return self._memory[start : start + length]
+        return self._memory[start : start + length] if self._memory is not None else b""
 
     def _put(self, start: int, content: memoryview) -> None:
+        assert self._memory is not None
         start += _COUNT.size
         self._memory[start : start + len(content)] = content
 
