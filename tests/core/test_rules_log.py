@@ -11,7 +11,7 @@ from wakeful.core import calls, reducer
 from wakeful.core.action import RecoverRun, StartProcess, StopProcess
 from wakeful.core.decide import decide
 from wakeful.core.machine import Core
-from wakeful.core.observation import ClockTicked, Moment, ProcessEnded, RunRecovered
+from wakeful.core.observation import ClockTicked, Moment, ProcessEnded, RunAttached, RunRecovered
 from wakeful.core.spec import Settings
 from wakeful.core.state import Session
 from wakeful.errors import CallerError
@@ -112,6 +112,55 @@ def test_rule_3_a_run_of_another_incarnation_is_recovered_never_started() -> Non
     assert world.session("s").run.incarnation == "i2"
     world.rest()
     assert world.outcomes("s") == ["succeeded", "lost", "succeeded"]
+
+
+def test_rule_3_a_run_that_was_kept_goes_on_and_ends_as_any_other() -> None:
+    """Rule 3: re-adopted, it is neither started again nor lost; what changed meanwhile wakes its session once more."""
+    world = at_rest(session("s", read("in"), write("out")), files={"in": "1"})
+    change(world, "2")
+    world.crash()
+    world.answer_all()
+    world.readopt()
+    run = world.session("s").run
+    assert (run.incarnation, run.daemons) == ("i2", 2) and world.core.plan(world.session("s").id, world.attached) == []
+    world.write("in", "3")
+    world.rest()
+    assert world.outcomes("s") == ["succeeded", "succeeded", "succeeded"]
+    assert [entry.kind for entry in world.log].count("run_started") == 3
+    world.oracle.judge_rest()
+    world.oracle.judge_replay()
+
+
+def test_rule_3_a_run_that_was_kept_twice_and_ended_in_between_is_recorded_once() -> None:
+    """Rules 3, 40: what is said of it again, when it is closed, is dropped."""
+    world = at_rest(session("s", read("in")), files={"in": "1"})
+    change(world, "2")
+    session_id, run_id = world.session("s").id, world.session("s").run.run_id
+    for _ in range(2):
+        world.crash()
+        world.answer_all()
+        world.readopt()
+    world.observe(RunAttached(session=session_id, run_id=run_id))
+    world.end("s")
+    world.rest()
+    world.observe(RunAttached(session=session_id, run_id=run_id))
+    kinds = [entry.kind for entry in world.log]
+    assert (kinds.count("run_readopted"), world.session("s").last_run.daemons) == (2, 3)
+    assert world.outcomes("s") == ["succeeded", "succeeded"]
+
+
+@pytest.mark.parametrize("call, how", [(calls.Cancel(name="s"), "terminate"), (calls.Interrupt(name="s"), "interrupt")])
+def test_rule_23_what_was_asked_of_a_run_before_a_crash_is_asked_again_of_one_that_was_kept(call: calls.Call, how: str) -> None:
+    """Rule 23: the signal may have been lost with the daemon; the request was not."""
+    world = at_rest(session("s", read("in")), files={"in": "1"})
+    change(world, "2")
+    world.call(call)
+    world.crash()
+    world.answer_all()
+    world.readopt()
+    assert world.process_of("s").stops[-1] == how
+    world.rest()
+    assert world.outcomes("s")[-1] == ("cancelled" if how == "terminate" else "interrupted")
 
 
 @pytest.mark.parametrize("when", ["decided", "committed"])

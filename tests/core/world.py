@@ -30,6 +30,7 @@ from wakeful.core.observation import (
     Moment,
     PathChange,
     ProcessEnded,
+    RunAttached,
     RunRecovered,
     SettingsRead,
     SpecsRead,
@@ -484,6 +485,13 @@ class World:
             orphan.inputs = orphan.inputs or self.inputs_of(orphan.run.spec)
             self._write_outputs(orphan)
         self.observe(RunRecovered(session=session, run_id=run_id))
+
+    def readopt(self) -> None:
+        """The process of the oldest recovery was kept: it is this incarnation's from now on."""
+        session, run_id = self.recoveries.pop(0)
+        self.processes[run_id] = self.orphans.pop(run_id)
+        self.attached.add(run_id)
+        self.observe(RunAttached(session=session, run_id=run_id))
 
     def process_of(self, name: str) -> Process | None:
         session_id = self.core.state.ids.get(name)
