@@ -303,6 +303,7 @@ def _build_sources(places: Places, reactor: Reactor, make_hints: MakeHints, keep
 
     files = FileSource(report, loop, str(places.state), make_hints, StatCache(places.state))
     keeper.is_looking = lambda: files.is_looking
+    files.find_since = reactor.core.inherited_since
     return Door(files, CommitSource(observe, loop, make_hints), ProbeSource(observe, loop, lend=lender.lend, redact=lender.redact_tail), ServiceSource(observe, loop))
 
 

@@ -151,7 +151,11 @@ class History:
 
     def recover(self) -> None:
         if self.world.recoveries:
-            self.world.recover(wrote=self.rng.random() < 0.5)
+            # Where somebody keeps runs, they go on; elsewhere they are ended.
+            if self.world.recoveries[0][1] in self.world.orphans and self.rng.random() < 0.5:
+                self.world.readopt()
+            else:
+                self.world.recover(wrote=self.rng.random() < 0.5)
 
     def wait(self) -> None:
         self.world.advance(self.rng.choice((0.0, 0.05, 0.2, 1.0, 5.0, 40.0)))

@@ -19,7 +19,7 @@ from wakeful.core.action import Action, LandOutputs, Look, RecoverRun, StartProc
 from wakeful.core.calls import Call, Called, Rename
 from wakeful.core.decide import Observation, decide
 from wakeful.core.decision import Decision
-from wakeful.core.events import Event
+from wakeful.core.events import Event, RunStarted
 from wakeful.core.machine import Core
 from wakeful.core.match import Excludes, Pattern
 from wakeful.core.observation import (
@@ -128,6 +128,8 @@ class World:
         self.incarnations = 0
         self.transactions = 0
         self.ticks = 0
+        # Run id -> the tick it began at.
+        self.began: dict[str, int] = {}
         # "decided": before the commit; "committed": before the actions.
         self.crash_when: str | None = None
         self.crashes = 0
@@ -202,6 +204,8 @@ class World:
             kind, payload = encode(entry.event)
             recorded = Recorded(entry.session, entry.seq, self.wall, entry.author, kind, payload, self.transactions, entry.key)
             self.log.append(recorded)
+            if isinstance(entry.event, RunStarted):
+                self.began[entry.event.run_id] = self.ticks
             self.oracle.take(recorded)
 
     def _act(self, decision: Decision) -> None:
@@ -392,9 +396,18 @@ class World:
             # Of what is gone too: a folder's own times tell that something came and went.
             stamp=digest(sorted((path, tick) for path, tick in self.stats.items() if means(target, path))),
             is_absent=not found,
+            is_moved=self._has_moved(target),
             is_unstable=target.pattern in self.unstable,
             also_dirty=self._learn(target),
         )
+
+    def _has_moved(self, target: FileTarget) -> bool:
+        """As the times of files tell, whichever daemon looks."""
+        if self.core.inherited_since(target.key) is None:
+            return False
+        runs = (self.core.state.get(session_id).run for session_id in self.core.looked.targets[target.key].subscribers)
+        since = min(self.began[run.run_id] for run in runs if run is not None)
+        return any(tick > since for path, tick in self.stats.items() if means(target, path))
 
     def _learn(self, target: FileTarget) -> tuple[str, ...]:
         """One stat cache for the whole daemon: what this look found changed dirties all others (rule 10)."""

@@ -216,6 +216,9 @@ def _add_findings(core: Core, session: Session, run: OpenRun, event: ev.RunFinis
         elif bound.key in known and bound.key not in run.versions and not bound.is_ordered and bound.kind != "service":
             # An activation ran it although this could not be seen (rule 5): nobody knows what it found there.
             touched.append(bound.key)
+        elif run.daemons > 1 and bound.is_file and bound.key in run.versions and look.is_moved:
+            # What its stat was when the run began is gone with the daemon that looked; when it last moved is not.
+            touched.append(bound.key)
         elif bound.key in stamps and (stamps[bound.key] != look.stamp or not is_judged):
             touched.append(bound.key)
     return replace(event, written=written, touched=tuple(touched) if event.is_final else ())

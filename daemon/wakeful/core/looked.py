@@ -88,6 +88,7 @@ class TargetLook:
     is_looked: bool = False
     is_absent: bool = False
     stamp: str = ""
+    is_moved: bool = False
     # Why the last look had to wait, and its generation: a newer hint may be the end of that.
     held: str | None = None
     held_generation: int = 0
@@ -155,6 +156,7 @@ class TargetLook:
             return
         self.applied = result.generation
         self.problem = result.problem
+        self.is_moved = result.is_moved
         self.is_absent, self.base, self.pending, self.is_rewritten = result.is_absent, result.base, result.pending, result.is_rewritten
         if result.version is not None and result.version != self.version:
             step = Step(

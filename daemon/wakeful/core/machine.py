@@ -20,7 +20,7 @@ from wakeful.core.observation import Moment
 from wakeful.core.plan import plan
 from wakeful.core.reducer import fold
 from wakeful.core.spec import CommitsBinding, Settings
-from wakeful.core.state import GENERAL_POOL, Session, State
+from wakeful.core.state import GENERAL_POOL, OpenRun, Session, State
 
 
 class Deadlines:
@@ -71,6 +71,8 @@ class Core:
         self.graph = Graph()
         self.settings = Settings()
         self.incarnation = ""
+        # Sessions with a run that an earlier daemon began.
+        self.inheriting: frozenset[str] = frozenset()
         self.is_first_reading = True
         # No new runs once the daemon is stopping.
         self.is_stopping = False
@@ -120,6 +122,15 @@ class Core:
             return
         look.looking = look.generation
         decision.looks.append(Look(target=look.target.key, generation=look.generation, base=self._base_of(look)))
+
+    def inherited_since(self, target: str) -> int | None:
+        """When the first run began that reads this target and that an earlier daemon started; None where there is none."""
+        look = self.looked.targets.get(target) if self.inheriting else None
+        runs = (self.state.get(session_id).run for session_id in self.inheriting & look.subscribers) if look is not None else ()
+        return min((run.started_at for run in runs if run is not None and self._is_inherited(run)), default=None)
+
+    def _is_inherited(self, run: OpenRun) -> bool:
+        return run.daemons > 1 or run.incarnation != self.incarnation
 
     def _base_of(self, look: TargetLook) -> str | None:
         """Where a commits look should start from; other kinds remember by themselves."""

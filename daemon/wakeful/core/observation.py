@@ -54,6 +54,8 @@ class LookResult(Struct, frozen=True, kw_only=True):
     stamp: str = ""
     is_unstable: bool = False
     is_absent: bool = False
+    # A path's stat moved since the start of a run that an earlier daemon began: all that is left of rule 17 then.
+    is_moved: bool = False
     # Why a look must wait (`git rebase`), or None.
     held: str | None = None
     # How the target is watched when not by events: `polling: watch limit reached`, or None.

@@ -51,6 +51,7 @@ def take(observation: object, core: Core, decision: Decision) -> None:
 def _(observation: DaemonStarted, core: Core, decision: Decision) -> None:
     core.incarnation = observation.incarnation
     core.settings = observation.settings
+    core.inheriting = frozenset(core.state.running)
     for session_id in sorted(core.state.running):
         decision.planned[session_id] = None
 

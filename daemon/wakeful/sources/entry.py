@@ -122,6 +122,14 @@ class Seen:
         return _KEY.unpack_from(self.key)[2]
 
     @property
+    def moved_at(self) -> int:
+        """When its stat last moved, in microseconds: contents, rights, or name; for a link also what it leads to."""
+        newest = _TIMES.unpack_from(self.key, _TIMES_OFFSET)[1]
+        if len(self.key) > _KEY.size:
+            newest = max(newest, _TIMES.unpack_from(self.key, _KEY.size + _TIMES_OFFSET)[1])
+        return newest // 1000
+
+    @property
     def is_racy(self) -> bool:
         """Whether the content may have changed since without any trace in the key. Clean means older than the margin."""
         if not self.digest:

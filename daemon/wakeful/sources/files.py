@@ -34,6 +34,8 @@ from wakeful.sources.sweep import Polls, Sweep
 from wakeful.sources.walk import StateFolder
 
 _TICK_SECONDS = 1.0
+# Of the clock that file systems stamp by, at most.
+_COARSE_TICK_US = 10_000
 _HELD_CHECK_SECONDS = 0.25
 # A rebase left lying for days must not hold its readers for days.
 _LONGEST_HOLD_SECONDS = 600.0
@@ -78,6 +80,8 @@ class FileSource:
         mounts: Mounts | None = None,
     ) -> None:
         self._report = report
+        # Since when it counts whether a path of this target moved, if it does: set by who knows of runs.
+        self.find_since: Callable[[str], int | None] = lambda key: None
         self._loop = loop
         self._cache = cache
         self._state = StateFolder(state_dir)
@@ -254,8 +258,11 @@ class FileSource:
         )
 
     def _result(self, followed: Followed, generation: int, **found: object) -> LookResult:
-        stamp = followed.manifest.stamp if followed.manifest is not None else ""
-        return LookResult(target=followed.key, generation=generation, stamp=stamp, degraded=followed.degraded, **found)
+        manifest = followed.manifest
+        stamp = manifest.stamp if manifest is not None else ""
+        since = self.find_since(followed.key)
+        is_moved = since is not None and manifest is not None and any(seen.moved_at + _COARSE_TICK_US >= since for seen in manifest.members.values())
+        return LookResult(target=followed.key, generation=generation, stamp=stamp, is_moved=is_moved, degraded=followed.degraded, **found)
 
     def _mark_others(self, others: dict[str, list[str]]) -> tuple[str, ...]:
         marked: list[str] = []
