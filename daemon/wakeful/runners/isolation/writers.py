@@ -16,7 +16,8 @@ from msgspec.structs import replace
 
 from wakeful.core.match import Pattern, parse_under
 
-# CLOCK_REALTIME_COARSE, by which file systems stamp: up to a tick behind the precise clock.
+# CLOCK_REALTIME_COARSE, by which file systems stamp: up to a tick behind the precise clock. Since Linux 6.13 some stamps are precise,
+# so a time begins by this clock and ends by the other.
 COARSE_CLOCK = 5
 # Of those that ended so many are remembered. What is forgotten is told once too often, not once too rarely.
 _REMEMBERED = 1000
@@ -60,7 +61,7 @@ class Writers:
     def end(self, run_id: str) -> None:
         """Safe to repeat, and for one that never began here."""
         if (writer := self._writing.pop(run_id, None)) is not None:
-            self._ended.append(replace(writer, until=time.clock_gettime_ns(COARSE_CLOCK)))
+            self._ended.append(replace(writer, until=time.time_ns()))
 
     def besides(self, run_id: str) -> tuple[Writer, ...]:
         """Those who wrote while this run did."""
