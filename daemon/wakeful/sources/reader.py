@@ -135,7 +135,7 @@ def _spawn() -> subprocess.Popen[bytes]:
     # A program of its own, never a fork of a process with threads. -P: not of the present folder. A session of its own: a
     # Ctrl-C is meant for the daemon. Its errors are seen where ours are.
     words = [sys.executable, "-P", "-m", __name__]
-    return subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd="/", start_new_session=True)
+    return subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
 
 
 def _send(stream: BinaryIO, words: object) -> None:
