@@ -8,6 +8,7 @@ looks there himself, and can tell what is wrong. Started on the loop when a look
 
 from __future__ import annotations
 
+import contextlib
 import marshal
 import os
 import stat
@@ -17,7 +18,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import BinaryIO
 
 from wakeful.sources.entry import SMALL_BYTES, CannotSee, Demand, Seen, pack_key, read_entry
@@ -103,7 +103,7 @@ class Reader:
             if ahead:
                 yield _receive(answers)
 
-    @contextmanager
+    @contextlib.contextmanager
     def _asking(self) -> Iterator[tuple[BinaryIO, BinaryIO]]:
         with self._in_use:
             process = self._process
@@ -125,10 +125,13 @@ class Reader:
         process, self._process = self._process, None
         if process is None:
             return
-        # It holds nothing that could be lost.
+        # It holds nothing that could be lost, and a question that did not reach it is asked of nobody.
         process.kill()
-        with process:
-            pass
+        assert process.stdin is not None and process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.close()
+        process.stdout.close()
+        process.wait()
 
 
 def _spawn() -> subprocess.Popen[bytes]:
@@ -145,11 +148,15 @@ def _send(stream: BinaryIO, words: object) -> None:
 
 
 def _receive(stream: BinaryIO):  # type: ignore[no-untyped-def]
-    head = stream.read(_LENGTH.size)
-    if len(head) < _LENGTH.size:
+    return marshal.loads(_read_whole(stream, _LENGTH.unpack(_read_whole(stream, _LENGTH.size))[0]))
+
+
+def _read_whole(stream: BinaryIO, size: int) -> bytes:
+    """Half an answer is none: its sender was ended in the middle of it."""
+    found = stream.read(size)
+    if len(found) < size:
         raise EOFError
-    body = stream.read(_LENGTH.unpack(head)[0])
-    return marshal.loads(body)
+    return found
 
 
 def _list(folder: str) -> Listing | None:
