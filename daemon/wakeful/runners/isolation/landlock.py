@@ -13,6 +13,7 @@ import functools
 import os
 import stat
 import struct
+import weakref
 from collections.abc import Iterable
 
 # The same numbers on every architecture.
@@ -89,6 +90,10 @@ class Ruleset:
 
     def close(self) -> None:
         os.close(self._fd)
+
+    def close_when_unheld(self) -> None:
+        """Instead of `close`, where several hold it and none knows who is the last."""
+        weakref.finalize(self, os.close, self._fd).atexit = False
 
     def copy(self) -> Ruleset:
         """The same rules, closed for themselves."""

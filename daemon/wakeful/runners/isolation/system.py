@@ -14,6 +14,7 @@ import stat
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from threading import Lock
 
 from msgspec import Struct
 
@@ -39,7 +40,7 @@ class _Made(Struct, frozen=True):
 
 
 class SystemPlaces:
-    """Constructed with the runner, which hands in a pool for the slow part; asked on the loop."""
+    """Constructed with the runner, which hands in a pool for the slow part; asked on the loop, and in threads that prepare runs."""
 
     def __init__(self, pool: ThreadPoolExecutor) -> None:
         self._pool = pool
@@ -50,6 +51,7 @@ class SystemPlaces:
         self._mount_changes = select.poll()
         self._mount_changes.register(self._mounts, select.POLLPRI)
         self._is_closed = False
+        self._asking = Lock()
         self._made: _Made | None = None
         self._making: Future[_Made] | None = pool.submit(_make_guard)
 
@@ -63,15 +65,18 @@ class SystemPlaces:
         return self._grants
 
     def guard(self) -> Ruleset:
-        """As /etc is now. Waits where nothing of use is at hand; renews what is merely old beside the run."""
-        if self._making is not None and (self._making.done() or self._made is None):
-            self._take_made()
-        made = self._made
-        if made is None or made.changed != _read_changes() or self._mount_changes.poll(0):
-            self._take(made := _make_guard())
-        elif self._making is None and time.monotonic() - made.made_at > _STALE_SECONDS:
-            self._making = self._pool.submit(_make_guard)
-        return made.guard
+        """As /etc is now. Waits where nothing of use is at hand; renews what is merely old beside the run.
+
+        Good for as long as somebody holds it: a run's check is launched by it, too, perhaps hours later."""
+        with self._asking:
+            if self._making is not None and (self._making.done() or self._made is None):
+                self._take_made()
+            made = self._made
+            if made is None or made.changed != _read_changes() or self._mount_changes.poll(0):
+                self._made = made = _make_guard()
+            elif self._making is None and time.monotonic() - made.made_at > _STALE_SECONDS:
+                self._making = self._pool.submit(_make_guard)
+            return made.guard
 
     def close(self) -> None:
         """Safe to repeat."""
@@ -80,8 +85,7 @@ class SystemPlaces:
         self._is_closed = True
         if self._making is not None:
             self._take_made()
-        if self._made is not None:
-            self._made.guard.close()
+        self._made = None
         for grant in self._grants:
             os.close(grant.fd)
         os.close(self._mounts)
@@ -91,12 +95,7 @@ class SystemPlaces:
         making, self._making = self._making, None
         # Out of descriptors, perhaps: whoever needs one makes it anew, and says what is wrong.
         if making.exception() is None:
-            self._take(making.result())
-
-    def _take(self, made: _Made) -> None:
-        if self._made is not None:
-            self._made.guard.close()
-        self._made = made
+            self._made = making.result()
 
 
 def is_of_system(path: str) -> bool:
@@ -154,6 +153,7 @@ def _make_guard() -> _Made:
     """Blocks: a look at all of /etc, 10 ms."""
     changed = _read_changes()
     guard = Ruleset(is_reading_only=True)
+    guard.close_when_unheld()
     for entry in os.scandir("/"):
         if entry.path != SETTINGS and not entry.is_symlink():
             _allow_reading(guard, entry.path)
