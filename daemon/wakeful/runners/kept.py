@@ -55,6 +55,8 @@ class Keepsake(Struct, frozen=True, kw_only=True):
     isolation: Enforced | None
     surveyed: tuple[Surveyed, ...]
     staged: StagedBefore | None
+    # Why what it asks for is not found out, where it should be.
+    untraced: str | None = None
 
 
 class LeftRun(NamedTuple):

@@ -1,40 +1,32 @@
-"""One run under way: its command, its check, its time, and what is kept of it when it ends.
+"""One run under way: its command, its check, its time, its stops, and its one report.
 
-`CommandRunner` makes one per order and forgets it when it reports. Everything happens on the loop but two blocking things:
-output is saved, and the run's folder removed, in the runner's own threads.
+`CommandRunner` makes one per order and forgets it when it reports. Everything happens on the loop but what blocks: what `preparing` finds out
+where that takes longer than a moment, and what `saving` does at the end, are done in the runner's own threads.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import shlex
-import shutil
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import psutil
-from msgspec import Struct, structs
+from msgspec.structs import asdict, replace
 
 from wakeful.blobs import Blobs
-from wakeful.core.observation import Enforced, Output, ProcessEnded, StagedOutput, Traced, Usage
+from wakeful.core.observation import ProcessEnded, Usage
 from wakeful.errors import OperatorError
 from wakeful.runners import limits, proc
 from wakeful.runners.adopted import AdoptedProcess
 from wakeful.runners.capture import Capture
 from wakeful.runners.contract import LiveUsage, RunOrder, StopWord
-from wakeful.runners.environment import build_environment, check_program, program_of, write_folder
-from wakeful.runners.isolation.bubblewrap import BubblewrapLaunch
-from wakeful.runners.isolation.bubblewrap import find_unenforced as find_unenforced_in_view
-from wakeful.runners.isolation.confine import ConfinedLaunch, Launch, launch_bare
-from wakeful.runners.isolation.judging import Standards
-from wakeful.runners.isolation.reach import find_reach, find_view
-from wakeful.runners.isolation.tracing import Tracing, find_obstacle
-from wakeful.runners.isolation.undeclared import Surveyed, find_undeclared, survey
+from wakeful.runners.environment import build_environment, check_program, program_of
 from wakeful.runners.isolation.writers import Writer
 from wakeful.runners.kept import Keepsake, LeftRun
+from wakeful.runners.preparing import Prepared, begin, confine, is_quick, is_staged, prepare
 from wakeful.runners.problems import (
     describe_check,
     describe_defect,
@@ -43,10 +35,9 @@ from wakeful.runners.problems import (
     describe_survivors,
     describe_timeout,
     find_denial,
-    refuse_unconfined,
-    refuse_unjudged,
 )
 from wakeful.runners.process import Ending, Process, Spent, Surroundings
+from wakeful.runners.saving import Saved, has_nothing_to_save, remove_folders, save, save_nothing
 from wakeful.runners.staging import Staging
 from wakeful.runners.workspace import WorkspaceArea
 
@@ -56,15 +47,6 @@ _SIGNALS: dict[StopWord, int] = {
     "terminate": signal.SIGTERM,
     "kill": signal.SIGKILL,
 }
-
-
-class _Saved(Struct, frozen=True):
-    """What is left of a run in files."""
-
-    output: Output = Output()
-    undeclared: tuple[str, ...] = ()
-    staged: tuple[StagedOutput, ...] | None = None
-    trace: Traced | None = None
 
 
 class LiveRun:
@@ -99,59 +81,35 @@ class LiveRun:
         self._kill: asyncio.TimerHandle | None = None
         self._minding: asyncio.TimerHandle | None = None
         self._problem: str | None = None
-        self._launch_as: Launch = launch_bare
-        self._isolation: Enforced | None = None
-        self._surveyed: tuple[Surveyed, ...] = ()
-        self._others: tuple[Writer, ...] = ()
-        self._view: BubblewrapLaunch | None = None
-        self._staging: Staging | None = None
-        self._tracing: Tracing | None = None
-        # Why nothing can be traced here, and why this one is not although it should be.
-        self._obstacle: str | None = None
-        self._untraced: str | None = None
-        self._area = _find_area(order)
-        self._mounted: frozenset[str] = frozenset()
 
     def start(self, inherited: Mapping[str, str]) -> None:
         order = self._order
-        self._cwd = os.path.join(order.root, order.cwd)
-        self._environment = build_environment(order, inherited)
+        self._prepared = begin(order, build_environment(order, inherited))
         self._note_writer()
-        if order.is_traced or order.confinement.level == "observe":
-            # The first time, a program is run.
-            trying = self._around.loop.run_in_executor(self._around.pool, find_obstacle)
-            trying.add_done_callback(lambda tried: self._go_on(tried.result()))
-        else:
-            self._go_on(None)
-
-    def _go_on(self, obstacle: str | None) -> None:
-        """`obstacle`: why it cannot be traced, where it should be."""
-        self._obstacle = obstacle
-        if self._order.confinement.level != "strict" and self._area is None:
+        if is_quick(order):
             self._prepare()
             self._begin()
             return
-        # Copies of its outputs, and a look at every place of its view or workspace: not on the loop.
         preparing = self._around.loop.run_in_executor(self._around.pool, self._prepare)
         preparing.add_done_callback(lambda _: self._begin())
 
     def _note_writer(self) -> None:
         order = self._order
         # What is staged is put in place after it, by who notes that himself.
-        is_staged = self._area is not None or (order.confinement.level == "strict" and order.staging is not None)
-        self._around.writers.begin(order.run_id, order.root, () if is_staged else order.writes, order.confinement.allow_write)
+        writes = () if is_staged(order) else order.writes
+        self._around.writers.begin(order.run_id, order.root, writes, order.confinement.allow_write, time.monotonic() - self._started)
 
     def _prepare(self) -> None:
-        order = self._order
+        self._take_prepared(lambda: prepare(self._order, self._prepared, self._around), program_of(self._order))
+
+    def _take_prepared(self, find: Callable[[], Prepared], argv: Sequence[str]) -> None:
+        """Whatever is wrong with it is a problem of the run, in words."""
         try:
-            write_folder(order)
-            self._confine()
-            if self._area is not None:
-                self._area.take_stock()
+            self._prepared = find()
         except OperatorError as error:
             self._problem = str(error)
         except (OSError, ValueError) as error:
-            self._problem = describe_start(error, program_of(order), self._cwd, self._environment)
+            self._problem = describe_start(error, argv, self._prepared.cwd, self._prepared.environment)
         except Exception as error:
             self._note_defect(error)
 
@@ -174,6 +132,8 @@ class LiveRun:
     def _time(self) -> None:
         """It may take as long as its spec and its budget say, counted from its start, whoever started it."""
         order, spent = self._order, time.monotonic() - self._started
+        if self._timeout is not None:
+            self._timeout.cancel()
         left = order.allowance.wall_seconds
         if left is not None and left < order.timeout_seconds:
             self._timeout = self._around.loop.call_later(left - spent, self._end_for, describe_overspent("wall_seconds", left))
@@ -183,12 +143,11 @@ class LiveRun:
     def adopt(self, left: LeftRun) -> None:
         """Go on with what an earlier daemon started."""
         found, order = left.keepsake, self._order
-        self.started_boottime, self._started = found.started_boottime, found.started
-        self._cwd, self._environment = os.path.join(order.root, order.cwd), found.environment
-        self._isolation, self._surveyed, self._is_checking = found.isolation, found.surveyed, found.is_checking
-        if found.staged is not None and order.staging is not None:
-            self._staging = Staging(order.staging, order.root, found.staged.areas, found.staged)
-            self._mounted = found.staged.mounted
+        self.started_boottime, self._started, self._is_checking = found.started_boottime, found.started, found.is_checking
+        area = Staging(order.staging, order.root, found.staged.areas, found.staged) if found.staged is not None and order.staging is not None else None
+        self._prepared = replace(
+            begin(order, found.environment), isolation=found.isolation, surveyed=found.surveyed, area=area, untraced=found.untraced
+        )
         self._note_writer()
         self._process = AdoptedProcess(self._around, self.mark, left, self.capture, self._spent, self._take_ending)
         self._is_adopted = True
@@ -215,7 +174,7 @@ class LiveRun:
         """What ended processes used, and what live ones used until now."""
         so_far = self._spent.usage(time.monotonic() - self._started)
         if self._process is None or self._process.is_over:
-            return LiveUsage(**structs.asdict(so_far))
+            return LiveUsage(**asdict(so_far))
         live = [_observe(pid) for pid in (self._process.pid, *proc.descendants_of(self._process.pid))]
         return LiveUsage(
             cpu_seconds=so_far.cpu_seconds + sum(one.cpu_seconds for one in live),
@@ -228,76 +187,19 @@ class LiveRun:
             processes=len(live),
         )
 
-    def _confine(self) -> None:
-        """Find out what it may touch, before anything of it exists. The check, too, is launched so."""
-        order = self._order
-        if not order.confinement.is_enforced:
-            self._isolation = Enforced(order.confinement.level, ("everything",))
-            if order.is_traced or order.confinement.level == "observe":
-                self._observe()
-            return
-        if order.confinement.level == "strict":
-            self._confine_strictly()
-            return
-        if self._around.system is None:
-            raise OperatorError(refuse_unconfined())
-        reach = find_reach(order, self._environment, self._around.system, self._around.protected)
-        self._launch_as = ConfinedLaunch(reach.policy)
-        self._environment |= reach.environment
-        self._isolation = Enforced("standard", (*reach.unenforced, *limits.find_unenforced(order.limits)))
-        self._surveyed = survey(reach.opened, reach.guarded)
-        if order.is_traced:
-            self._trace(Standards(reach, order.root, has_view=False, is_observed=False))
-
-    def _observe(self) -> None:
-        """Nothing is denied; what `standard` would deny is found out, if it can be."""
-        order = self._order
-        if self._around.system is None:
-            self._untraced = refuse_unjudged()
-            return
-        try:
-            reach = find_reach(order, self._environment, self._around.system, self._around.protected)
-            self._trace(Standards(reach, order.root, has_view=False, is_observed=True))
-        except OperatorError as error:
-            if order.is_traced:
-                raise
-            self._untraced = str(error)
-            return
-        # What a confined program is told, it is told here, too, or it would ask for what it otherwise would not.
-        self._environment |= reach.environment
-
-    def _trace(self, standards: Standards) -> None:
-        if self._obstacle is not None:
-            raise OperatorError(self._obstacle)
-        self._tracing = Tracing(standards, self._cwd, lambda text: self._around.find_redactor().redact_text(text))
-
-    def _confine_strictly(self) -> None:
-        order = self._order
-        reach = find_view(order, self._environment, self._around.protected)
-        self._environment |= reach.environment
-        if order.staging is not None and self._area is None and self._staging is None:
-            self._staging = Staging(order.staging, order.root, reach.areas)
-        self._view = self._launch_as = BubblewrapLaunch(order, self._environment, reach, self._staging)
-        self._mounted = self._view.mounted
-        unenforced = (*find_unenforced_in_view(order.confinement.network), *reach.unenforced, *limits.find_unenforced(order.limits))
-        self._isolation = Enforced("strict", unenforced)
-        if order.is_traced:
-            self._trace(Standards(reach, order.root, has_view=True, is_observed=False))
-
     def _launch(self, argv: tuple[str, ...]) -> bool:
         process = Process(
             self._around, self._order.run_id, self.mark, self.capture, self._spent, self._take_ending, self._order.limits
         )
         try:
-            if self._view is not None or self._tracing is not None:
-                check_program(argv[0], self._cwd, self._environment)
-            argv = limits.wrap(argv, self._order.limits)
-            self._spawn(process, argv)
+            if self._prepared.view is not None or self._prepared.tracing is not None:
+                check_program(argv[0], self._prepared.cwd, self._prepared.environment)
+            self._spawn(process, limits.wrap(argv, self._order.limits))
         except OperatorError as error:
             self._problem = str(error)
             return False
         except (OSError, ValueError) as error:
-            self._problem = describe_start(error, argv, self._cwd, self._environment)
+            self._problem = describe_start(error, argv, self._prepared.cwd, self._prepared.environment)
             return False
         self._process = process
         self._mind_if_bounded()
@@ -307,23 +209,25 @@ class LiveRun:
 
     def _keep(self) -> None:
         """Let it outlive this daemon, if there is anybody to keep it."""
-        kept, process, memory = self._around.kept, self._process, self._memory
+        kept, process, memory, prepared = self._around.kept, self._process, self._memory, self._prepared
         descriptors = process.descriptors if process is not None else None
-        # Who traces speaks to this daemon and to no other, and the area of a workspace is known to it alone.
-        if kept is None or memory is None or process is None or descriptors is None or self._tracing is not None or self._area is not None:
+        # Who traces speaks to this daemon and to no other, and what a run found in its workspace is known to it alone.
+        is_bound_to_us = prepared.tracing is not None or isinstance(prepared.area, WorkspaceArea)
+        if kept is None or memory is None or process is None or descriptors is None or is_bound_to_us:
             return
         keepsake = Keepsake(
             state=self._around.state,
             order=self._order,
             pid=process.pid,
             is_checking=self._is_checking,
-            is_wrapped=self._view is not None,
+            is_wrapped=prepared.view is not None,
             started=self._started,
             started_boottime=self.started_boottime,
-            environment=self._environment,
-            isolation=self._isolation,
-            surveyed=self._surveyed,
-            staged=self._staging.describe(self._mounted) if self._staging is not None else None,
+            environment=prepared.environment,
+            isolation=prepared.isolation,
+            surveyed=prepared.surveyed,
+            staged=prepared.area.describe() if isinstance(prepared.area, Staging) else None,
+            untraced=prepared.untraced,
         )
         kept.keep(keepsake, *descriptors, memory)
 
@@ -332,15 +236,14 @@ class LiveRun:
             self._mind_after(limits.LOOK_SECONDS)
 
     def _spawn(self, process: Process, argv: tuple[str, ...]) -> None:
-        is_wrapped = self._view is not None
-        if self._tracing is None:
-            process.launch(argv, self._cwd, self._environment, self._launch_as, is_wrapped=is_wrapped)
-            return
-        argv, handed = self._tracing.wrap(argv)
+        prepared, handed = self._prepared, ()
+        if prepared.tracing is not None:
+            argv, *handed = prepared.tracing.wrap(argv)
         try:
-            process.launch(argv, self._cwd, self._environment, self._launch_as, is_wrapped=is_wrapped, handed=(handed,))
+            process.launch(argv, prepared.cwd, prepared.environment, prepared.launch, is_wrapped=prepared.view is not None, handed=handed)
         finally:
-            os.close(handed)
+            for fd in handed:
+                os.close(fd)
 
     def _mind_after(self, pause: float) -> None:
         # Its check is minded as its command was: one timer for both.
@@ -397,28 +300,34 @@ class LiveRun:
         if is_undisturbed and self._is_checking and ending.exit_code != 0:
             self._problem = describe_check(self._order.check, ending.exit_code, ending.signal)
         elif is_undisturbed and not self._is_checking and ending.exit_code == 0 and self._order.check:
-            if self._begin_check():
-                return
+            self._begin_check(ending)
+            return
         self._finish(ending)
 
-    def _begin_check(self) -> bool:
+    def _begin_check(self, ending: Ending) -> None:
+        """`ending` is the command's, and the run's if no check is begun."""
         self._is_checking = True
-        self.capture.add(f"--- check: {shlex.join(self._order.check)}\n".encode(errors="surrogateescape"))
-        if self._is_adopted and not self._confine_again():
-            return False
-        return self._launch(self._order.check)
+        self.capture.add(f"--- check: {shlex.join(self._order.check or ())}\n".encode(errors="surrogateescape"))
+        if not self._is_adopted:
+            self._launch_check(ending)
+            return
+        confining = self._around.loop.run_in_executor(self._around.pool, self._confine_again)
+        confining.add_done_callback(lambda _: self._launch_check(ending))
 
-    def _confine_again(self) -> bool:
-        """The check of a run that we did not start: as confined as its command was, by what its spec opens now."""
-        noted = self._isolation, self._surveyed
-        try:
-            self._confine()
-        except OperatorError as error:
-            self._problem = str(error)
-        except (OSError, ValueError) as error:
-            self._problem = describe_start(error, self._order.check or (), self._cwd, self._environment)
-        self._isolation, self._surveyed = noted
-        return self._problem is None
+    def _confine_again(self) -> None:
+        """Blocks. The check of a run that we did not start is as confined as its command was, by what its spec opens now; on record is what that had."""
+        noted = self._prepared
+        self._take_prepared(lambda: confine(self._order, noted, self._around), self._order.check or ())
+        self._prepared = replace(self._prepared, isolation=noted.isolation, surveyed=noted.surveyed)
+
+    def _launch_check(self, ending: Ending) -> None:
+        if self._is_abandoned:
+            self._prepared.close()
+        elif self._problem is not None or self._stopping is not None or not self._launch(self._order.check or ()):
+            self._finish(ending)
+        else:
+            # Its time may have come while there was no process to end.
+            self._time()
 
     def _finish(self, ending: Ending) -> None:
         for timer in (self._timeout, self._minding):
@@ -431,87 +340,50 @@ class LiveRun:
             # One may have been replaced meanwhile, and both values be in the output.
             self._around.secrets.look()
         self.capture.close()
-        if not self.capture.total_bytes and not self._surveyed and self._staging is None and self._area is None and self._tracing is None:
-            self._report(ending, wall_seconds, _Saved(trace=self._conclude_trace()))
+        if has_nothing_to_save(self._prepared, self.capture):
+            self._report(ending, wall_seconds, replace(save_nothing(self._order), trace=self._prepared.conclude_trace()))
             return
-        if self._surveyed:
-            self._others = self._around.writers.besides(self._order.run_id)
-        saving = self._around.loop.run_in_executor(self._around.pool, self._save)
+        others = self._around.writers.besides(self._order.run_id) if self._prepared.surveyed else ()
+        saving = self._around.loop.run_in_executor(self._around.pool, self._save, others)
         saving.add_done_callback(lambda saved: self._report(ending, wall_seconds, saved.result()))
 
-    def _save(self) -> _Saved:
+    def _save(self, others: tuple[Writer, ...]) -> Saved:
         """Blocks."""
         try:
-            return self._collect()
+            return save(self._order, self._prepared, self._blobs, self.capture, others, has_begun=self._process is not None)
         except Exception as error:
             self._note_defect(error)
-            # What it made cannot be vouched for, so none of it lands.
-            return _Saved(staged=None if self._staging is None and self._area is None else ())
+            return save_nothing(self._order)
 
-    def _collect(self) -> _Saved:
-        output = _save_output(self._blobs, self.capture) if self.capture.total_bytes else Output()
-        trace = self._conclude_trace()
-        if self._area is not None and self._process is None:
-            # It never began: there is nothing of it in there.
-            return _Saved(output, (), (), trace)
-        try:
-            if self._area is not None:
-                staged, undeclared = self._area.collect()
-            elif self._staging is not None:
-                staged, undeclared = self._staging.collect(self._mounted)
-            else:
-                undeclared = find_undeclared(self._surveyed, self._order.root, self._order.writes, self._order.confinement.allow_write, self._others)
-                return _Saved(output, undeclared, trace=trace)
-        except (OSError, OperatorError) as error:
-            # The disk is full, or the area was taken away: what it made cannot be vouched for, so none of it lands.
-            self._problem = self._problem or f"its outputs could not be collected: {error}"
-            return _Saved(output, (), (), trace)
-        return _Saved(output, undeclared, staged, trace)
-
-    def _conclude_trace(self) -> Traced | None:
-        """Blocks where it was traced."""
-        if self._tracing is not None:
-            return self._tracing.conclude()
-        return Traced(is_observed=True, words=self._untraced) if self._untraced is not None else None
-
-    def _report(self, ending: Ending, wall_seconds: float, saved: _Saved) -> None:
-        order = self._order
+    def _report(self, ending: Ending, wall_seconds: float, saved: Saved) -> None:
+        order, isolation = self._order, self._prepared.isolation
         if self._is_abandoned:
             return
-        if self._view is not None:
-            self._view.close()
-        if self._staging is not None:
-            self._staging.close()
+        self._prepared.close()
         self._around.writers.end(order.run_id)
         if self._memory is not None:
             os.close(self._memory)
             self._memory = None
-        self._around.pool.submit(_remove_folders, order.folder, order.temporary)
-        is_confined = self._isolation is not None and self._order.confinement.is_enforced
-        has_failed = ending.exit_code != 0 or self._problem is not None
+        self._around.pool.submit(remove_folders, order.folder, order.temporary)
+        problem = self._problem or saved.problem
+        is_denied = isolation is not None and order.confinement.is_enforced and (ending.exit_code != 0 or problem is not None)
         self._ended(
             ProcessEnded(
                 session=order.session,
                 run_id=order.run_id,
                 exit_code=ending.exit_code,
                 signal=ending.signal,
-                problem=self._problem,
+                problem=problem,
                 usage=self._spent.usage(wall_seconds),
                 output=saved.output,
-                isolation=self._isolation,
+                isolation=isolation,
                 undeclared=saved.undeclared,
                 staged=saved.staged,
                 workspace=order.workspace.words if order.workspace is not None else None,
-                hint=find_denial(self.capture, order.name) if is_confined and has_failed and saved.trace is None else None,
+                hint=find_denial(self.capture, order.name) if is_denied and saved.trace is None else None,
                 trace=saved.trace,
             )
         )
-
-
-def _find_area(order: RunOrder) -> WorkspaceArea | None:
-    if order.workspace is None or order.staging is None:
-        return None
-    return WorkspaceArea(order.staging, order.root, order.workspace)
 
 
 def _describe_loss(ending: Ending) -> str | None:
@@ -520,41 +392,6 @@ def _describe_loss(ending: Ending) -> str | None:
     if ending.exit_code is None and ending.signal is None:
         return "its exit status was taken by another part of the daemon; this is a defect of wakeful"
     return None
-
-
-def _save_output(blobs: Blobs, capture: Capture) -> Output:
-    """Blocks: two flushes. Head and tail are apart, so that a long output can be read from either end."""
-    kept = capture.kept()
-    try:
-        return Output(
-            head=blobs.put(kept.head) if kept.head else None,
-            tail=blobs.put(kept.tail) if kept.tail else None,
-            total_bytes=kept.total_bytes,
-            kept_bytes=len(kept.head) + len(kept.tail),
-        )
-    except OSError:
-        # The disk is full. The run ended as it ended; that nothing of its output was kept stands in the count.
-        return Output(total_bytes=capture.total_bytes)
-
-
-def _remove_folders(folder: str, temporary: str) -> None:
-    """Blocks. What a run made unreadable for us to spite is left for the next start to sweep up."""
-    shutil.rmtree(folder, ignore_errors=True)
-    # The folder itself stays for the next run: making it again would cost that run a write to the disk.
-    for entry in _list(temporary):
-        if entry.is_dir(follow_symlinks=False):
-            shutil.rmtree(entry.path, ignore_errors=True)
-        else:
-            with contextlib.suppress(OSError):
-                os.unlink(entry.path)
-
-
-def _list(folder: str) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(folder) as entries:
-            return list(entries)
-    except OSError:
-        return []
 
 
 def _observe(pid: int) -> Usage:

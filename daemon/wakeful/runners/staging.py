@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from msgspec import Struct
 
@@ -63,9 +63,15 @@ class Staging:
         self._before: dict[str, _Copied] = {} if before is None else before.copied
         self.beside: list[Beside] = []
         self._shown_links: set[str] = set() if before is None else set(before.shown_links)
+        # What is shown on top of it, and was never the run's own to change.
+        self._mounted: frozenset[str] = frozenset() if before is None else before.mounted
 
-    def describe(self, mounted: frozenset[str]) -> StagedBefore:
-        return StagedBefore(self._areas, self._before, frozenset(self._shown_links), mounted)
+    def describe(self) -> StagedBefore:
+        return StagedBefore(self._areas, self._before, frozenset(self._shown_links), self._mounted)
+
+    def note_mounted(self, places: Iterable[str]) -> None:
+        """Of every view that is made of it: where something was shown lies a stand-in, which is nobody's output."""
+        self._mounted |= frozenset(places)
 
     def prepare(self, is_read: Callable[[str], bool]) -> list[tuple[Area, str]]:
         """Make and fill it: each area, and what stands for it. `is_read` says of a path whether a binding lets it be read."""
@@ -83,12 +89,12 @@ class Staging:
             prepared.append((area, place))
         return prepared
 
-    def collect(self, mounted: frozenset[str]) -> tuple[tuple[StagedOutput, ...], tuple[str, ...]]:
-        """What the run changed of its outputs, flushed to disk, and what it wrote that is none. `mounted` were never its own to change."""
+    def collect(self) -> tuple[tuple[StagedOutput, ...], tuple[str, ...]]:
+        """What the run changed of its outputs, flushed to disk, and what it wrote that is none."""
         outputs, undeclared = [], []
         for number, area in enumerate(self._areas):
             found = set()
-            for below, is_regular in _walk_staged(f"{self._folder}/{number}", area.folder, mounted):
+            for below, is_regular in _walk_staged(f"{self._folder}/{number}", area.folder, self._mounted):
                 place, path = f"{number}/{below}", self._name(area, below)
                 found.add(place)
                 if place in self._shown_links:

@@ -96,8 +96,8 @@ class BubblewrapLaunch:
             view = _View(order, reach, self._open)
             view.gather(staging)
             self._arguments = view.list_arguments(self._path)
-            # What is shown on top of something else, and never a run's own to change.
-            self.mounted = frozenset(view.places)
+            if staging is not None:
+                staging.note_mounted(view.places)
         except BaseException:
             self.close()
             raise

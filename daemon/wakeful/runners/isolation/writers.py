@@ -55,8 +55,10 @@ class Writers:
         self._writing: dict[str, Writer] = {}
         self._ended: deque[Writer] = deque(maxlen=_REMEMBERED)
 
-    def begin(self, run_id: str, root: str, writes: tuple[str, ...], allowed: tuple[str, ...]) -> None:
-        self._writing[run_id] = Writer(root, writes, allowed, time.clock_gettime_ns(COARSE_CLOCK))
+    def begin(self, run_id: str, root: str, writes: tuple[str, ...], allowed: tuple[str, ...], ago_seconds: float = 0.0) -> None:
+        """`ago_seconds`: it began so long ago, under an earlier daemon."""
+        since = time.clock_gettime_ns(COARSE_CLOCK) - int(ago_seconds * 1e9)
+        self._writing[run_id] = Writer(root, writes, allowed, since)
 
     def end(self, run_id: str) -> None:
         """Safe to repeat, and for one that never began here."""

@@ -1,0 +1,153 @@
+"""What is found out before anything of a run exists: how its command and check are launched, and what is noted of it.
+
+`LiveRun` asks once per run, and once more for the check of a run that an earlier daemon started. Looks at the file system, makes folders,
+copies outputs and may try strace, so it blocks; where that can take longer than a moment it is asked in a thread (`is_quick`). Starts no
+program of the run. What it refuses is raised in words for the run's record, and then nothing is left open.
+"""
+
+from __future__ import annotations
+
+import os
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from wakeful.core.observation import Enforced, Traced
+from wakeful.errors import OperatorError
+from wakeful.runners import limits
+from wakeful.runners.contract import RunOrder
+from wakeful.runners.environment import write_folder
+from wakeful.runners.isolation.bubblewrap import BubblewrapLaunch
+from wakeful.runners.isolation.bubblewrap import find_unenforced as find_unenforced_in_view
+from wakeful.runners.isolation.confine import ConfinedLaunch, Launch, launch_bare
+from wakeful.runners.isolation.judging import Standards
+from wakeful.runners.isolation.reach import Reach, find_reach, find_view
+from wakeful.runners.isolation.tracing import Tracing, find_obstacle
+from wakeful.runners.isolation.undeclared import Surveyed, survey
+from wakeful.runners.problems import refuse_unconfined, refuse_unjudged
+from wakeful.runners.process import Surroundings
+from wakeful.runners.staging import Staging
+from wakeful.runners.workspace import WorkspaceArea
+
+
+class Prepared(Struct, frozen=True, kw_only=True):
+    """How the programs of one run are launched, and what is noted of it. `close` when the last of them is gone."""
+
+    cwd: str
+    environment: dict[str, str]
+    launch: Launch = launch_bare
+    # The same launch, where it is one into a view of the run's own.
+    view: BubblewrapLaunch | None = None
+    isolation: Enforced | None = None
+    # Folders that are opened wider than what may be written there.
+    surveyed: tuple[Surveyed, ...] = ()
+    # Where it writes instead of where its outputs are.
+    area: Staging | WorkspaceArea | None = None
+    tracing: Tracing | None = None
+    # Why it is not traced although it should be.
+    untraced: str | None = None
+
+    def conclude_trace(self) -> Traced | None:
+        """Blocks where it was traced."""
+        if self.tracing is not None:
+            return self.tracing.conclude()
+        return Traced(is_observed=True, words=self.untraced) if self.untraced is not None else None
+
+    def close(self) -> None:
+        """Safe to repeat. The area itself stays until it has landed, or never will."""
+        if self.view is not None:
+            self.view.close()
+        if isinstance(self.area, Staging):
+            self.area.close()
+
+
+def begin(order: RunOrder, environment: dict[str, str]) -> Prepared:
+    """What is known without a look at anything."""
+    area = WorkspaceArea(order.staging, order.root, order.workspace) if order.workspace is not None and order.staging is not None else None
+    return Prepared(cwd=os.path.join(order.root, order.cwd), environment=environment, area=area)
+
+
+def is_staged(order: RunOrder) -> bool:
+    """Is what it writes put in place after it, by somebody else?"""
+    return order.staging is not None and (order.workspace is not None or order.confinement.level == "strict")
+
+
+def is_quick(order: RunOrder) -> bool:
+    """Otherwise outputs are copied, every place of a view or workspace is looked at, or strace is tried: not on the loop."""
+    return order.confinement.level in ("standard", "none") and order.workspace is None and not order.is_traced
+
+
+def prepare(order: RunOrder, begun: Prepared, around: Surroundings) -> Prepared:
+    """Raises OperatorError, or OSError and ValueError as a spawn does."""
+    write_folder(order)
+    prepared = confine(order, begun, around)
+    if isinstance(prepared.area, WorkspaceArea):
+        try:
+            prepared.area.take_stock()
+        except BaseException:
+            prepared.close()
+            raise
+    return prepared
+
+
+def confine(order: RunOrder, begun: Prepared, around: Surroundings) -> Prepared:
+    """Find out what it may touch. A staging of `begun` is one that was filled before, and is used as it is."""
+    if not order.confinement.is_enforced:
+        noted = replace(begun, isolation=Enforced(order.confinement.level, ("everything",)))
+        return _observe(order, noted, around) if order.is_traced or order.confinement.level == "observe" else noted
+    if order.confinement.level == "strict":
+        return _confine_strictly(order, begun, around)
+    if around.system is None:
+        raise OperatorError(refuse_unconfined())
+    reach = find_reach(order, begun.environment, around.system, around.protected)
+    return replace(
+        begun,
+        environment=begun.environment | reach.environment,
+        launch=ConfinedLaunch(reach.policy),
+        isolation=Enforced("standard", (*reach.unenforced, *limits.find_unenforced(order.limits))),
+        surveyed=survey(reach.opened, reach.guarded),
+        tracing=_trace(order, begun, reach, around) if order.is_traced else None,
+    )
+
+
+def _observe(order: RunOrder, begun: Prepared, around: Surroundings) -> Prepared:
+    """Nothing is denied; what `standard` would deny is found out, if it can be."""
+    if around.system is None:
+        return replace(begun, untraced=refuse_unjudged())
+    try:
+        reach = find_reach(order, begun.environment, around.system, around.protected)
+        tracing = _trace(order, begun, reach, around)
+    except OperatorError as error:
+        if order.is_traced:
+            raise
+        return replace(begun, untraced=str(error))
+    # What a confined program is told, it is told here, too, or it would ask for what it otherwise would not.
+    return replace(begun, environment=begun.environment | reach.environment, tracing=tracing)
+
+
+def _confine_strictly(order: RunOrder, begun: Prepared, around: Surroundings) -> Prepared:
+    reach = find_view(order, begun.environment, around.protected)
+    environment = begun.environment | reach.environment
+    # Before anything is opened or copied: it may refuse.
+    tracing = _trace(order, begun, reach, around) if order.is_traced else None
+    staging = begun.area if isinstance(begun.area, Staging) else None
+    if begun.area is None and order.staging is not None:
+        staging = Staging(order.staging, order.root, reach.areas)
+    try:
+        view = BubblewrapLaunch(order, environment, reach, staging)
+    except BaseException:
+        if staging is not None:
+            staging.close()
+        raise
+    unenforced = (*find_unenforced_in_view(order.confinement.network), *reach.unenforced, *limits.find_unenforced(order.limits))
+    return replace(
+        begun, environment=environment, launch=view, view=view, isolation=Enforced("strict", unenforced), area=staging or begun.area, tracing=tracing
+    )
+
+
+def _trace(order: RunOrder, begun: Prepared, reach: Reach, around: Surroundings) -> Tracing:
+    obstacle = find_obstacle()
+    if obstacle is not None:
+        raise OperatorError(obstacle)
+    standards = Standards(reach, order.root, has_view=order.confinement.level == "strict", is_observed=not order.confinement.is_enforced)
+    return Tracing(standards, begun.cwd, lambda text: around.find_redactor().redact_text(text))
