@@ -146,6 +146,46 @@ def test_a_strict_run_is_traced_in_its_view(tracing: TraceBox) -> None:
     assert report["lines"] == ["bindings:", "  head: {file: parts/head}"] and not tracing.read("out/report.txt")
 
 
+@pytest.mark.parametrize("level", ["standard", pytest.param("strict", marks=[pytest.mark.long, pytest.mark.skipif(STRICT is not None, reason=f"no strict runs here: {STRICT}")])])
+def test_in_a_workspace_a_trace_names_what_was_left_out_of_it_by_its_real_place(tracing: TraceBox, level: str) -> None:
+    """Nothing denies it there, it is not there: told, pasted, and again until it works; no name of the private place is in any record."""
+    elsewhere = tracing.plant(level=level)
+    text = (tracing.specs / "report.yaml").read_text()
+    tracing.save("sessions.d/report.yaml", f"{text}  workspace: copy\n")
+    tracing.start()
+    tracing.wait_for("report", state="sleeping")
+    root = tracing.folder
+    for access, denied in (("read", f"{root}/parts/head"), ("read", f"{elsewhere}/shared name"), ("write", f"{root}/logs/made")):
+        code, report = tracing.trace()
+        assert (code, [(one["access"], one["what"], one["place"]) for one in report["denied"]]) == (1, [(access, denied, denied)])
+        assert "staged" not in json.dumps(report) and "staged" not in json.dumps(tracing.finished()["trace"])
+        tracing.paste(report["lines"])
+        if report["paste"]["allow"] is None:
+            tracing.wait_at_rest("report", runs=report["run"] + 1)
+        else:
+            eventually(lambda: any("shared name" in path for path in tracing.shown()["confinement"]["allow"]["read"]))
+    assert tracing.finished()["outcome"] == "succeeded", tracing.run("output", "report").stdout
+    assert (tracing.read("out/report.txt"), tracing.read("logs/made")) == ("1\nshared\n", "made\n")
+    code, report = tracing.trace()
+    assert (code, report["denied"]) == (0, [])
+
+
+@pytest.mark.long
+def test_what_observes_in_a_workspace_names_real_places(tracing: TraceBox) -> None:
+    """What it had that `standard` would deny, and what it had not because it was left out; what it did with what is its own is no news."""
+    elsewhere = tracing.plant(level="observe")
+    tracing.write(SETTINGS, "allow_unisolated: true\n")
+    tracing.write("make.sh", f"cat '{elsewhere}/shared name' parts/head; rm figures.txt; cat figures.txt; echo x > beside; cat beside > out/report.txt")
+    text = (tracing.specs / "report.yaml").read_text()
+    tracing.save("sessions.d/report.yaml", f"{text}  workspace: copy\n")
+    tracing.start()
+    tracing.wait_at_rest("report", runs=1)
+    finished = tracing.finished()
+    assert finished["outcome"] == "succeeded" and finished["trace"]["is_observed"]
+    assert {(one["access"], one["what"]) for one in finished["trace"]["denied"]} == {("read", f"{elsewhere}/shared name"), ("read", f"{tracing.folder}/parts/head")}
+    assert tracing.read("figures.txt") == "1\n" and tracing.read("out/report.txt") == "x\n" and not (tracing.folder / "beside").exists()
+
+
 @pytest.mark.long
 def test_what_observes_denies_nothing_and_records_each_time(tracing: TraceBox) -> None:
     """It needs the operator's leave, is shown in the list as what nothing isolates, and what it asked for stands in its record."""

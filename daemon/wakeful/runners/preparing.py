@@ -149,5 +149,11 @@ def _trace(order: RunOrder, begun: Prepared, reach: Reach, around: Surroundings)
     obstacle = find_obstacle()
     if obstacle is not None:
         raise OperatorError(obstacle)
-    standards = Standards(reach, order.root, has_view=order.confinement.level == "strict", is_observed=not order.confinement.is_enforced)
+    standards = Standards(
+        reach,
+        order.root if order.workspace is None else order.workspace.real_root,
+        has_view=order.confinement.level == "strict",
+        is_observed=not order.confinement.is_enforced,
+        moved=begun.area if isinstance(begun.area, WorkspaceArea) else None,
+    )
     return Tracing(standards, begun.cwd, lambda text: around.find_redactor().redact_text(text))

@@ -20,6 +20,7 @@ from wakeful.core.spec import DEFAULT_EXCLUDES
 from wakeful.errors import OperatorError
 from wakeful.runners.contract import WorkspaceOrder
 from wakeful.runners.isolation.beneath import LeadsOutside, open_beneath
+from wakeful.runners.isolation.hiding import contains
 from wakeful.runners.staging import digest_entry, shorten_told, stamp_of
 
 # Written by every run of python and by every question to git: nobody wants to hear of it.
@@ -43,6 +44,7 @@ class WorkspaceArea:
         self._staging = staging
         self._root = root
         self._place = place
+        self._real_folder = os.path.realpath(place.folder)
         self._outputs = [(parse_under(text, root), Excludes.build(root, DEFAULT_EXCLUDES, exclude)) for text, exclude in place.outputs]
         # By path below the root of the workspace; what lies beside that root begins with `..`.
         self._given: dict[str, _Given] = {}
@@ -53,6 +55,21 @@ class WorkspaceArea:
             base = self._match_real(below, path) if self._is_output(below) else None
             with contextlib.suppress(FileNotFoundError):
                 self._given[below] = _Given(stamp_of(os.lstat(path)), base)
+
+    def find_real(self, path: str) -> str | None:
+        """Where that is which a path in the workspace stands for; None for a path elsewhere."""
+        below = self._find_below(path)
+        return None if below is None else os.path.normpath(os.path.join(self._place.real_root, below))
+
+    def was_given(self, path: str) -> bool:
+        """Did the run find it there? What it removed since was not kept from it."""
+        below = self._find_below(path)
+        return below is not None and (below in self._given or any(name.startswith(f"{below}/") for name in self._given))
+
+    def _find_below(self, path: str) -> str | None:
+        """Below root, as `_given` has it. The kernel names it with links resolved, a program perhaps not."""
+        folder = next((folder for folder in (self._place.folder, self._real_folder) if contains(folder, path)), None)
+        return None if folder is None else os.path.relpath(path, os.path.join(folder, os.path.relpath(self._root, self._place.folder)))
 
     def collect(self) -> tuple[tuple[StagedOutput, ...], tuple[str, ...]]:
         """What the run changed of its outputs, flushed to disk, and what it changed besides, which stays behind."""

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import os
 import stat
+from typing import Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from wakeful.core.observation import Denied
 from wakeful.runners.isolation.hiding import contains
@@ -22,6 +24,8 @@ from wakeful.runners.isolation.system import SETTINGS, SYSTEM
 # Asked for by nearly every program, and of no use in a spec.
 _NOISE = ("/proc", "/sys", "/dev/tty", "/dev/null")
 _NOISY_NAMES = ("__pycache__",)
+# A worktree has one of its own, and a copy has none: git asks for parts of it that nobody misses.
+_REPOSITORY = ".git"
 # Below a home folder: whoever reads them can become that person elsewhere. A line to paste would be an attacker's.
 _SECRET_PLACES = (
     ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".netrc", ".pgpass", ".git-credentials", ".vault-token", ".password-store", ".npmrc", ".pypirc",
@@ -42,13 +46,24 @@ _BY_SYSTEM = "the system's own rules (owner, mode) deny it, not its isolation"
 _GUARDED = "it is wakeful's own, and for no run to change"
 
 
+class Moved(Protocol):
+    """A place where a run works instead of in its root, all of which is its own."""
+
+    def find_real(self, path: str) -> str | None:
+        """Where that is which a path there stands for; None for a path elsewhere."""
+
+    def was_given(self, path: str) -> bool:
+        """Did the run find it there?"""
+
+
 class Standards(Struct, frozen=True):
-    """By what a run is judged: its reach, the root of its paths, whether it has a view of its own, and whether nothing is enforced at all."""
+    """By what a run is judged: its reach, the root of its spec, whether it has a view of its own, and whether nothing is enforced at all."""
 
     reach: Reach
     root: str
     has_view: bool
     is_observed: bool
+    moved: Moved | None = None
 
 
 class Judge:
@@ -78,6 +93,11 @@ class Judge:
         if any(contains(place, asked.what) for place in _NOISE) or any(name in asked.what.split("/") for name in _NOISY_NAMES):
             return None
         real = asked.real or os.path.realpath(asked.what)
+        if (moved := self._standards.moved) is not None and (meant := moved.find_real(asked.what)) is not None:
+            # A person knows it by the name that it stands for.
+            asked = replace(asked, what=meant)
+            if (there := moved.find_real(real)) is not None:
+                return self._judge_moved(asked, real, os.path.realpath(there), moved)
         is_folder = asked.is_folder or os.path.isdir(real)
         is_outside = not self._is_within(asked, real, is_folder)
         if asked.error in _DENYING:
@@ -88,6 +108,19 @@ class Judge:
         is_hidden = self._standards.has_view and asked.error == "ENOENT" and os.path.exists(os.path.dirname(real) if asked.access == "write" else real)
         is_had = self._standards.is_observed and asked.error is None
         return self._describe(asked, real, is_folder) if is_outside and (is_hidden or is_had) else None
+
+    def _judge_moved(self, asked: Asked, real: str, there: str, moved: Moved) -> Denied | None:
+        """All of it is open, but holds what is bound and no more: what is not there and would be in its root (`there`) was left out."""
+        is_folder = asked.is_folder or os.path.isdir(there)
+        if asked.error in _DENYING:
+            return None if asked.is_shared or asked.error == "EXDEV" else _say(asked, there, is_folder, _BY_SYSTEM)
+        if asked.error != "ENOENT" or _REPOSITORY in asked.what.split("/"):
+            return None
+        is_left_out = os.path.lexists(there) and not moved.was_given(real)
+        if asked.access == "write" and not is_left_out:
+            # What it would make needs the folder.
+            is_left_out = os.path.isdir(os.path.dirname(there)) and not os.path.isdir(os.path.dirname(real)) and not moved.was_given(os.path.dirname(real))
+        return self._describe(asked, there, is_folder) if is_left_out else None
 
     def _is_within(self, asked: Asked, real: str, is_folder: bool) -> bool:
         if asked.error != "ENOENT" and any(contains(place, real) for place in self._private):
