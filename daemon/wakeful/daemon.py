@@ -240,6 +240,7 @@ class Daemon:
         self.reactor.close()
         self._edges.clock.stop()
         self._specs.close()
+        await self._starter.stop_preparing()
         await (self._edges.runner.leave() if self._is_leaving else self._edges.runner.close(0.0))
         await self._edges.landing.close()
         await self._edges.keeper.close()

@@ -108,6 +108,13 @@ class RunStarter:
         if os.path.isdir(trees):
             self._loop.run_in_executor(None, shutil.rmtree, trees)
 
+    async def stop_preparing(self) -> None:
+        """Nothing is started from now on; what is only half laid out is for the next daemon to sweep up."""
+        self._places.close()
+        for preparing in self._preparing:
+            preparing.cancel()
+        await asyncio.gather(*self._preparing, return_exceptions=True)
+
     def close(self) -> None:
         shutil.rmtree(self._folder)
 
@@ -117,14 +124,26 @@ class RunStarter:
             exports = await self._export(run, bindings) if bindings else {}
             what = "its workspace could not be made"
             place = await self._places.make(run.spec, run.run_id) if _has_workspace(run) else None
+            what = "it could not be started"
+            present = self._core.state.get(session.id).run
+            if present is None or _is_stopped(present):
+                self._report(_end_unbegun(session, run))
+                return
+            self._start_process(session, run, token, exports, place)
         except (WakefulError, OSError) as error:
-            self._report(ProcessEnded(session=session.id, run_id=run.run_id, problem=f"{what}: {error}"))
+            self._end_failed(session, run, f"{what}: {error}")
+        except Exception as error:
+            # Nobody would ever end a run that stops halfway in us: it fails in words, and who runs the daemon gets the traceback.
+            self._loop.call_exception_handler({"message": f"{run.run_id}: a defect of wakeful", "exception": error})
+            words = f"a defect of wakeful: {type(error).__name__}: {error}; the daemon's output has the details"
+            self._end_failed(session, run, f"{what}: {words}")
+
+    def _end_failed(self, session: Session, run: OpenRun, problem: str) -> None:
+        if self._runner.usage(run.run_id) is not None:
+            # Begun before it failed: its own end is the one on record.
+            self._runner.stop(run.run_id, "kill", 0.0)
             return
-        present = self._core.state.get(session.id).run
-        if present is not None and _is_stopped(present):
-            self._report(_end_unbegun(session, run))
-            return
-        self._start_process(session, run, token, exports, place)
+        self._report(ProcessEnded(session=session.id, run_id=run.run_id, problem=problem))
 
     async def _export(self, run: OpenRun, bindings: list[CommitsBinding]) -> dict[str, str]:
         """A clean copy of each new tree, in a folder of this run that goes with it."""

@@ -280,6 +280,23 @@ def test_a_stop_while_the_workspace_is_being_made_starts_nothing(bench: Bench) -
 
 
 @pytest.mark.long
+def test_a_daemon_that_is_stopped_while_a_workspace_is_being_made_begins_nothing_and_the_next_one_does(bench: Bench) -> None:
+    """The run is on record as interrupted, its half of a workspace goes, and it is owed again."""
+    bench.write("data/order.txt", "1")
+    bench.write("wakeful.yaml", "stop_grace: 0s\n")
+    for number in range(3000):
+        bench.write(f"out/{number % 50}/{number}", "x" * 200)
+    bench.declare("copy", "echo ran >> $WAKEFUL_SCRATCH/ran")
+    bench.start(is_ready=False)
+    eventually(lambda: list((bench.state / "staged").glob("*/tree")), 20)
+    assert bench.stop() == 0 and not list((bench.state / "scratch").glob("*/ran"))
+    bench.start()
+    row = eventually(lambda: (row := bench.row("maker"))["last_run"] and row["last_run"]["outcome"] == "succeeded" and row, 30)
+    assert row["runs"] == 2 and [path.read_text() for path in (bench.state / "scratch").glob("*/ran")] == ["ran\n"]
+    eventually(bench.is_swept, 10)
+
+
+@pytest.mark.long
 def test_too_much_is_refused_with_figures(bench: Bench) -> None:
     """A sparse file of three gigabytes is not copied for every run."""
     bench.write("data/order.txt", "1")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from wakeful.beneath import open_beneath
 from wakeful.contents.present import InTheWay, look_at, open_folder, remove_file, write_link
@@ -26,10 +26,12 @@ _READ_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def copy_present(spec: SessionSpec, destination: str, unseen: str, named: Iterable[str] = (), hidden: Iterable[str] = ()) -> None:
+def copy_present(
+    spec: SessionSpec, destination: str, unseen: str, named: Iterable[str] = (), hidden: Iterable[str] = (), is_given_up: Callable[[], bool] = lambda: False
+) -> None:
     """What the spec's bindings mean below its root, to `destination`; `unseen` is the state folder, `named` are more files by name.
 
-    Raises CallerError where one of them lies in a place of `hidden`."""
+    Raises CallerError where one of them lies in a place of `hidden`, or it is given up."""
     os.makedirs(destination, exist_ok=True)
     wanted = dict.fromkeys(name for meant in _find_meant(spec) for name in _list(spec.root, meant, unseen))
     wanted |= dict.fromkeys(named)
@@ -42,6 +44,8 @@ def copy_present(spec: SessionSpec, destination: str, unseen: str, named: Iterab
         if name not in wanted:
             remove_file(destination, name)
     for name in changed:
+        if is_given_up():
+            raise CallerError("the daemon stops")
         _copy(spec, destination, name)
     make_folders(spec, destination)
 
@@ -90,12 +94,20 @@ def _is_same(root: str, destination: str, name: str) -> bool:
 
 
 def _refuse_too_much(spec: SessionSpec, names: list[str]) -> None:
-    size = sum(os.lstat(os.path.join(spec.root, name)).st_size for name in names)
+    size = sum(_measure(os.path.join(spec.root, name)) for name in names)
     if len(names) > MOST_FILES or size > MOST_BYTES:
         raise CallerError(
             f"the bindings of {spec.name} mean {len(names)} files with {size} bytes that would have to be copied, "
             f"more than {MOST_FILES} files or {MOST_BYTES} bytes; commit what is large, or give it narrower bindings"
         )
+
+
+def _measure(path: str) -> int:
+    try:
+        return os.lstat(path).st_size
+    except OSError:
+        # Gone since it was listed, as `_copy` finds, too.
+        return 0
 
 
 def _refuse_hidden(spec: SessionSpec, names: Iterable[str], hidden: Iterable[str]) -> None:

@@ -11,7 +11,8 @@ import asyncio
 import contextlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from threading import Event
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -49,6 +50,11 @@ class RunPlaces:
         self._hidden = hidden
         self._areas = areas
         self._git = git
+        self._is_closed = Event()
+
+    def close(self) -> None:
+        """What is being filled is given up, at the next file: nobody waits for it any more."""
+        self._is_closed.set()
 
     async def make(self, spec: SessionSpec, run_id: str) -> RunPlace:
         """Raises WakefulError, or OSError, in words for the run's record; what was made by then goes with the area."""
@@ -59,7 +65,7 @@ class RunPlaces:
         root = os.path.join(folder, repository.prefix) if repository is not None and repository.prefix else folder
         moved = _move(spec, root, is_worktree=repository is not None)
         try:
-            await asyncio.to_thread(_fill, spec, root, self._state, self._hidden)
+            await asyncio.to_thread(_fill, spec, root, self._state, self._hidden, self._is_closed.is_set)
         except InTheWay as problem:
             raise OperatorError(f"its workspace could not be filled: {problem}; name where it leads in the binding") from problem
         return RunPlace(moved, _order(spec, folder, repository))
@@ -102,14 +108,14 @@ def _move(spec: SessionSpec, root: str, *, is_worktree: bool) -> SessionSpec:
     return replace(moved.spec, confinement=confinement, bindings=bindings)
 
 
-def _fill(spec: SessionSpec, root: str, state: str, hidden: tuple[str, ...]) -> None:
+def _fill(spec: SessionSpec, root: str, state: str, hidden: tuple[str, ...], is_given_up: Callable[[], bool]) -> None:
     """Blocks."""
     _refuse_linked(spec)
     os.makedirs(root, exist_ok=True)
     linked = [name for name in _find_installed(spec) if _link(os.path.join(spec.root, name), os.path.join(root, name))]
     named = (name for name in _list_named(spec) if not any(lies_inside(name, one) for one in linked))
     # We are held by nothing: what a confined run could not read is not copied for one.
-    copy_present(spec, root, state, named, () if spec.confinement.level in ("none", "observe") else hidden)
+    copy_present(spec, root, state, named, hidden if spec.confinement.is_enforced else (), is_given_up)
     for text in spec.written_patterns:
         # As isolation does for a run in place: what is to be written has a folder to be written in.
         os.makedirs(os.path.join(root, os.path.relpath(parse_under(text, spec.root).literal_prefix, spec.root)), exist_ok=True)

@@ -1,0 +1,100 @@
+"""A run between its record and its process: what goes wrong there ends the run in words, and nothing is begun that nobody wants any more."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from wakeful.core.machine import Core
+from wakeful.core.observation import ProcessEnded
+from wakeful.core.spec import FileBinding, ScriptRun, SessionSpec
+from wakeful.core.state import OpenRun, Session
+from wakeful.errors import CallerError, OperatorError
+from wakeful.runners.contract import RunOrder
+from wakeful.sources.checkouts import Checkouts
+from wakeful.starting import RunStarter
+from wakeful.workspaces.runs import RunPlace, RunPlaces
+
+pytestmark = pytest.mark.asyncio
+AT = 1_700_000_000_000_000
+
+
+class Orders:
+    """In the place of a runner: nothing of these runs ever begins."""
+
+    def __init__(self) -> None:
+        self.started: list[RunOrder] = []
+
+    def start(self, order: RunOrder) -> None:
+        self.started.append(order)
+
+    def usage(self, run_id: str) -> None:
+        return None
+
+
+class FailingPlaces(RunPlaces):
+    """Fails in a way that nobody foresaw, or hangs."""
+
+    problem: Exception | None = None
+
+    async def make(self, spec: SessionSpec, run_id: str) -> RunPlace:
+        if self.problem is not None:
+            raise self.problem
+        return await asyncio.Future()
+
+
+class Gate:
+    def __init__(self, folder: Path) -> None:
+        spec = SessionSpec(name="s", root=str(folder), bindings=(), run=ScriptRun(text="true", workspace="copy"))
+        self.run = OpenRun(run=1, run_id="id.1", wake=1, attempt=0, incarnation="i", started_at=AT, versions={}, causes=(), spec=spec)
+        self.session = Session(id="id", name="s", opened_at=AT, spec=spec, run=self.run)
+        self.places = FailingPlaces(str(folder / "state"), str(folder / "staged"), Checkouts())
+        self.runner = Orders()
+        self.reports: list[ProcessEnded] = []
+        nobody = cast(Any, None)
+        self.starter = RunStarter(
+            Core([self.session]), nobody, cast(Any, self.runner), nobody, str(folder), self.reports.append, nobody, nobody, lambda name: None, self.places
+        )
+
+    async def settle(self) -> None:
+        self.starter.start(self.session, self.run)
+        for _ in range(10):
+            await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("problem", [RuntimeError("half a thought"), OperatorError("no room"), OSError(28, "No space left on device")])
+async def test_whatever_fails_while_a_run_is_prepared_ends_it_in_words(tmp_path: Path, problem: Exception) -> None:
+    """Also what nobody foresaw: that is called a defect, and whoever runs the daemon is told where."""
+    told: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, said: told.append(said))
+    gate = Gate(tmp_path)
+    gate.places.problem = problem
+    await gate.settle()
+    [ended] = gate.reports
+    assert (ended.session, ended.run_id, gate.runner.started) == ("id", "id.1", [])
+    assert ended.problem is not None and ended.problem.startswith("its workspace could not be made: ") and str(problem) in ended.problem
+    assert ("a defect of wakeful" in ended.problem) == isinstance(problem, RuntimeError) == bool(told)
+
+
+async def test_when_the_daemon_stops_nothing_that_was_being_prepared_begins(tmp_path: Path) -> None:
+    """It is not waited for, and not reported either: the next daemon finds a run that was lost, and sweeps its place."""
+    gate = Gate(tmp_path)
+    await gate.settle()
+    async with asyncio.timeout(5):
+        await gate.starter.stop_preparing()
+    assert (gate.reports, gate.runner.started) == ([], [])
+
+
+async def test_a_workspace_that_is_being_filled_is_given_up_at_the_next_file(tmp_path: Path) -> None:
+    """A thread cannot be ended: the daemon's own end would wait for it."""
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "a").write_text("a")
+    places = RunPlaces(str(tmp_path / "state"), str(tmp_path / "staged"), Checkouts())
+    places.close()
+    spec = SessionSpec(name="s", root=str(root), bindings=(FileBinding(name="a", pattern="a"),), run=ScriptRun(text="true", workspace="copy"))
+    with pytest.raises(CallerError, match="the daemon stops"):
+        await places.make(spec, "id.1")
