@@ -14,7 +14,9 @@ import pytest
 
 from e2e.box import Box
 from waiting import eventually
+from wakeful.cli.client import Client
 from wakeful.runners.isolation.bubblewrap import find_obstacle
+from wakeful.runners.isolation.tracing import find_obstacle as find_tracing_obstacle
 from wakeful.runners.pidfd import can_tell_ends
 
 SUPERVISOR = Path(__file__).with_name("supervisor.py")
@@ -52,6 +54,21 @@ STRICT = """
         echo 2 > made/second.txt
         rm made/old.txt
       check: [sh, -c, "test -e made/first.txt && test -e made/second.txt && test ! -e made/old.txt && echo checked"]
+"""
+
+WORKSPACE = """
+    objective: Work in a place of its own.
+    allow: {read: [], write: []}
+    bindings:
+      i: {file: in.txt, settle: 10ms}
+      o: {file: out.txt, access: write}
+    run:
+      script: |
+        echo half > out.txt
+        echo $$ > $WAKEFUL_SCRATCH/pid
+        while [ ! -e $WAKEFUL_SCRATCH/go ]; do sleep 0.02; done
+        cp in.txt out.txt
+      workspace: copy
 """
 
 # As the daemon would: keep this process, forget that run.
@@ -319,3 +336,42 @@ def test_an_input_that_was_touched_while_no_daemon_was_there_wakes_once_more(kep
     assert row["runs"] == 2
     [cause] = row["last_run"]["causes"]
     assert cause["reason"] == "touched during run"
+
+
+@pytest.mark.long
+def test_a_run_in_a_workspace_ends_with_its_daemon_and_is_run_again(kept: Box) -> None:
+    """What it found there is known to its daemon alone: it is on record as lost, its half of the work lands nowhere, and the next run does all of it."""
+    kept.spec("work", WORKSPACE)
+    kept.start()
+    scratch = kept.state / "scratch"
+    [pid] = eventually(lambda: [int(text) for path in scratch.glob("*/pid") if (text := path.read_text())], 20)
+    kill_daemon(kept)
+    eventually(lambda: not is_alive(pid), 10)
+    assert eventually(lambda: kept.kinds("work").count("run_started") == 2, 20) and "run_readopted" not in kept.kinds("work")
+    assert kept.read("out.txt") == ""
+    (next(scratch.glob("*/pid")).parent / "go").touch()
+    row = kept.wait_at_rest("work", runs=2)
+    ends = [record["payload"] for record in kept.log("work") if record["kind"] == "run_finished"]
+    assert [end["outcome"] for end in ends] == ["lost", "succeeded"] and row["runs"] == 2, kept.words("output", "work")
+    assert kept.read("out.txt") == "1\n" and not list((kept.state / "staged").iterdir())
+
+
+@pytest.mark.long
+def test_a_traced_run_ends_with_its_daemon(kept: Box) -> None:
+    """Who traces it speaks to its daemon: the run and its tracer end, it is on record as lost, and the next one is no trace."""
+    if (obstacle := find_tracing_obstacle()) is not None:
+        pytest.skip(f"TRACED RUNS NOT TESTED: {obstacle}")
+    kept.spec("work", SPEC)
+    kept.write("go", "")
+    kept.start()
+    kept.wait_at_rest("work", runs=1)
+    for name in ("go", "pid"):
+        (kept.folder / name).unlink()
+    Client(str(kept.socket)).call("trace", name="work")
+    pid = int(eventually(lambda: kept.read("pid"), 20))
+    kill_daemon(kept)
+    eventually(lambda: not is_alive(pid), 10)
+    kept.write("go", "")
+    kept.wait_at_rest("work")
+    ends = [record["payload"] for record in kept.log("work") if record["kind"] == "run_finished"]
+    assert ends[1]["outcome"] == "lost" and "run_readopted" not in kept.kinds("work") and all(end["trace"] is None for end in ends)
