@@ -1,6 +1,6 @@
 """The private write area of a run: copies of its outputs, which it changes instead of the outputs themselves (rule 27).
 
-`LiveRun` makes one for a strict run and collects at its end what became of it; both block, and run in a thread. It lies in the state folder,
+`preparing` makes one for a strict run, `saving` collects at its end what became of it; both block, and run in a thread. It lies in the state folder,
 where nobody watches and a person never stumbles over it. What was collected is put in place by `landing.py`, after it was recorded. Copies
 are made through open folders, so that a link swapped meanwhile leads nowhere.
 """

@@ -1,7 +1,7 @@
 """What became of a run's workspace: which outputs it made, changed or removed there, and what else it touched (rule 27).
 
-`LiveRun` has one for a run whose spec says `workspace`: `take_stock` before anything of the run exists, `collect` when its last process is
-gone; both block, and run in a thread. The workspace was laid out by `workspaces/runs.py`; what is collected is recorded and put in
+`preparing` makes one for a run whose spec says `workspace`: `take_stock` before anything of the run exists, `collect` (by `saving`) when its
+last process is gone; both block, and run in a thread. The workspace was laid out by `workspaces/runs.py`; what is collected is recorded and put in
 place as the outputs of a strict run are. No link is followed in it, and nothing of git is run there.
 """
 

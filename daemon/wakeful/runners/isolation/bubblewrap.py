@@ -3,7 +3,7 @@
 The view holds what `reach` grants and nothing else: no home, no /tmp, no sockets of others, no processes of others, and no network
 unless it is declared. A process under Landlock may not mount, so here the mounts take the place of Landlock's rules for files; what mounts
 cannot do (ports, abstract sockets where the network is open) Landlock still does, and the system call filter is the same as everywhere.
-`LiveRun` prepares a view in a thread and launches in it; `find_obstacle` says why that cannot be done on this machine.
+`preparing` makes a view in a thread, `LiveRun` launches in it; `find_obstacle` says why that cannot be done on this machine.
 """
 
 from __future__ import annotations

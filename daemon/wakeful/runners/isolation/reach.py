@@ -1,6 +1,6 @@
 """From a run's order to the policy it is confined by: what specs.md says a run may read and write, as places on this machine.
 
-`LiveRun` asks once per run. Looks at the file system (which folders are there, where links lead) and makes the folders of outputs; the
+`preparing` asks once per run. Looks at the file system (which folders are there, where links lead) and makes the folders of outputs; the
 kernel is told by `confine`. What cannot be enforced here is never left out silently: it stands in `unenforced`, in words.
 """
 
