@@ -1,6 +1,6 @@
 """A program of a run that an earlier daemon started, from the moment it is taken over until nothing that descends from it is alive.
 
-The same face as `Process`, which it is not: this one is nobody's child here. Its end is told by its pidfd, its signals go through that, its
+Attended as a `Process` is, which it is not: this one is nobody's child here. Its end is told by its pidfd, its signals go through that, its
 leftovers are found by their mark (the system's first process inherits them, not we), and what it used is seen from outside, by samples
 and by its control group, since only a parent is told exactly. `LiveRun` makes one when it goes on with a run.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from threading import Event
 
 from wakeful.runners import pidfd, proc
@@ -17,34 +17,20 @@ from wakeful.runners.capture import Capture
 from wakeful.runners.kept import LeftRun
 from wakeful.runners.orphans import end_orphans
 from wakeful.runners.pipe import OutputPipe
-from wakeful.runners.process import (
-    FIRST_SAMPLE_SECONDS,
-    LONGEST_SAMPLE_SECONDS,
-    SAMPLED_PROCESSES,
-    SWEEP_SECONDS,
-    Ending,
-    Spent,
-    Surroundings,
-    signal_inside,
-)
+from wakeful.runners.process import FIRST_SAMPLE_SECONDS, SWEEP_SECONDS, Attended, Ending, Spent, Surroundings
 
 # It has ended, and whoever inherited it reaps it in a moment: until then nobody can tell how.
 _ASK_AGAIN_SECONDS = 0.005
 
 
-class AdoptedProcess:
-    """Attended from construction on; `ended` is called once, and never from inside it."""
+class AdoptedProcess(Attended):
+    """From construction on; `ended` is never called from inside it."""
 
     def __init__(self, around: Surroundings, mark: int, left: LeftRun, capture: Capture, spent: Spent, ended: Callable[[Ending], None]) -> None:
+        super().__init__(around, left.keepsake.order.run_id, mark, spent, ended)
         self.pid = left.keepsake.pid
-        self.is_over = False
-        self._around = around
-        self._mark = mark
-        self._run_id = left.keepsake.order.run_id
         self._is_wrapped = left.keepsake.is_wrapped
         self._pidfd = left.pidfd
-        self._spent = spent
-        self._ended = ended
         self._output = OutputPipe(left.output, capture, around.loop) if left.output is not None else None
         # CPU seconds, bytes read, bytes written: of the whole tree, at the last sample.
         self._used = (0.0, 0, 0)
@@ -52,39 +38,17 @@ class AdoptedProcess:
         around.loop.add_reader(self._pidfd, self._notice_end)
         self._sampling = around.loop.call_soon(self._sample, FIRST_SAMPLE_SECONDS)
 
-    @property
-    def descriptors(self) -> tuple[int, int | None] | None:
-        return None if self.is_over else (self._pidfd, self._output.fd if self._output is not None else None)
+    def _signal_group(self, number: int) -> None:
+        pidfd.signal_group(self._pidfd, number)
 
-    def signal(self, number: int) -> None:
-        """Signal the program and its process group, which it leads. Nothing happens once it is over."""
-        if self.is_over:
-            return
-        if self._is_wrapped and number != signal.SIGKILL:
-            signal_inside(self.pid, number)
-        else:
-            pidfd.signal_group(self._pidfd, number)
-
-    def abandon(self) -> None:
-        """It goes on without us: let go of everything, and end nothing."""
-        self._sampling.cancel()
-        if not self.is_over:
-            self.is_over = True
-            self._around.loop.remove_reader(self._pidfd)
-            os.close(self._pidfd)
-        if self._output is not None:
-            self._output.close()
-
-    def _sample(self, pause: float) -> None:
+    def _see(self, pids: Sequence[int]) -> None:
+        super()._see(pids)
         used = [0.0, 0, 0]
-        for pid in (self.pid, *proc.descendants_of(self.pid))[:SAMPLED_PROCESSES]:
-            self._spent.see_memory(proc.peak_memory(pid))
+        for pid in pids:
             for index, amount in enumerate((proc.cpu_time(pid), *proc.read_io(pid))):
                 used[index] += amount
         # What a part of the tree had used is gone from sight with it, and was used all the same.
         self._used = (max(self._used[0], used[0]), max(self._used[1], int(used[1])), max(self._used[2], int(used[2])))
-        pause = min(2 * pause, LONGEST_SAMPLE_SECONDS)
-        self._sampling = self._around.loop.call_later(pause, self._sample, pause)
 
     def _notice_end(self) -> None:
         if self.is_over:
@@ -101,7 +65,7 @@ class AdoptedProcess:
         self.is_over = True
         self._sampling.cancel()
         loop.remove_reader(self._pidfd)
-        pidfd.signal_group(self._pidfd, signal.SIGKILL)
+        self._signal_group(signal.SIGKILL)
         os.close(self._pidfd)
         if self._around.cgroups is not None:
             self._around.cgroups.kill(self._mark)

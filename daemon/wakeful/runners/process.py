@@ -41,8 +41,8 @@ SWEEP_SECONDS = 10.0
 # Who traces a program and was stopped, or hangs, does not keep its run from ending.
 _HELD_SECONDS = 1.0
 FIRST_SAMPLE_SECONDS = 0.02
-LONGEST_SAMPLE_SECONDS = 2.0
-SAMPLED_PROCESSES = 64
+_LONGEST_SAMPLE_SECONDS = 2.0
+_SAMPLED_PROCESSES = 64
 # Runs go before the daemon when memory ends; a daemon under OOMScoreAdjust= would hand its protection on to them.
 _OOM_SCORE = b"500"
 
@@ -116,7 +116,64 @@ class Spent:
         )
 
 
-class Process:
+class Attended:
+    """What a program of a run is like, whoever started it: a pidfd, the reading end of its output, samples of what it uses, signals."""
+
+    pid: int
+    _pidfd: int
+    _sampling: asyncio.TimerHandle | asyncio.Handle
+    _is_wrapped: bool
+
+    def __init__(self, around: Surroundings, run_id: str, mark: int, spent: Spent, ended: Callable[[Ending], None]) -> None:
+        """`ended` is called once, on the loop, when nothing that descends from it is alive."""
+        self._around = around
+        self._run_id = run_id
+        self._mark = mark
+        self._spent = spent
+        self._ended = ended
+        self._output: OutputPipe | None = None
+        self.is_over = False
+
+    @property
+    def descriptors(self) -> tuple[int, int | None] | None:
+        """Of the process and of its output, if somebody has that open; None when it is over."""
+        return None if self.is_over else (self._pidfd, self._output.fd if self._output is not None else None)
+
+    def signal(self, number: int) -> None:
+        """Signal the program and its process group, which it leads. Nothing happens once it is over."""
+        if self.is_over:
+            return
+        # Bubblewrap would be gone at once, and its namespace with it: the program's grace is for the program.
+        if self._is_wrapped and number != signal.SIGKILL:
+            _signal_inside(self.pid, number)
+        else:
+            self._signal_group(number)
+
+    def abandon(self) -> None:
+        """It goes on without us: let go of everything, and end nothing."""
+        self._sampling.cancel()
+        if not self.is_over:
+            self.is_over = True
+            self._around.loop.remove_reader(self._pidfd)
+            os.close(self._pidfd)
+        if self._output is not None:
+            self._output.close()
+
+    def _signal_group(self, number: int) -> None:
+        raise NotImplementedError
+
+    def _see(self, pids: Sequence[int]) -> None:
+        """Peaks must be seen while they live: a zombie has no memory, and rusage is unreliable (see Spent)."""
+        for pid in pids:
+            self._spent.see_memory(proc.peak_memory(pid))
+
+    def _sample(self, pause: float) -> None:
+        self._see((self.pid, *proc.descendants_of(self.pid))[:_SAMPLED_PROCESSES])
+        pause = min(2 * pause, _LONGEST_SAMPLE_SECONDS)
+        self._sampling = self._around.loop.call_later(pause, self._sample, pause)
+
+
+class Process(Attended):
     """A spawned program and its tree."""
 
     def __init__(
@@ -129,18 +186,11 @@ class Process:
         ended: Callable[[Ending], None],
         limits: RunLimits = RunLimits(),
     ) -> None:
-        self._around = around
-        self._run_id = run_id
-        self._mark = mark
+        super().__init__(around, run_id, mark, spent, ended)
         self._capture = capture
-        self._spent = spent
-        self._ended = ended
         self._limits = limits
-        self._output: OutputPipe | None = None
         self._entering: Future[None] | None = None
-        self._sampling: asyncio.TimerHandle | None = None
         self._held_since: float | None = None
-        self.is_over = False
 
     def launch(
         self, argv: Sequence[str], cwd: str, environment: Mapping[str, str], launch: Launch, *, is_wrapped: bool = False, handed: Sequence[int] = ()
@@ -180,30 +230,11 @@ class Process:
         self._around.children.spawned(self.pid)
         self._attend(output)
 
-    @property
-    def descriptors(self) -> tuple[int, int | None] | None:
-        """Of the process and of its output, if somebody has that open; None when it is over."""
-        return None if self.is_over or self._output is None else (self._pidfd, self._output.fd)
-
-    def abandon(self) -> None:
-        """It goes on without us: let go of everything, and end nothing."""
-        self._sampling.cancel()
-        if not self.is_over:
-            self.is_over = True
-            self._around.loop.remove_reader(self._pidfd)
-            os.close(self._pidfd)
-        if self._output is not None:
-            self._output.close()
-
-    def signal(self, number: int) -> None:
-        """Signal the program and its process group, which it leads. Nothing happens once it is over."""
-        if self.is_over:
+    def _signal_group(self, number: int) -> None:
+        try:
+            os.killpg(self.pid, number)
+        except ProcessLookupError:
             return
-        # Bubblewrap would be gone at once, and its namespace with it: the program's grace is for the program.
-        if self._is_wrapped and number != signal.SIGKILL:
-            signal_inside(self.pid, number)
-        else:
-            _signal_group(self.pid, number)
 
     def _attend(self, output: int) -> None:
         try:
@@ -211,7 +242,7 @@ class Process:
         except OSError:
             # Out of descriptors: what nobody can watch must not run.
             os.close(output)
-            _signal_group(self.pid, signal.SIGKILL)
+            self._signal_group(signal.SIGKILL)
             self._popen.wait()
             self._around.children.gone(self.pid)
             raise
@@ -223,13 +254,6 @@ class Process:
             self._entering = self._around.pool.submit(_enter, self._around.cgroups, self._mark, self.pid, self._limits)
         self._sampling = loop.call_later(FIRST_SAMPLE_SECONDS, self._sample, FIRST_SAMPLE_SECONDS)
 
-    def _sample(self, pause: float) -> None:
-        """Peaks must be seen while they live: a zombie has no memory, and rusage is unreliable (see Spent)."""
-        for pid in (self.pid, *proc.descendants_of(self.pid))[:SAMPLED_PROCESSES]:
-            self._spent.see_memory(proc.peak_memory(pid))
-        pause = min(2 * pause, LONGEST_SAMPLE_SECONDS)
-        self._sampling = self._around.loop.call_later(pause, self._sample, pause)
-
     def _notice_end(self) -> None:
         """The program is a zombie: its number and its group's are still its own."""
         if self._is_entering() or self._is_held():
@@ -238,7 +262,7 @@ class Process:
         self._sampling.cancel()
         self._around.loop.remove_reader(self._pidfd)
         os.close(self._pidfd)
-        _signal_group(self.pid, signal.SIGKILL)
+        self._signal_group(signal.SIGKILL)
         if self._around.cgroups is not None:
             self._around.cgroups.kill(self._mark)
         is_starved = self._around.cgroups is not None and self._around.cgroups.is_starved(self._mark)
@@ -269,7 +293,7 @@ class Process:
             return False
         if held_seconds > _HELD_SECONDS:
             # One of its own, then, which it has stopped.
-            _signal_group(self.pid, signal.SIGKILL)
+            self._signal_group(signal.SIGKILL)
         loop.remove_reader(self._pidfd)
         loop.call_later(_FIRST_SWEEP_SECONDS, self._notice_end)
         return True
@@ -303,14 +327,7 @@ class Process:
         self._ended(replace(ending, survivors=tuple(left)))
 
 
-def _signal_group(leader: int, number: int) -> None:
-    try:
-        os.killpg(leader, number)
-    except ProcessLookupError:
-        return
-
-
-def signal_inside(leader: int, number: int) -> None:
+def _signal_inside(leader: int, number: int) -> None:
     """The group without its leader. The first process of a namespace takes no signal that it does not handle, and bubblewrap's handles none."""
     for pid in proc.descendants_of(leader):
         try:
