@@ -190,32 +190,34 @@ class Daemon:
         return any(s.wake is not None and s.wake.retry_at is not None and s.hold is None for s in core.state if s.is_armed)
 
     async def _wind_down(self) -> None:
-        """No new runs, `stop_grace` for those under way, then interrupt: they are owed again. At a restart they go on, if somebody keeps them."""
+        """No new runs, `stop_grace` for those under way, then interrupt: they are owed again. At a restart those go on that somebody keeps."""
         self._supervisor.stopping()
         self.reactor.observe(DaemonStopping())
-        self._is_leaving = await self._may_leave()
+        spared = await self._find_spared()
+        self._is_leaving = bool(spared)
+        grace = self.core.settings.stop_grace_seconds
+        if not await self._until_idle(grace, spared):
+            self.reactor.observe(DaemonStopping(is_forced=True, spared=spared))
+            ending = (session.run for session in self._running() if session.run is not None and session.run.run_id not in spared)
+            longest = max((run.spec.run.grace_seconds for run in ending if run.spec.run is not None), default=0.0)
+            await self._until_idle(longest + 5.0, spared)
         if self._is_leaving:
             self._voice.say(f"restarting: {len(self.core.state.running)} running, left to the next daemon")
-            await self.reactor.settled()
-            return
-        grace = self.core.settings.stop_grace_seconds
-        if not await self._until_idle(grace):
-            self.reactor.observe(DaemonStopping(is_forced=True))
-            longest = max((s.run.spec.run.grace_seconds for s in self._running() if s.run and s.run.spec.run), default=0.0)
-            await self._until_idle(longest + 5.0)
         await self.reactor.settled()
 
-    async def _may_leave(self) -> bool:
-        """Are there runs, would each outlive us, and is somebody about to go on with them?"""
-        open_runs = [session.run for session in self._running() if session.run is not None and session.run.staged is None]
-        return bool(open_runs) and all(self._edges.runner.keeps(run.run_id) for run in open_runs) and await is_restarting()
+    async def _find_spared(self) -> frozenset[str]:
+        """The ids of runs that would outlive us, if somebody is about to go on with them."""
+        open_runs = (session.run for session in self._running() if session.run is not None)
+        kept = frozenset(run.run_id for run in open_runs if self._edges.runner.keeps(run.run_id))
+        return kept if kept and await is_restarting() else frozenset()
 
     def _running(self) -> list[Session]:
         return [self.core.state.get(session_id) for session_id in self.core.state.running]
 
-    async def _until_idle(self, seconds: float) -> bool:
+    async def _until_idle(self, seconds: float, spared: frozenset[str]) -> bool:
+        """Until nothing runs but what is spared; False when the time is over, or somebody is in a hurry."""
         deadline = self._loop.time() + seconds
-        while self.core.state.running:
+        while any(session.run is None or session.run.run_id not in spared for session in self._running()):
             left = deadline - self._loop.time()
             if left <= 0 or self._is_hurried:
                 self._is_hurried = False

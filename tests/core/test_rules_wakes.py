@@ -651,6 +651,20 @@ def test_only_the_network_of_a_confinement_is_noticed_by_a_run() -> None:
     assert digest_noticed(replace(spec, confinement=Confinement(network=True))) != digest_noticed(spec)
 
 
+def test_a_restarting_daemon_interrupts_only_what_nobody_goes_on_with() -> None:
+    """One run that ends with its daemon does not take those along that would outlive it."""
+    world = at_rest(session("s", read("in")), session("t", read("in")), files={"in": "1"}, settings=Settings(concurrency=2))
+    change(world, "2")
+    kept = world.session("s").run
+    assert kept is not None and world.is_running("t")
+    world.observe(DaemonStopping())
+    world.observe(DaemonStopping(is_forced=True, spared=frozenset((kept.run_id,))))
+    assert (world.process_of("s").stops, world.process_of("t").stops) == ([], ["interrupt"])
+    world.end("t", None, signal=2)
+    world.end("s", 0)
+    assert (world.outcomes("s")[-1], world.outcomes("t")[-1]) == ("succeeded", "interrupted")
+
+
 def test_a_stopping_daemon_starts_nothing_and_owes_what_it_interrupts() -> None:
     """SIGTERM: no new runs; what is interrupted is owed again by the next daemon, without counting as lost."""
     world = at_rest(session("s", read("in")), session("t", read("in")), files={"in": "1"}, settings=Settings(concurrency=1))

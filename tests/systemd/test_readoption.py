@@ -33,6 +33,14 @@ run:
     cp in.txt out/done
 """
 
+PLACED = """
+objective: Work in a place of its own.
+bindings:
+  m: {file: more.txt, settle: 10ms}
+  o: {file: made.txt, access: write}
+run: {script: "sleep 600", workspace: copy}
+"""
+
 PROBING = """
 objective: Wait for a probe that hangs the first time.
 bindings:
@@ -120,6 +128,21 @@ def test_a_run_outlives_a_restart(service: Machine) -> None:
     assert is_alive(service, pid) and main_pid(service) != before
     assert [one for one in service.entries("-u", SERVICE) if "left to the next daemon" in str(one["MESSAGE"])]
     end_well(service, "restarted\n", runs)
+
+
+def test_a_run_that_ends_with_its_daemon_takes_no_other_along(service: Machine) -> None:
+    """One in a workspace is interrupted and owed again at `systemctl restart`, while the others outlive it."""
+    service.write(f"{HOME}/wakeful.yaml", "stop_grace: 0s\n")
+    service.write(SPECS / "placed.yaml", PLACED)
+    service.write(f"{HOME}/more.txt", "1\n")
+    eventually(lambda: "running" in ask(service, "list", "placed"), 20)
+    pid, runs = begin(service, "others\n")
+    service.run("systemctl", "restart", SERVICE)
+    assert is_alive(service, pid)
+    eventually(lambda: (kinds := ask(service, "log", "placed", "--json")).count('"run_started"') == 2 and '"interrupted"' in kinds, 20)
+    ask(service, "cancel", "placed")
+    service.run("rm", str(SPECS / "placed.yaml"), f"{HOME}/wakeful.yaml")
+    end_well(service, "others\n", runs)
 
 
 def test_a_run_that_ends_while_no_daemon_is_there_is_recorded_as_it_ended(service: Machine) -> None:

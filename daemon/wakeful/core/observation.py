@@ -77,9 +77,11 @@ class DaemonStarted(Struct, frozen=True, kw_only=True):
 
 
 class DaemonStopping(Struct, frozen=True):
-    """No new runs from now on; `is_forced`: those under way are interrupted and owed again."""
+    """No new runs from now on; `is_forced`: those under way are interrupted and owed again, but for those that the next daemon goes on with."""
 
     is_forced: bool = False
+    # Ids of runs.
+    spared: frozenset[str] = frozenset()
 
 
 class RoomSeen(Struct, frozen=True):

@@ -63,7 +63,7 @@ def _(observation: DaemonStopping, core: Core, decision: Decision) -> None:
         return
     for session_id in sorted(core.state.running):
         run = core.state.get(session_id).run
-        if run is not None and run.stop is None and run.staged is None:
+        if run is not None and run.stop is None and run.staged is None and run.run_id not in observation.spared:
             core.emit(decision, session_id, ev.RunStopRequested(run=run.run, why="shutdown"))
 
 
