@@ -17,7 +17,7 @@ def test_who_is_not_isolated_is_seen_at_a_glance(attack: Attack) -> None:
     assert attack.json("show", "shut")["confinement"] == {"isolation": "standard", "network": False, "allow": {"read": [], "write": []}, "workspace": None}
     told = [check["words"] for check in json.loads(attack.run("doctor", "--json").stdout) if check["name"] == "isolation"]
     assert any(words.startswith("Landlock ABI") and "sockets that are files" in words for words in told)
-    assert any(words == "open run without any isolation" for words in told)
+    assert any(words == "open runs without any isolation" for words in told)
 
 
 def test_isolation_none_waits_for_the_operator(attack: Attack) -> None:

@@ -1,4 +1,4 @@
-"""Every way a command can end, as an exit code and at most one line on stderr."""
+"""Every way a command can end, as an exit code and at most one message on stderr."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 
 from wakeful.cli.failure import FAILED, Failure
+from wakeful.cli.text import columns, wrap
 from wakeful.errors import WakefulError
 from wakeful.escaping import escape_lines
 
@@ -35,5 +36,8 @@ def _say(words: str, code: int) -> int:
     sys.stdout.flush()
     if words:
         # Errors quote what they found: a path, a key, a line of somebody's file.
-        print(f"wakeful: {escape_lines(words)}", file=sys.stderr)
+        told = f"wakeful: {escape_lines(words)}"
+        # On a screen long lines break between words; a file or a pipe gets them as they are.
+        width = columns() if sys.stderr.isatty() else len(told)
+        print("\n".join(part for line in told.split("\n") for part in (wrap(line) if len(line) > width else (line,))), file=sys.stderr)
     return code

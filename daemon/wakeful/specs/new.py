@@ -70,13 +70,18 @@ def write_new(specs_dir: Path, name: str, answers: Answers) -> Path:
     return put_new(specs_dir, name, text)
 
 
-def render_copy(specs_dir: Path, name: str, origin: str) -> str:
-    """The text of a session that begins from another's spec; refused where it could not be put in place."""
+def check_free(specs_dir: Path, name: str) -> None:
+    """Refuse a name that no new session can have: before a person is asked for anything else."""
     _check_name(name)
-    if problem := find_name_problem(origin):
-        raise CallerError(problem)
     if (specs_dir / f"{name}{SUFFIX}").exists():
         raise CallerError(f"{specs_dir / name}{SUFFIX} exists already; choose another name, or edit that file")
+
+
+def render_copy(specs_dir: Path, name: str, origin: str) -> str:
+    """The text of a session that begins from another's spec; refused where it could not be put in place."""
+    check_free(specs_dir, name)
+    if problem := find_name_problem(origin):
+        raise CallerError(problem)
     source = specs_dir / f"{origin}{SUFFIX}"
     try:
         return copy_spec(source.read_bytes(), origin, name)

@@ -63,7 +63,9 @@ def _say_now(session: Session, row: dict[str, Any]) -> list[str]:
         follow_up = " Something newer came meanwhile: it runs once more." if session.wake is None and row["owed"] else ""
         return [f"Run {session.run.run} is under way since {say_time(session.run.started_at)}, woken by {causes}.{_say_outlived(session.run.daemons)}{follow_up}"]
     if session.wake is not None:
-        return [f"It is owed a run, woken by {describe_causes(session.wake.causes)}.", f"It does not run yet: {row['queued']}."]
+        # What holds it was said with its state, in the same words.
+        waits = [f"It does not run yet: {row['queued']}."] if row["queued"] != row["reason"] else []
+        return [f"It is owed a run, woken by {describe_causes(session.wake.causes)}.", *waits]
     if row["queued"]:
         return [f"It waits: {row['queued']}."]
     if row["owed"]:

@@ -211,7 +211,7 @@ def _check_isolation(isolation: dict[str, Any]) -> Iterator[Check]:
         words = "specs beside an output are within that run's reach, and an output beside the state folder cannot be replaced by renaming"
         yield Check("isolation", "warn", words, "give outputs a folder of their own, such as out/")
     if isolation["unisolated"]:
-        told = "run" if isolation["allow_unisolated"] else "would run"
+        told = "would run" if not isolation["allow_unisolated"] else "run" if len(isolation["unisolated"]) > 1 else "runs"
         yield Check("isolation", "warn", f"{', '.join(isolation['unisolated'])} {told} without any isolation", "wakeful list")
 
 

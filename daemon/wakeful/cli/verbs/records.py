@@ -127,7 +127,10 @@ def format_record(record: dict[str, Any]) -> str:
     is_today = at.date() == datetime.now(UTC).astimezone().date()
     when = at.strftime("%H:%M:%S") if is_today else at.strftime("%Y-%m-%d %H:%M:%S")
     head = f"{record['seq']:>5}  {when}  {record['kind']:<20}  "
-    words = fit(escape(record["words"] + _say_author(record)), max(columns() - len(head), 30))
+    words = escape(record["words"] + _say_author(record))
+    # One line a record on a screen; through a pipe whole, since who searches in it looks for the end of a line, too.
+    if sys.stdout.isatty() or os.environ.get("COLUMNS"):
+        words = fit(words, max(columns() - len(head), 30))
     return f"{paint(head, 'dim')}{paint(words, _colour(record))}"
 
 

@@ -17,7 +17,7 @@ from wakeful.cli.places import find_secrets
 from wakeful.cli.text import escape, measure, pad, paint
 from wakeful.errors import OperatorError
 from wakeful.secrets.shapes import LONGEST_BYTES
-from wakeful.secrets.store import SecretPlaces, find_secret, list_names, remove_secret, save_secret
+from wakeful.secrets.store import SecretPlaces, find_name_problem, find_secret, list_names, remove_secret, save_secret
 
 _HEADINGS = ("NAME", "FROM", "USED BY")
 
@@ -60,6 +60,9 @@ def secret_verb(options: Options, what: str, name: str | None, rest: tuple[str, 
 
 
 def _set(options: Options, name: str) -> None:
+    # Before a person types a value, twice, for a name that cannot be one.
+    if (wrong := find_name_problem(name)) is not None:
+        raise Failure(wrong)
     value = _ask(name) if sys.stdin.isatty() else sys.stdin.buffer.read(LONGEST_BYTES + 2)
     # What `echo` and editors add; a value that ends in one is not told from it.
     save_secret(find_secrets(), name, value.removesuffix(b"\n").removesuffix(b"\r"))

@@ -56,7 +56,8 @@ def _head(found: dict[str, Any]) -> list[str]:
     lines = [paint(title[: len(name)], "bold") + paint(title[len(name) :], found["state"]), *(paint(line, found["state"]) for line in more)]
     lines += _paragraphs(found["objective"] or "")
     pairs = [
-        ("queued", found.get("queued")),
+        # What holds it stands behind its state already.
+        ("queued", found.get("queued") if found.get("queued") != found["reason"] else None),
         ("new", ", ".join(found.get("owed", ()))),
         ("held until", format_both(found["hold"]["until"]) if found["hold"] and found["hold"]["until"] else None),
         ("running", _say_running(found["run"]) if found["run"] else None),

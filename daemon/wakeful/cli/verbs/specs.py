@@ -22,7 +22,7 @@ from wakeful.core.spec import TEMPLATE_MARK, SessionSpec, find_template
 from wakeful.settings import SETTINGS_FILE, SPECS_FOLDER, find_settings_file, read_settings
 from wakeful.specs.build import Surroundings
 from wakeful.specs.load import INSTANCE, FolderReading, read_folder, read_template, read_text
-from wakeful.specs.new import Answers, put_new, render_copy, write_new
+from wakeful.specs.new import Answers, check_free, put_new, render_copy, write_new
 from wakeful.specs.others import find_others
 from wakeful.specs.problem import Problem, RefusedSpec
 from wakeful.specs.schema import json_schema
@@ -206,19 +206,20 @@ def schema_verb(options: Options, kind: Any) -> None:
 @click.option("--specs", shell_complete=complete_folders, metavar="DIR", help="The folder to write to.")
 def new_verb(options: Options, name: str, origin: str | None, specs: str | None, command: str | None, **flags: Any) -> None:
     """Write a commented spec that checks. Asks, when it is given no flags and somebody is there to answer."""
+    # Here unless told: a daemon started here reads ./sessions.d before any other folder.
+    folder = Path(find_specs(specs or os.environ.get("WAKEFUL_SPECS") or "sessions.d"))
     if origin is not None:
         if command is not None or any(value not in (None, ()) for value in flags.values()):
             raise click.UsageError("--from copies the spec of another session; give no other keys, and edit the file afterwards")
-        _begin_from(options, Path(find_specs(specs or os.environ.get("WAKEFUL_SPECS") or "sessions.d")), name, origin)
+        _begin_from(options, folder, name, origin)
         return
     if not any(flags.values()) and command is None and sys.stdin.isatty():
+        check_free(folder, name)
         flags, command = _ask(flags)
     try:
         words = tuple(shlex.split(command)) if command else ()
     except ValueError as error:
         raise click.UsageError(f"--command {command!r}: {error}") from None
-    # Here unless told: a daemon started here reads ./sessions.d before any other folder.
-    folder = Path(find_specs(specs or os.environ.get("WAKEFUL_SPECS") or "sessions.d"))
     path = write_new(folder, name, Answers(command=words, **flags))
     if options.is_json:
         print(json.dumps({"name": name, "file": str(path)}))

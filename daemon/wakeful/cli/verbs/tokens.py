@@ -11,7 +11,7 @@ import click
 from wakeful.cli.command import verb
 from wakeful.cli.completing import SESSION
 from wakeful.cli.options import Options
-from wakeful.cli.text import escape, measure, pad, paint
+from wakeful.cli.text import escape, format_ago, format_exact, measure, pad, paint
 from wakeful.cli.verbs.calls import read_duration
 
 SCOPES = ("read", "send", "run", "admin")
@@ -65,7 +65,7 @@ def _make(options: Options, scopes: tuple[str, ...], session: str | None, length
         return
     # Standard output is the token alone, so that it can go straight to a file or a vault.
     print(made["token"])
-    until = f" until {made['expires_at']}" if made["expires_at"] else " until it is revoked"
+    until = f" until {format_exact(made['expires_at'])}" if made["expires_at"] else " until it is revoked"
     where = f" for {escape(made['session'])}" if made["session"] else ""
     print(f"wakeful: token {made['id']} opens {', '.join(made['scopes'])}{where}{until}; it is not shown again", file=sys.stderr)
 
@@ -85,5 +85,5 @@ def _print_list(options: Options) -> None:
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
-    until = f"{row['expires_at']} (over)" if row["is_over"] else row["expires_at"] or "revoked"
-    return row["id"], ",".join(row["scopes"]), row["session"] or "all", row["made_at"], until, row["note"] or "-"
+    until = "over" if row["is_over"] else format_ago(row["expires_at"]) if row["expires_at"] else "revoked"
+    return row["id"], ",".join(row["scopes"]), row["session"] or "all", format_ago(row["made_at"]), until, row["note"] or "-"

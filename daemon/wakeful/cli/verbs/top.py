@@ -26,7 +26,7 @@ from rich.text import Text
 from wakeful.cli.client import Client
 from wakeful.cli.command import verb
 from wakeful.cli.options import Options
-from wakeful.cli.text import columns, count, escape, format_ago, format_bytes, is_coloured, parse_time
+from wakeful.cli.text import columns, count, escape, format_ago, format_bytes, is_coloured, measure, parse_time
 from wakeful.cli.verbs.calls import read_duration
 
 STYLES = {"running": "cyan", "sleeping": "yellow", "terminated": "dim", "archived": "dim", "queued": "bold"}
@@ -36,6 +36,9 @@ RANKS = {"running": 0, "queued": 1, "sleeping": 2, "suspended": 3, "terminated":
 ORDERS = ("state", "cpu", "memory", "runs", "name")
 # The heading, the table's own, and a line for what did not fit.
 LINES_BESIDE_ROWS = 4
+HEADINGS = ("NAME", "STATE", "CPU", "MEM", "RUNS", "OWED", "")
+WIDEST_NAME = 28
+NARROWEST_REMARK = 10
 
 
 class Row(NamedTuple):
@@ -80,7 +83,7 @@ def _make_console(width: int | None) -> Console:
 def _format_frame(frame: Frame) -> str:
     console = _make_console(columns())
     with console.capture() as capture:
-        console.print(_draw(frame, None))
+        console.print(_draw(frame, None, console.width))
     return "\n".join(line.rstrip() for line in capture.get().rstrip("\n").split("\n"))
 
 
@@ -91,7 +94,7 @@ def _watch(client: Client, pause: float, order: str) -> None:
     with contextlib.suppress(KeyboardInterrupt), _reading_keys(), Live(console=console, screen=True, auto_refresh=False) as live:
         while True:
             found = client.get("/top")
-            live.update(_draw(build_frame(found, before, order), console.height - LINES_BESIDE_ROWS), refresh=True)
+            live.update(_draw(build_frame(found, before, order), console.height - LINES_BESIDE_ROWS, console.width), refresh=True)
             before = found
             if _wait_for_end(pause):
                 return
@@ -204,21 +207,26 @@ def _say_heading(found: dict[str, Any], before: dict[str, Any] | None, rows: lis
 # -- from rows to a screen ------------------------------------------------------------------------
 
 
-def _draw(frame: Frame, most: int | None) -> Group:
-    """As many rows as there is room for; None: all."""
+def _draw(frame: Frame, most: int | None, width: int) -> Group:
+    """As many rows as there is room for; None: all. On a narrow screen the remark is cut: rich would take from every column."""
     shown = frame.rows if most is None else frame.rows[: max(most, 1)]
+    rows = [_say_row(row) for row in shown]
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim", expand=False)
-    table.add_column("NAME", no_wrap=True, overflow="ellipsis", max_width=28)
-    table.add_column("STATE", no_wrap=True)
-    for heading in ("CPU", "MEM", "RUNS", "OWED"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("", no_wrap=True, overflow="ellipsis")
-    for row in shown:
-        cells = (row.name, row.state, _say_share(row.cpu), _say_memory(row), str(row.runs), str(row.owed or ""), row.remark)
-        table.add_row(*(Text(escape(cell)) for cell in cells), style=STYLES.get(row.state, ""))
-    left = len(frame.rows) - len(shown)
-    more = [Text(f"… {left} more", style="dim")] if left else []
+    left = width
+    for heading, cells in zip(HEADINGS, zip(*rows, strict=True), strict=True) if rows else ():
+        wanted = max(map(measure, (heading, *cells)))
+        taken = max(left, NARROWEST_REMARK) if not heading else min(wanted, WIDEST_NAME)
+        table.add_column(heading, justify="left" if heading in ("NAME", "STATE", "") else "right", no_wrap=True, overflow="ellipsis", width=min(wanted, taken))
+        left -= taken + 2
+    for row, cells in zip(shown, rows, strict=True):
+        table.add_row(*map(Text, cells), style=STYLES.get(row.state, ""))
+    more = [Text(f"… {len(frame.rows) - len(shown)} more", style="dim")] if len(frame.rows) > len(shown) else []
     return Group(Text(frame.heading, style="bold", no_wrap=True, overflow="ellipsis"), table, *more)
+
+
+def _say_row(row: Row) -> tuple[str, ...]:
+    cells = (row.name, row.state, _say_share(row.cpu), _say_memory(row), str(row.runs), str(row.owed or ""), row.remark)
+    return tuple(map(escape, cells))
 
 
 def _say_share(share: float | None) -> str:
