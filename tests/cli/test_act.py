@@ -10,6 +10,8 @@ from api.small_daemon import RunningDaemon
 from cli.conftest import PAYROLL, Command, run_wakeful
 from waiting import eventually
 
+from wakeful.core.calls import ResumeAll, SleepAll
+
 
 def test_the_life_of_a_session_by_its_verbs(rested: RunningDaemon, wakeful: Command) -> None:
     """Each verb says in words what it did."""
@@ -135,3 +137,15 @@ def test_the_usual_places_are_searched(rested: RunningDaemon, tmp_path: Path) ->
     assert run_wakeful("list", XDG_RUNTIME_DIR=str(rested.socket.parent)).returncode == 0
     (tmp_path / ".wakeful").symlink_to(rested.socket.parent)
     assert run_wakeful("list", cwd=tmp_path).returncode == 0
+
+
+def test_who_waits_for_a_run_that_everything_holds_back_is_told_so(rested: RunningDaemon) -> None:
+    """Not a silent wait for ever: what lets it run stands on standard error, and the run's end on standard output."""
+    rested.do(lambda d: d.call(SleepAll(), author="x", key=None, run=None))
+    words = [sys.executable, "-m", "wakeful", "activate", "payroll", "--wait", "--socket", str(rested.socket)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as waiting:
+        assert waiting.stderr is not None and waiting.stdout is not None
+        assert "it runs when `wakeful resume --all`" in waiting.stderr.readline()
+        rested.do(lambda d: d.call(ResumeAll(), author="x", key=None, run=None))
+        rested.do(lambda d: d.finish("payroll"))
+        assert waiting.stdout.readline().startswith("payroll: run 2 succeeded") and waiting.wait(30) == 0

@@ -210,7 +210,7 @@ def test_a_run_under_way_is_stopped_and_owed_again() -> None:
 def test_the_switch_holds_against_activations_and_for_sessions_that_come_later() -> None:
     world = make()
     world.call(calls.SleepAll())
-    world.call(calls.Activate(name="s"))
+    assert world.call(calls.Activate(name="s")) == "activated: it runs when `wakeful resume --all` lets everything go on"
     world.declare(session("late", read("in")))
     world.rest()
     assert (runs(world), runs(world, "late")) == (1, 0)

@@ -99,6 +99,8 @@ def _(call: calls.Activate, core: Core, decision: Decision, called: calls.Called
     session = _find_runnable(core, call.name)
     event = ev.ActivationRequested(position=session.activations + 1, note=call.note, fresh=call.fresh)
     emit_call(core, decision, session, event, called)
+    if session.brake is not None:
+        return "activated: it runs when `wakeful resume --all` lets everything go on"
     return "activated" if session.run is None else "activated: it runs once more when the present run has ended"
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import json
 import re
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -75,6 +76,9 @@ def activate_verb(options: Options, name: str, key: str | None, note: str | None
     if not is_waiting or answer["words"] == DONE_ALREADY:
         say(options, answer)
         return
+    # Whoever waits should know for what, where that is not this run alone.
+    if answer["words"] != "activated":
+        print(f"wakeful: {escape(name)}: {escape(answer['words'])}", file=sys.stderr)
     ended = wait_for_run(client, name, head)
     if options.is_json:
         print(json.dumps({"name": name, "run": ended["run"], **ended["payload"]}))
