@@ -314,7 +314,8 @@ def test_a_fork_wakes_by_itself_once_it_was_let_go() -> None:
 def test_a_fork_without_a_place_of_its_own_never_writes_over_its_parent() -> None:
     """Its write bindings are detached, so it does not run; with a workspace or a spec of its own it does."""
     world = payroll()
-    fork(world, "payroll", state(world, "payroll").seq, "april")
+    told = fork(world, "payroll", state(world, "payroll").seq, "april")
+    assert told is not None and told.endswith("it sleeps until it has a place of its own for out_csv: fork with --workspace, or write sessions.d/april.yaml")
     assert state(world, "april").detached == ("out_csv",)
     assert all(binding.name != "out_csv" for binding in state(world, "april").spec.bindings)
     with pytest.raises(CallerError, match="--workspace"):

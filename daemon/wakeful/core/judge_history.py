@@ -121,7 +121,9 @@ def _(call: calls.Fork, core: Core, decision: Decision, called: calls.Called) ->
     if parent is not None and not parent.is_shut:
         forked = ev.SessionForked(fork=fork_id, name=call.new, position=past.seq)
         emit_call(core, decision, parent, forked, called)
-    return f"a fork of {call.name} at seq {past.seq}; it sleeps until it is activated"
+    # An activation would be refused: what its parent writes must have another place first.
+    until = f"has a place of its own for {', '.join(detached)}: fork with --workspace, or write sessions.d/{call.new}.yaml" if detached else "is activated"
+    return f"a fork of {call.name} at seq {past.seq}; it sleeps until it {until}"
 
 
 def _hand_on(past: Session, *, is_fresh: bool) -> Recollection:
