@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from e2e.box import Box
+from waiting import eventually
 
 PAYROLL = """
     objective: Pay everybody.
@@ -23,8 +24,9 @@ def test_a_session_begins_from_another_with_its_facts_and_hand_off(box: Box) -> 
     box.ask("note", "payroll", "Half of it is done.")
     told = box.words("new", "audit", "--from", "payroll")
     assert "wakeful activate audit" in told
-    row = box.wait_for("audit", state="sleeping")
-    assert "activate" in row["reason"] and box.wait_for("audit", runs=0)
+    # Its spec, which was just written, gives it the place that it lacks as a fork.
+    eventually(lambda: "activate" in (box.row("audit")["reason"] or ""), what="a session that waits to be let go")
+    assert box.wait_for("audit", state="sleeping", runs=0)
     shown = box.json("show", "audit")
     assert [(fact["key"], fact["value"]) for fact in shown["facts"]] == [("office", "Berlin")]
     assert shown["handoff"] == "Half of it is done." and shown["origin"]["name"] == "payroll"

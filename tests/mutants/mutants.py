@@ -108,7 +108,7 @@ MUTANTS = (
     Mutant(23, "a crash turns a stop into a loss", "finish.py", "    stop = run.stop\n    if run.staged", "    stop = run.stop if report is not None else None\n    if run.staged"),
     Mutant(23, "a run whose outputs land can be cancelled", "judge.py", '    if run.staged is not None and why != "terminate":\n', "    if False:\n"),
     Mutant(23, "terminate during landing undoes the success", "finish.py", "    if run.staged is not None:\n        # Whoever terminates it now", "    if run.staged is not None and stop is None:\n        # Whoever terminates it now"),
-    Mutant(23, "a stop of the daemon stops a landing", "take.py", " and run.stop is None and run.staged is None:", " and run.stop is None:"),
+    Mutant(23, "a stop of the daemon stops a landing", "take.py", " and run.stop is None and run.staged is None and ", " and run.stop is None and "),
     Mutant(24, "terminated before the run has ended", "judge.py", '        return _stop(core, decision, session, "terminate", called, "terminates when its run has been stopped")\n', '        _stop(core, decision, session, "terminate", called, "")\n'),
     Mutant(24, "a terminated session keeps its readers", "finish.py", "    if session.is_shut or not session.is_declared:\n        core.detach(decision, session)\n        return\n", ""),
     Mutant(24, "suspend kills a command", "plan.py", '        case "suspend":\n            return []\n        case "interrupt"', '        case "suspend" | "interrupt"'),
