@@ -37,6 +37,11 @@ STYLES = (
 
 def narrate(event: ev.Event) -> str | None:
     """The line for an event, or None for those that say nothing a person waits for."""
+    return _tell_run(event) or _tell_session(event) or _tell_history(event)
+
+
+def _tell_run(event: ev.Event) -> str | None:
+    """Why it works, and what came of it."""
     match event:
         case ev.WakeRequested(causes=causes) | ev.WakeExtended(causes=causes):
             return "wakes: " + "; ".join(_cause(cause) for cause in causes)
@@ -54,6 +59,15 @@ def narrate(event: ev.Event) -> str | None:
             return f"run {run}: {visible(first.path)}{rest} not put in place: {visible(first.words)}; kept in {visible(first.kept or 'no place')}"
         case ev.RunFinished():
             return _finished(event)
+        case ev.SlotSkipped(binding=binding, slot=slot, reason=reason):
+            return f"slot {slot} of {visible(binding)} skipped: {reason}"
+        case _:
+            return None
+
+
+def _tell_session(event: ev.Event) -> str | None:
+    """What became of it as a whole, and what it was told."""
+    match event:
         case ev.SessionSuspended():
             return "suspended"
         case ev.SessionSlept(hold=hold):
@@ -78,6 +92,13 @@ def narrate(event: ev.Event) -> str | None:
             return f"note: {visible(text, 60)}"
         case ev.FactSet(key=key, value=value):
             return f"remembers {visible(key)} = {visible(value, 60)}"
+        case _:
+            return None
+
+
+def _tell_history(event: ev.Event) -> str | None:
+    """The calls on its history, and where it lives."""
+    match event:
         case ev.SessionRewound(to=to):
             return f"goes on from record {to}"
         case ev.SessionForked(name=name, position=position):
@@ -99,8 +120,6 @@ def narrate(event: ev.Event) -> str | None:
             return f"archived in {visible(bundle)}"
         case ev.SessionRestored():
             return "back from its archive"
-        case ev.SlotSkipped(binding=binding, slot=slot, reason=reason):
-            return f"slot {slot} of {visible(binding)} skipped: {reason}"
         case _:
             return None
 

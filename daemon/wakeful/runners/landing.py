@@ -21,6 +21,7 @@ from msgspec import Struct
 
 from wakeful.core.match import Excludes, Pattern, parse_under
 from wakeful.core.observation import KeptOutput, LandingEnded, StagedOutput
+from wakeful.core.paths import contains
 from wakeful.core.spec import DEFAULT_EXCLUDES, SessionSpec
 from wakeful.core.state import OpenRun, Session
 from wakeful.errors import OperatorError
@@ -166,7 +167,7 @@ def _find_astray(output: StagedOutput, root: str, bounds: Bounds, real: str) -> 
     if real != os.path.normpath(os.path.join(os.path.realpath(spelled), os.path.relpath(os.path.dirname(path), spelled))):
         return f"a symbolic link on the way leads to {real}; name that place in the binding"
     target = os.path.join(real, os.path.basename(path))
-    guard = next((place for place in bounds.guarded if f"{target}/".startswith(f"{place}/")), None)
+    guard = next((place for place in bounds.guarded if contains(place, target)), None)
     return None if guard is None else f"it lies in {guard}, which no run may change"
 
 

@@ -11,6 +11,7 @@ import os
 import resource
 import signal
 import subprocess
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -116,7 +117,7 @@ class Spent:
         )
 
 
-class Attended:
+class Attended(ABC):
     """What a program of a run is like, whoever started it: a pidfd, the reading end of its output, samples of what it uses, signals."""
 
     pid: int
@@ -159,8 +160,9 @@ class Attended:
         if self._output is not None:
             self._output.close()
 
+    @abstractmethod
     def _signal_group(self, number: int) -> None:
-        raise NotImplementedError
+        """Its process group, by whatever is sure to be still its own."""
 
     def _see(self, pids: Sequence[int]) -> None:
         """Peaks must be seen while they live: a zombie has no memory, and rusage is unreliable (see Spent)."""

@@ -16,11 +16,11 @@ from msgspec import Struct
 
 from wakeful.core.match import Excludes, parse_under
 from wakeful.core.observation import StagedOutput
+from wakeful.core.paths import contains
 from wakeful.core.spec import DEFAULT_EXCLUDES
 from wakeful.errors import OperatorError
 from wakeful.runners.contract import WorkspaceOrder
 from wakeful.runners.isolation.beneath import LeadsOutside, open_beneath
-from wakeful.runners.isolation.hiding import contains
 from wakeful.runners.staging import digest_entry, shorten_told, stamp_of
 
 # Written by every run of python and by every question to git: nobody wants to hear of it.

@@ -140,9 +140,9 @@ class Seen:
             newest = max(newest, *_TIMES.unpack_from(self.key, _KEY.size + _TIMES_OFFSET))
         return newest + RACY_NANOSECONDS >= self.hashed_at
 
-    def is_trusted(self, wants_content: bool) -> bool:
-        """Whether an unchanged key tells that nothing changed. Of what a link leads to, its own stat does not tell."""
-        return self.kind != "l" and (not wants_content or (bool(self.digest) and not self.is_racy))
+    def is_sure(self, wants_content: bool) -> bool:
+        """Whether an unchanged key tells that nothing changed."""
+        return not wants_content or (bool(self.digest) and not self.is_racy)
 
     def tag(self, compare: Compare) -> bytes:
         """What counts of this path in a version: host and time free for `content` (rule 6)."""
@@ -154,7 +154,6 @@ class Seen:
                 return self.kind.encode() + size_and_time
             case "names":
                 return b"n"
-
 
 
 def describe_tag(tag: bytes) -> str:
@@ -201,7 +200,7 @@ def find_still(paths: Iterable[str], seen: Mapping[str, Seen], wants_content: bo
             continue
         known = seen.get(path)
         changed, moved = found.st_mtime_ns, found.st_ctime_ns
-        # What a link leads to, its own stat does not tell. The rest is `_is_still`, with the times at hand.
+        # What a link leads to, its own stat does not tell. The rest is `is_sure`, with the times at hand.
         if (
             known is not None
             and known.kind != "l"
@@ -301,9 +300,7 @@ def _read_link(path: str, found: os.stat_result, known: Seen | None, demand: Dem
 
 
 def _is_still(known: Seen, key: bytes, wants_content: bool) -> bool:
-    if known.key != key:
-        return False
-    return not wants_content or (bool(known.digest) and not known.is_racy)
+    return known.key == key and known.is_sure(wants_content)
 
 
 def renew(known: Seen | None, key: bytes, kind: str, digest: bytes, hashed_at: int) -> Seen:

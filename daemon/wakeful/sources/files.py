@@ -20,6 +20,7 @@ from msgspec import Struct
 from wakeful.core.match import Excludes, PathTrie, Pattern
 from wakeful.core.meaning import NearlyMatched, PathMeaning
 from wakeful.core.observation import LookResult, TargetLooked, TargetsHinted
+from wakeful.core.paths import contains
 from wakeful.core.target import FileTarget
 from wakeful.sources.contract import LatestLook, SourceReport
 from wakeful.sources.entry import Allowance, CannotSee, Demand, NoLongerWanted, Seen, TooLarge, read_entry
@@ -605,7 +606,7 @@ class FileSource:
 def _concerns(followed: Followed, folder: str) -> bool:
     """Whether a target means anything at or below this folder once its excludes are considered."""
     base = followed.pattern.base
-    return base == folder or base.startswith(f"{folder.rstrip('/')}/") or followed.walker.enters(folder) or followed.walker.means(folder)
+    return contains(folder, base) or followed.walker.enters(folder) or followed.walker.means(folder)
 
 
 def _join(problems: list[str]) -> str:

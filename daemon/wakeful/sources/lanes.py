@@ -28,20 +28,21 @@ class Lanes:
         self.near = Lane("look", 1)
         self.long = Lane("long look", 2)
         self.far = Lane("far look", 2)
-        self._large = (Lane("large look", 1, Reader()), Lane("large look", 1, Reader()))
+        self._readers = (Reader(), Reader())
+        self._large = tuple(Lane("large look", 1, reader) for reader in self._readers)
 
     @property
-    def all(self) -> tuple[Lane, ...]:
+    def _all(self) -> tuple[Lane, ...]:
         return (self.near, *self._large, self.long, self.far)
 
     @property
     def is_any_taken(self) -> bool:
-        return any(lane.looks for lane in self.all)
+        return any(lane.looks for lane in self._all)
 
     @property
     def is_near_taken(self) -> bool:
         """Are there looks at this machine's files under way that others wait for?"""
-        return self.near.looks > 0 or any(lane.looks for lane in self._large)
+        return any(lane.looks for lane in (self.near, *self._large))
 
     def is_near(self, lane: Lane) -> bool:
         return lane is self.near or lane in self._large
@@ -49,17 +50,16 @@ class Lanes:
     def find_large(self) -> Lane:
         """The emptier one, with its process ready."""
         lane = min(self._large, key=lambda lane: lane.looks)
-        assert lane.reader is not None
-        lane.reader.start()
+        if lane.reader is not None:
+            lane.reader.start()
         return lane
 
     def rest(self) -> None:
-        for lane in self._large:
-            assert lane.reader is not None
-            lane.reader.rest()
+        for reader in self._readers:
+            reader.rest()
 
     async def close(self) -> None:
-        for lane in self.all:
+        for lane in self._all:
             await asyncio.to_thread(lane.threads.shutdown, wait=True)
-            if lane.reader is not None:
-                lane.reader.close()
+        for reader in self._readers:
+            reader.close()

@@ -7,6 +7,7 @@ first time, after lost hints and after its folder was replaced.
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field
 from wakeful.core.match import Excludes, PathTrie, parse_under
 from wakeful.core.meaning import CannotTell, Excluded, Found, NotYetLooked, PathMeaning
 from wakeful.core.observation import PathChange
+from wakeful.core.paths import contains
 from wakeful.core.spec import DEFAULT_EXCLUDES
 from wakeful.core.target import FileTarget
 from wakeful.sources.entry import FOLDER, LOOP_ENTRIES, Allowance, CannotSee, Demand, NoLongerWanted, Seen, find_still, read_entry, renew, show
@@ -80,7 +82,7 @@ class Followed:
 
     def mark_tree(self, folder: str) -> None:
         base = self.pattern.base
-        if base == folder or base.startswith(f"{folder.rstrip('/')}/"):
+        if contains(folder, base):
             self.is_whole = True
         elif self.walker.enters(folder):
             if self.trees is None:
@@ -339,8 +341,7 @@ class _Visit:
         if pattern.is_literal and not errand.trees and errand.paths == {pattern.base}:
             return
         trees = set(errand.trees)
-        meant = [path for path in errand.paths if self._followed.walker.means(path)]
-        for path in meant if self._reader is None else self._read_apart(meant):
+        for path in self._read_apart([path for path in errand.paths if self._followed.walker.means(path)]):
             if self._see(path) == FOLDER and self._followed.walker.enters(path):
                 trees.add(path)
         for tree in trees:
@@ -376,7 +377,7 @@ class _Visit:
         """Nothing at the literal part: absent, or empty, or (rule 5) not to be told."""
         root = self._followed.target.root
         base = self._followed.pattern.base
-        is_inside = base == root or base.startswith(f"{root.rstrip('/')}/")
+        is_inside = contains(root, base)
         if is_inside and not os.path.isdir(root):
             self.survey.problems.append(f"root {show(root)} is not there")
         elif not is_inside and not self._followed.pattern.is_literal:
@@ -394,12 +395,10 @@ class _Visit:
 
     def _walk(self, top: str) -> bool:
         """Whether there was a folder to walk."""
-        walked: Walked = self._followed.walker.walk(top, self._arm, self._demand.allowance, self._list_apart if self._reader is not None else None)
+        walked: Walked = self._followed.walker.walk(top, self._arm, self._demand.allowance, self._list_apart)
         self.survey.folders |= walked.folders
         self.survey.problems += walked.problems
-        files, known = walked.files, self._looker.cache.seen
-        if self._reader is not None:
-            files = self._read_apart(files)
+        files, known = self._read_apart(walked.files), self._looker.cache.seen
         for first in range(0, len(files), _AT_ONCE):
             self._demand.go_on()
             still, others = find_still(files[first : first + _AT_ONCE], known, self._demand.wants_content)
@@ -408,29 +407,33 @@ class _Visit:
                 self._see(path, found)
         return not walked.is_missing
 
-    def _list_apart(self, folders: Sequence[str]) -> Sequence[Listing | None]:
-        try:
-            if self._reader is not None:
+    def _list_apart(self, folders: Sequence[str]) -> Iterable[Listing | None]:
+        """What the other process, if there is one, has listed; None is left to us."""
+        if self._reader is not None:
+            try:
                 return self._reader.list(folders)
-        except ReaderGone:
-            self._reader = None
-        return [None] * len(folders)
+            except ReaderGone:
+                self._reader = None
+        return itertools.repeat(None, len(folders))
 
     def _read_apart(self, paths: list[str]) -> list[str]:
-        """Have these read by the other process; those it leaves to us are returned."""
+        """Have these read by the other process, if there is one; those that are left to us are returned."""
+        if self._reader is None:
+            return paths
         wants_content, known = self._demand.wants_content, self._looker.cache.seen
         before = [known.get(path) for path in paths]
-        keys = [seen.key if seen is not None and seen.is_trusted(wants_content) else b"" for seen in before]
+        # What a link leads to, its own stat does not tell.
+        keys = [seen.key if seen is not None and seen.kind != "l" and seen.is_sure(wants_content) else b"" for seen in before]
         left: list[str] = []
         done = 0
         try:
-            assert self._reader is not None
             for size, answers in self._reader.read(paths, keys, wants_content=wants_content):
                 self._demand.go_on()
                 if self._demand.allowance is not None:
                     self._demand.allowance.spend(size, len(answers))
-                self._take_answers(paths[done : done + len(answers)], before[done : done + len(answers)], answers, left)
-                done += len(answers)
+                last = done + len(answers)
+                self._take_answers(paths[done:last], before[done:last], answers, left)
+                done = last
         except ReaderGone:
             self._reader = None
         return left + paths[done:]

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from hashlib import blake2b
 
 from wakeful.core.observation import PathChange
+from wakeful.core.paths import contains
 from wakeful.core.spec import Compare
 from wakeful.sources.entry import Seen, describe_tag, show
 
@@ -29,7 +30,7 @@ class Naming:
     __slots__ = ("_cut", "_lead")
 
     def __init__(self, root: str, base: str, is_absolute: bool) -> None:
-        if base == root or base.startswith(f"{root.rstrip('/')}/"):
+        if contains(root, base):
             self._lead, self._cut = "", len(root.rstrip("/")) + 1
         elif is_absolute:
             self._lead, self._cut = "", 0

@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from wakeful.sources.entry import SMALL_BYTES, CannotSee, Demand, Seen, pack_key, read_entry
 from wakeful.sources.folder import Listing, list_folder
@@ -147,7 +147,7 @@ def _send(stream: BinaryIO, words: object) -> None:
     stream.flush()
 
 
-def _receive(stream: BinaryIO):  # type: ignore[no-untyped-def]
+def _receive(stream: BinaryIO) -> Any:
     return marshal.loads(_read_whole(stream, _LENGTH.unpack(_read_whole(stream, _LENGTH.size))[0]))
 
 

@@ -8,17 +8,17 @@ empty one (rule 5).
 from __future__ import annotations
 
 import errno
-import itertools
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 
 from wakeful.core.match import Excludes, Pattern
+from wakeful.core.paths import contains
 from wakeful.sources.entry import Allowance, TooLarge, describe_problem
 from wakeful.sources.folder import Listing, list_folder
 
 Arm = Callable[[Iterable[str]], None]
-ListAhead = Callable[[Sequence[str]], Sequence[Listing | None]]
+ListAhead = Callable[[Sequence[str]], Iterable[Listing | None]]
 
 
 # Below the state folder, a place for each fork that asked for one.
@@ -45,7 +45,7 @@ class StateFolder:
 
     def holds(self, path: str) -> bool:
         """Whether this path is the state folder or lies in it, by its text, and in no fork's workspace."""
-        return any(path == own or path.startswith(f"{own}/") for own in self._paths) and not path.startswith(self._workspaces)
+        return any(contains(own, path) for own in self._paths) and not path.startswith(self._workspaces)
 
     def lies_below(self, base: str) -> bool:
         """Whether a pattern with this base reaches the state folder, were it allowed to."""
@@ -111,7 +111,7 @@ class Walker:
             len(folder) < self._start or not self._excludes.prunes(folder, self._start)
         )
 
-    def walk(self, top: str, arm: Arm, allowance: Allowance | None = None, list_ahead: ListAhead | None = None) -> Walked:
+    def walk(self, top: str, arm: Arm, allowance: Allowance | None, list_ahead: ListAhead) -> Walked:
         """`list_ahead` may have listed the folders of a level elsewhere, and leaves to us those it could not."""
         walked = Walked()
         level = [top]
@@ -119,7 +119,7 @@ class Walker:
             # Arm first, then look: what appears after the listing is then reported, what was there is listed.
             arm(level)
             below: list[str] = []
-            for folder, listing in zip(level, list_ahead(level) if list_ahead is not None else itertools.repeat(None)):
+            for folder, listing in zip(level, list_ahead(level), strict=True):
                 try:
                     self._take(folder, listing or self._list(folder, allowance), walked, below)
                 except OSError as problem:

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from wakeful.core.cron import find_cron_problem
 from wakeful.core.budget import Amounts, Budget
+from wakeful.core.cron import find_cron_problem
 from wakeful.core.match import parse_under
+from wakeful.core.paths import contains
 from wakeful.core.provenance import find_untrusted, find_way_out
 from wakeful.core.spec import (
     DEFAULT_SETTLE_SECONDS,
@@ -363,18 +364,14 @@ def _check_workspace(keys: SessionKeys, root: str, built: Built) -> None:
     if kind is None:
         return
     for bound, binding in keys.bindings.items():
-        if isinstance(binding, FileKeys) and binding.access != "read" and not _lies_in(parse_under(binding.file, root).base, root):
+        if isinstance(binding, FileKeys) and binding.access != "read" and not contains(root, parse_under(binding.file, root).base):
             words = f"'{shorten(binding.file)}' lies outside of root, which is all that a workspace stands for; write inside root, or remove workspace"
             built.refuse(("bindings", bound, "file"), words)
     for index, place in enumerate(keys.allow.write if keys.allow is not None else ()):
         real, real_root = os.path.realpath(os.path.join(root, place)), os.path.realpath(root)
-        if _lies_in(real, real_root) or _lies_in(real_root, real):
+        if contains(real_root, real) or contains(real, real_root):
             words = f"'{shorten(place)}' would be written past the workspace, which stands for {shorten(root, 80)}; bind it with access: write instead"
             built.refuse(("allow", "write", index), words)
-
-
-def _lies_in(path: str, folder: str) -> bool:
-    return f"{path}/".startswith(os.path.join(folder, ""))
 
 
 def _check_reach(keys: SessionKeys, root: str, around: Surroundings, built: Built) -> None:
@@ -388,7 +385,7 @@ def _check_reach(keys: SessionKeys, root: str, around: Surroundings, built: Buil
     ]
     for path, place in writes:
         real = os.path.realpath(os.path.join(root, place))
-        if found := next((guard for guard in guarded if f"{real}/".startswith(f"{guard}/")), None):
+        if found := next((guard for guard in guarded if contains(guard, real)), None):
             built.refuse(path, f"'{shorten(place)}' lies in {shorten(found, 80)}, which no run may change; write elsewhere")
 
 

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from wakeful.core.observation import Denied
+from wakeful.core.paths import contains
 from wakeful.core.spec import DEFAULT_EXCLUDES, Confinement, SessionSpec
 from wakeful.specs.new import name_binding, quote, spell_in_list
 
@@ -92,17 +93,17 @@ def _fold(places: Iterable[_Place], root: str) -> list[_Place]:
     """Without what lies in another of them, and with folders in place of many of their files."""
     found = set(places)
     counts = Counter(posixpath.dirname(place.path) for place in found if not place.is_folder)
-    found |= {_Place(folder, True) for folder, files in counts.items() if files >= _MOST_OF_A_FOLDER and _lies_in(root, folder) and folder != root}
+    found |= {_Place(folder, True) for folder, files in counts.items() if files >= _MOST_OF_A_FOLDER and contains(root, folder) and folder != root}
     return sorted(place for place in found if not any(other != place and _covers(other, place) for other in found))
 
 
 def _covers(wide: _Place, place: _Place) -> bool:
-    return wide == place or (wide.is_folder and _lies_in(wide.path, place.path))
+    return wide == place or (wide.is_folder and contains(wide.path, place.path))
 
 
 def _can_bind(path: str, root: str) -> bool:
     """Inside root, and called so that a pattern means it and nothing else, and none that every binding leaves out."""
-    if not _lies_in(root, path) or path == root:
+    if not contains(root, path) or path == root:
         return False
     below = posixpath.relpath(path, root)
     # Alone at the beginning, ~ is the home folder.
@@ -140,10 +141,6 @@ def _find_network(present: bool | tuple[str, ...], asked: list[Denied]) -> bool 
         return True
     addresses = () if isinstance(present, bool) else present
     return tuple(dict.fromkeys((*addresses, *(one.place or "" for one in asked))))
-
-
-def _lies_in(folder: str, path: str) -> bool:
-    return path == folder or path.startswith("/" if folder == "/" else f"{folder}/")
 
 
 def _shorten(path: str, home: str) -> str:

@@ -16,9 +16,9 @@ from wakeful.contents.present import InTheWay, look_at, open_folder, remove_file
 from wakeful.contents.restore import is_same
 from wakeful.contents.scratch_copy import make_folders
 from wakeful.core.match import Excludes, Pattern, parse_under
+from wakeful.core.paths import contains
 from wakeful.core.spec import DEFAULT_EXCLUDES, FileBinding, SessionSpec
 from wakeful.errors import CallerError
-from wakeful.workspaces.moving import lies_inside
 
 MOST_FILES = 50_000
 MOST_BYTES = 2 << 30
@@ -59,7 +59,7 @@ def _find_meant(spec: SessionSpec, root: str | None = None) -> Iterator[tuple[Pa
     for text, exclude in patterns:
         relative = text.removeprefix(f"{spec.root.rstrip('/')}/")
         pattern = parse_under(relative, root)
-        if lies_inside(pattern.base, root):
+        if contains(root, pattern.base):
             yield pattern, Excludes.build(root, DEFAULT_EXCLUDES, exclude)
 
 
@@ -115,7 +115,7 @@ def _refuse_hidden(spec: SessionSpec, names: Iterable[str], hidden: Iterable[str
     folders = {os.path.dirname(name): name for name in names} if places else {}
     for folder, name in folders.items():
         real = os.path.realpath(os.path.join(spec.root, folder))
-        if any(lies_inside(real, place) for place in places):
+        if any(contains(place, real) for place in places):
             raise CallerError(f"{os.path.join(spec.root, name)} is for the daemon alone, which hands out secrets one by one; list what the run needs under secrets")
 
 
@@ -142,7 +142,7 @@ def _copy_led_to(spec: SessionSpec, destination: str, name: str) -> None:
     allow = spec.confinement
     named = ("/",) if not allow.is_enforced else (*allow.allow_read, *allow.allow_write)
     reached = (os.path.realpath(os.path.join(spec.root, one)) for one in named)
-    place = next((one for one in reached if lies_inside(target, one)), None)
+    place = next((one for one in reached if contains(one, target)), None)
     if place is None or not os.path.isfile(target):
         return
     # Beneath it by the kernel's word, whatever the names above lead to by now. `allow` may name a file itself.
@@ -152,7 +152,7 @@ def _copy_led_to(spec: SessionSpec, destination: str, name: str) -> None:
 
 def _leads_inside(root: str, name: str, words: str) -> bool:
     target = os.path.normpath(os.path.join(root, os.path.dirname(name), words))
-    return not words.startswith("/") and lies_inside(target, root)
+    return not words.startswith("/") and contains(root, target)
 
 
 def _copy_content(descriptor: int, destination: str, name: str) -> None:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from wakeful.contents.scratch_copy import lead_from, redirect
 from wakeful.core.match import parse_under
+from wakeful.core.paths import contains
 from wakeful.core.spec import AnyBinding, CommitsBinding, FileBinding, ProbeBinding, SessionSpec
 from wakeful.core.state import Session
 
@@ -49,17 +50,13 @@ def move_marks(past: Session, identities: dict[str, str]) -> Session:
     return replace(past, seen=carry(past.seen), good=carry(past.good))
 
 
-def lies_inside(path: str, root: str) -> bool:
-    return path == root or path.startswith(f"{root.rstrip('/')}/")
-
-
 def is_written(binding: FileBinding) -> bool:
     return binding.access != "read"
 
 
 def _move(binding: AnyBinding, old: str, new: str) -> AnyBinding | None:
     match binding:
-        case FileBinding() if lies_inside(parse_under(binding.pattern, old).base, old):
+        case FileBinding() if contains(old, parse_under(binding.pattern, old).base):
             return replace(binding, pattern=_cut(binding.pattern, old), exclude=tuple(_cut(text, old) for text in binding.exclude))
         case FileBinding() if is_written(binding):
             return None

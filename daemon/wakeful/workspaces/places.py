@@ -19,6 +19,7 @@ from msgspec import Struct
 from wakeful.blobs import Blobs
 from wakeful.contents.restore import show_name
 from wakeful.core.knowledge import Workspace
+from wakeful.core.paths import contains
 from wakeful.core.spec import CommitsBinding, SessionSpec
 from wakeful.core.state import Session
 from wakeful.errors import CallerError
@@ -27,7 +28,7 @@ from wakeful.workspaces.base import find_meant, keep_base
 from wakeful.workspaces.copying import copy_present
 from wakeful.workspaces.finishing import write_merge
 from wakeful.workspaces.merging import Change, Plan, Sides, plan_merge, read_merge
-from wakeful.workspaces.moving import lies_inside, move_marks, move_spec
+from wakeful.workspaces.moving import move_marks, move_spec
 
 WORKSPACES = "workspaces"
 MERGES = "merges"
@@ -96,7 +97,7 @@ class Workspaces:
         depth = len(repository.prefix.split("/")) if repository is not None and repository.prefix else 0
         top = os.path.normpath(os.path.join(os.path.realpath(spec.root), *[".."] * depth))
         for other in (top, os.path.realpath(self._state)):
-            if lies_inside(folder, other) or lies_inside(other, folder):
+            if contains(other, folder) or contains(folder, other):
                 raise CallerError(f"{wanted} and {other} lie in each other; a workspace is a place apart: name another folder, or none")
         try:
             os.makedirs(folder, mode=0o700, exist_ok=True)

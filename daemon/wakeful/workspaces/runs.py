@@ -19,12 +19,13 @@ from msgspec.structs import replace
 
 from wakeful.contents.present import InTheWay, look_at
 from wakeful.core.match import parse_under
+from wakeful.core.paths import contains
 from wakeful.core.spec import CommandRun, CommitsBinding, SessionSpec
 from wakeful.errors import OperatorError
 from wakeful.runners.contract import WorkspaceOrder
 from wakeful.sources.contract import Git, RepositoryNow
 from wakeful.workspaces.copying import copy_present
-from wakeful.workspaces.moving import is_written, lies_inside, move_spec
+from wakeful.workspaces.moving import is_written, move_spec
 
 # In the area of a run; its outputs are named below it.
 _TREE = "tree"
@@ -113,7 +114,7 @@ def _fill(spec: SessionSpec, root: str, state: str, hidden: tuple[str, ...], is_
     _refuse_linked(spec)
     os.makedirs(root, exist_ok=True)
     linked = [name for name in _find_installed(spec) if _link(os.path.join(spec.root, name), os.path.join(root, name))]
-    named = (name for name in _list_named(spec) if not any(lies_inside(name, one) for one in linked))
+    named = (name for name in _list_named(spec) if not any(contains(one, name) for one in linked))
     # We are held by nothing: what a confined run could not read is not copied for one.
     copy_present(spec, root, state, named, hidden if spec.confinement.is_enforced else (), is_given_up)
     for text in spec.written_patterns:
@@ -127,7 +128,7 @@ def _refuse_linked(spec: SessionSpec) -> None:
     """Behind a folder that is a link nothing is copied: better no run than one that finds nothing where there is something."""
     for binding in spec.files:
         base = parse_under(binding.pattern, spec.root).base
-        names = os.path.relpath(base, spec.root).split("/") if lies_inside(base, spec.root) else []
+        names = os.path.relpath(base, spec.root).split("/") if contains(spec.root, base) else []
         for count in range(1, len(names) + 1):
             folder = os.path.join(spec.root, *names[:count])
             if os.path.islink(folder) and os.path.isdir(folder):
@@ -142,7 +143,7 @@ def _list_named(spec: SessionSpec) -> Iterator[str]:
     words = list(dict.fromkeys(word for text in texts for word in _WORD.findall(text) if "." in word or "/" in word))
     for word in words[:_MOST_WORDS]:
         path = os.path.normpath(os.path.join(spec.root, run.cwd or "", word))
-        if path == spec.root or not lies_inside(path, spec.root) or not os.path.isfile(path):
+        if path == spec.root or not contains(spec.root, path) or not os.path.isfile(path):
             continue
         # One behind a linked folder was not declared by being named: it is not there, and nothing else is lost.
         with contextlib.suppress(InTheWay):
@@ -157,13 +158,13 @@ def _find_installed(spec: SessionSpec) -> Iterator[str]:
     cwd = os.path.normpath(os.path.join(spec.root, (spec.run.cwd or "") if spec.run is not None else ""))
     for folder in dict.fromkeys((spec.root, cwd)):
         for path in (os.path.join(folder, name) for name in _INSTALLED):
-            if lies_inside(path, spec.root) and os.path.isdir(path) and not any(lies_inside(base, path) for base in bases):
+            if contains(spec.root, path) and os.path.isdir(path) and not any(contains(path, base) for base in bases):
                 yield os.path.relpath(path, spec.root)
 
 
 def _link_allowed(path: str, real_root: str, root: str) -> None:
     """A place that `allow.read` names inside root is found under its name, and read where it is, unless the workspace has one."""
-    if path != real_root and lies_inside(path, real_root) and os.path.lexists(path):
+    if path != real_root and contains(real_root, path) and os.path.lexists(path):
         _link(path, os.path.join(root, os.path.relpath(path, real_root)))
 
 

@@ -17,12 +17,12 @@ from concurrent.futures import Future
 from threading import Event, Thread, get_native_id
 from typing import TypeVar
 
+from wakeful.core.paths import contains
 from wakeful.errors import OperatorError
 from wakeful.runners.contract import RunOrder
 from wakeful.runners.isolation.beneath import open_beneath
 from wakeful.runners.isolation.confine import Grant, Spawn
 from wakeful.runners.isolation.filter import build_filter, is_known_machine
-from wakeful.runners.isolation.hiding import contains
 from wakeful.runners.isolation.landlock import READ_FILE, WRITE, WRITE_FILE, Ruleset, probe_abi
 from wakeful.runners.isolation.privileges import forbid_new_privileges
 from wakeful.runners.isolation.reach import Reach

@@ -12,6 +12,7 @@ import stat
 
 from msgspec import Struct
 
+from wakeful.core.paths import contains
 from wakeful.runners.isolation.landlock import READ_DIR, Ruleset
 
 _ENTRY = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -54,7 +55,3 @@ def allow_around(ruleset: Ruleset, fd: int, rights: int, hidden: Hidden) -> None
                 allow_around(ruleset, entry, rights, hidden)
         finally:
             os.close(entry)
-
-
-def contains(folder: str, path: str) -> bool:
-    return path == folder or path.startswith("/" if folder == "/" else f"{folder}/")

@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from wakeful.core.observation import Denied
-from wakeful.runners.isolation.hiding import contains
+from wakeful.core.paths import contains
 from wakeful.runners.isolation.landlock import EXECUTE, MAKE_REG, READ, READ_DIR, READ_FILE, WRITE, WRITE_FILE
 from wakeful.runners.isolation.reach import Reach, is_wide
 from wakeful.runners.isolation.strace import Asked

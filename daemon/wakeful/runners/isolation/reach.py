@@ -14,12 +14,13 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from wakeful.core.match import Pattern, parse_under
+from wakeful.core.paths import contains
 from wakeful.errors import OperatorError
 from wakeful.runners.contract import RunOrder
 from wakeful.runners.isolation.beneath import make_beneath
 from wakeful.runners.isolation.confine import Grant, Policy
 from wakeful.runners.isolation.filter import is_known_machine
-from wakeful.runners.isolation.hiding import Hidden, contains
+from wakeful.runners.isolation.hiding import Hidden
 from wakeful.runners.isolation.landlock import READ, READ_DIR, WRITE, find_gaps, probe_abi
 from wakeful.runners.isolation.programs import find_named_files, find_program_places
 from wakeful.runners.isolation.repositories import find_repository_places

@@ -18,6 +18,7 @@ from threading import Lock
 
 from msgspec import Struct
 
+from wakeful.core.paths import contains
 from wakeful.runners.isolation.confine import OpenGrant
 from wakeful.runners.isolation.landlock import DEVICE, READ, READ_DIR, READ_FILE, Ruleset
 
@@ -100,7 +101,7 @@ class SystemPlaces:
 
 def is_of_system(path: str) -> bool:
     """Is it granted to every run anyway?"""
-    return any(path == place or path.startswith(f"{place}/") for place in SYSTEM)
+    return any(contains(place, path) for place in SYSTEM)
 
 
 def list_settings(folder: str = SETTINGS) -> list[str]:

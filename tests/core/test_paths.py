@@ -1,0 +1,22 @@
+"""Where paths lie to each other: a folder holds itself and what is below it, and nobody whose name begins like its own."""
+
+import pytest
+
+from wakeful.core.paths import contains
+
+
+@pytest.mark.parametrize(
+    ("folder", "path", "is_inside"),
+    [
+        ("/a/b", "/a/b", True),
+        ("/a/b", "/a/b/c/d", True),
+        ("/a/b", "/a/bc", False),
+        ("/a/b", "/a", False),
+        ("/", "/", True),
+        ("/", "/a", True),
+        ("a", "a/b", True),
+        ("a", "ab", False),
+    ],
+)
+def test_a_folder_contains_itself_and_what_is_below_it(folder: str, path: str, is_inside: bool) -> None:
+    assert contains(folder, path) is is_inside
