@@ -39,6 +39,8 @@ LAYERS: dict[str, set[str]] = {
     "eventlog": {"core"},
     "sources": {"core"},
     "runners": {"core", "blobs", "secrets", "beneath"},
+    # The process in which an agent thinks: no part of the daemon, which never imports it.
+    "agents": {"core", "beneath"},
     # Sessions as files, over the log's contract and the blobs.
     "bundles": {"core", "eventlog", "blobs", "contents"},
     # State, and events, to what people see.

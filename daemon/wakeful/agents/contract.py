@@ -1,0 +1,79 @@
+"""What the parts of the thinking process ask of each other: a model, its tools, and the daemon that records every step.
+
+The loop (loop.py) knows these and nothing behind them: models.py is the only place that knows a provider's library. Values of a turn are the
+core's, since they are what the log holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, Protocol
+
+from msgspec import Struct
+
+from wakeful.core.agent import ModelSettings
+from wakeful.core.turn import Answered, Entry, TokenUsage
+from wakeful.errors import OperatorError
+
+# Whose fault it is, and so what to do: `key` and `refused` mend themselves never, `busy`, `network` and `garbage` may in a moment,
+# `too_long` is for whoever assembles the context.
+FaultKind = Literal["key", "busy", "network", "garbage", "too_long", "refused"]
+
+
+class ProviderFault(OperatorError):
+    """A request that brought no answer. `retry_after` is the provider's own word, in seconds."""
+
+    def __init__(self, kind: FaultKind, words: str, *, status: int | None = None, retry_after: float | None = None) -> None:
+        super().__init__(words)
+        self.kind = kind
+        self.status = status
+        self.retry_after = retry_after
+
+
+class ToolOffer(Struct, frozen=True, kw_only=True):
+    """A tool as a model is told of it. `parameters` is a JSON Schema of an object."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+
+
+class ModelRequest(Struct, frozen=True, kw_only=True):
+    """One request. `instructions` are the rules of whoever set this up; everything in `entries` is conversation and data."""
+
+    instructions: str
+    entries: Sequence[Entry]
+    tools: tuple[ToolOffer, ...] = ()
+    settings: ModelSettings = ModelSettings()
+
+
+class ModelAnswer(Struct, frozen=True, kw_only=True):
+    answered: Answered
+    usage: TokenUsage
+
+
+class Model(Protocol):
+    """One model at one provider."""
+
+    @property
+    def name(self) -> str: ...
+
+    async def answer(self, request: ModelRequest, say: Callable[[str], None]) -> ModelAnswer:
+        """`say` gets the text as it comes. Raises ProviderFault, and nothing else that a provider can cause."""
+
+
+class ToolResult(Struct, frozen=True):
+    """What the model is told. An error is for it to read and mend, not for us."""
+
+    text: str
+    is_error: bool = False
+
+
+class Tool(Protocol):
+    """One thing a model may do. `carry_out` is called after its intention is on record, and never twice for one call."""
+
+    @property
+    def offer(self) -> ToolOffer: ...
+
+    async def carry_out(self, arguments: Mapping[str, Any], call_id: str) -> ToolResult:
+        """`arguments` fit the offer's schema. What goes wrong is a result; a defect of ours is raised."""

@@ -1,0 +1,94 @@
+"""An agent as frozen values: a role that owns sessions, and works in them one run at a time.
+
+`specs/` parses `sessions.d/agents/<name>.yaml` into one; a run records the agent it began with, so an edited file counts from the
+next wake. The conversation, facts and budget belong to the session; here is only who speaks, with which model and tools.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from wakeful.core.budget import Budget
+
+Provider = Literal["anthropic", "openai", "openai-chat", "openai-compatible", "google"]
+# What becomes of a tool's call: carried out, put to a person first, or refused.
+ToolPolicy = Literal["allow", "ask", "deny"]
+Effort = Literal["low", "medium", "high"]
+
+DEFAULT_MAX_OUTPUT_TOKENS = 8_192
+DEFAULT_CONTEXT_TOKENS = 200_000
+# Above this share of its context a conversation is compressed before the next request.
+DEFAULT_COMPRESS_SHARE = 0.8
+
+
+class ModelSpec(Struct, frozen=True, kw_only=True):
+    """One model and how it is reached. `key` names a secret; None: the endpoint asks for none."""
+
+    provider: Provider
+    model: str
+    key: str | None = None
+    # None: the provider's own address.
+    base_url: str | None = None
+
+    @property
+    def name(self) -> str:
+        """As files, records and people write it."""
+        return f"{self.provider}:{self.model}"
+
+
+class ModelSettings(Struct, frozen=True, kw_only=True):
+    temperature: float | None = None
+    effort: Effort | None = None
+    max_output_tokens: int = DEFAULT_MAX_OUTPUT_TOKENS
+
+
+class McpServer(Struct, frozen=True, kw_only=True):
+    """Where an agent's further tools come from: a program spoken to over its standard input and output, or an address."""
+
+    name: str
+    argv: tuple[str, ...] = ()
+    url: str | None = None
+    # A secret's name: sent as a bearer token.
+    key: str | None = None
+
+
+class AgentLimits(Struct, frozen=True, kw_only=True):
+    """When a run that does not come to its end is stopped."""
+
+    # Requests of one run.
+    turns: int = 50
+    # The same tool called with the same arguments, one after the other.
+    repeats: int = 3
+
+
+class TokenWindow(Struct, frozen=True, kw_only=True):
+    """How much a model takes in, and when a conversation is made shorter for it."""
+
+    tokens: int = DEFAULT_CONTEXT_TOKENS
+    compress_at: int = int(DEFAULT_CONTEXT_TOKENS * DEFAULT_COMPRESS_SHARE)
+    # Who writes summaries, where that is somebody cheaper.
+    compress_by: ModelSpec | None = None
+
+
+class AgentSpec(Struct, frozen=True, kw_only=True):
+    """One agent as declared. Either it has models, the first of them tried first, or `acp` is an external program that has its own."""
+
+    name: str
+    prompt: str = ""
+    models: tuple[ModelSpec, ...] = ()
+    settings: ModelSettings = ModelSettings()
+    tools: dict[str, ToolPolicy] = {}
+    mcp: tuple[McpServer, ...] = ()
+    budget: Budget | None = None
+    window: TokenWindow = TokenWindow()
+    limits: AgentLimits = AgentLimits()
+    acp: tuple[str, ...] = ()
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """Names of all it needs to speak with its models and servers; those of a fallback, too."""
+        summary = (self.window.compress_by,) if self.window.compress_by is not None else ()
+        keys = [one.key for one in (*self.models, *summary, *self.mcp) if one.key is not None]
+        return tuple(dict.fromkeys(keys))

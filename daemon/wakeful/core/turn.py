@@ -1,0 +1,65 @@
+"""One turn of an agent as values: what a model was asked, what it answered, what its tools brought.
+
+The same values stand in the log, travel between the daemon and the process that thinks, and are what a conversation is
+rebuilt from. Nothing here belongs to one provider but `raw`, which only the provider it came from needs back.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+# Why a model stopped: it is done, it waits for tools, it ran into its limit, it would not.
+StopReason = Literal["done", "calls", "length", "refused"]
+
+INTERRUPTED = "interrupted, effect unknown: this call had begun when the run was cut short; look whether it took effect before you repeat it"
+
+
+class ToolCall(Struct, frozen=True, kw_only=True):
+    """`arguments` is JSON text, as the model wrote it: it may be wrong."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+class TokenUsage(Struct, frozen=True, kw_only=True):
+    """As the provider counted it. `input` includes what it had cached."""
+
+    input: int = 0
+    output: int = 0
+    cached: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.input + self.output
+
+
+class Asked(Struct, frozen=True, kw_only=True, tag_field="kind", tag="asked"):
+    """What a run, a person or a session puts to the model."""
+
+    text: str
+
+
+class Answered(Struct, frozen=True, kw_only=True, tag_field="kind", tag="answered"):
+    """What a model said. `raw` is its message as the provider's library keeps it: signatures of thoughts, ids of parts."""
+
+    model: str
+    text: str = ""
+    calls: tuple[ToolCall, ...] = ()
+    stop: StopReason = "done"
+    raw: str | None = None
+
+
+class Returned(Struct, frozen=True, kw_only=True, tag_field="kind", tag="returned"):
+    """What came of one call."""
+
+    call: str
+    name: str
+    text: str
+    is_error: bool = False
+
+
+# A conversation with a model: begins with `Asked`; each call of an `Answered` has its `Returned` before the next one.
+Entry = Asked | Answered | Returned
