@@ -55,5 +55,5 @@ $(READY): pyproject.toml
 	  echo "Debian and Ubuntu keep them in a package of their own:  apt install python3-venv" >&2; exit 1; }
 	@echo "setting up $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,agents]'
 	@touch $@

@@ -1,0 +1,90 @@
+"""A model's answer made ready for the wire: ids given, figures filled in, text cut into the pieces a stream brings.
+
+Between the script, which knows no wire, and the formats, which know no script. Pure: the same request number and reply always
+make the same answer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Literal
+
+import msgspec
+
+from agents.provider.asked import Asked
+from agents.provider.script import Call, Part, Reply, Say, Think, Usage
+
+# A rough token, as counted where no vocabulary is at hand.
+CHARACTERS_PER_TOKEN = 4
+# Arguments of a call arrive in pieces that end within a word, a number or an escape.
+ARGUMENT_PIECE_CHARACTERS = 7
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What a format writes: every call has its id, the usage is known."""
+
+    id: str
+    model: str
+    parts: tuple[Part, ...]
+    usage: Usage
+    stop: Literal["end", "calls", "length", "refused"]
+
+    @property
+    def text(self) -> str:
+        return "".join(part.text for part in self.parts if isinstance(part, Say))
+
+    @property
+    def calls(self) -> tuple[Call, ...]:
+        return tuple(part for part in self.parts if isinstance(part, Call))
+
+
+def prepare(reply: Reply | Part | tuple[Part, ...], asked: Asked, call_prefix: str) -> Answer:
+    """Fill in what the script left open."""
+    match reply:
+        case Reply():
+            whole = reply
+        case tuple() | list():
+            whole = Reply(tuple(reply))
+        case _:
+            whole = Reply((reply,))
+    parts = tuple(_with_id(part, call_prefix, asked.number, index) for index, part in enumerate(whole.parts))
+    has_calls = any(isinstance(part, Call) for part in parts)
+    return Answer(
+        id=make_id(asked.number, "answer"),
+        model=asked.model,
+        parts=parts,
+        usage=whole.usage or Usage(count_tokens(asked.text), max(1, count_tokens(msgspec.json.encode(parts).decode()))),
+        stop="calls" if whole.stop == "end" and has_calls else whole.stop,
+    )
+
+
+def count_tokens(text: str) -> int:
+    return -(-len(text) // CHARACTERS_PER_TOKEN)
+
+
+def make_id(*seeds: object) -> str:
+    """An id as unlike a number as the real ones, and the same in every run of a test."""
+    return hashlib.sha256(repr(seeds).encode()).hexdigest()[:24]
+
+
+def cut_text(text: str) -> list[str]:
+    """Cut at words, keeping every character; no piece for no text."""
+    return re.findall(r"\s*\S+\s*$|\s*\S+|\s+", text)
+
+
+def cut_args(args: dict[str, object]) -> list[str]:
+    text = msgspec.json.encode(args).decode()
+    return [text[at : at + ARGUMENT_PIECE_CHARACTERS] for at in range(0, len(text), ARGUMENT_PIECE_CHARACTERS)]
+
+
+def dump(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _with_id(part: Part, prefix: str, number: int, index: int) -> Part:
+    match part:
+        case Call(name=name, args=args, id=None):
+            return Call(name, args, prefix + make_id(number, index, name))
+        case Say() | Call() | Think():
+            return part

@@ -1,0 +1,275 @@
+"""The language a scripted model is written in: what it answers, how it fails, and which turn a request gets.
+
+Owned here: the words (`Say`, `Call`, `Fail`, …), independent of any provider's wire format, their JSON form, and the choice
+of a turn from what a request shows. Tests write scripts, the server plays them. Knows nothing of HTTP.
+
+The choice is stateless: a model that was asked the same twice, by a client that was killed in between, answers the same twice.
+Only faults are counted: each is met as often as it says, then the script goes on.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from agents.provider.asked import Asked
+
+
+class _Word(msgspec.Struct, frozen=True, tag_field="turn", tag=str.lower, forbid_unknown_fields=True):
+    """One word of the language; in JSON an object whose `turn` is the word in small letters."""
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """What a response says it cost. `cached` is the part of `input` that was read from a cache."""
+
+    input: int
+    output: int
+    cached: int = 0
+
+
+class Say(_Word, frozen=True):
+    """Text."""
+
+    text: str
+
+
+class Think(_Word, frozen=True):
+    """Reasoning, where the format can carry it; `signature` is what the client must hand back unchanged."""
+
+    text: str
+    signature: str = "c2lnbmF0dXJl"
+
+
+class Call(_Word, frozen=True):
+    """A call of a tool. Without an id the server makes one, as providers do."""
+
+    name: str
+    args: dict[str, object] = {}
+    id: str | None = None
+
+
+Part: TypeAlias = Say | Think | Call
+
+
+class Reply(_Word, frozen=True):
+    """A whole response: several parts, and the figures where a test cares for them. A bare part, or a tuple of parts, is one too."""
+
+    parts: tuple[Part, ...] = ()
+    usage: Usage | None = None
+    stop: Literal["end", "length", "refused"] = "end"
+
+
+class Fail(_Word, frozen=True):
+    """An HTTP error in the provider's own shape."""
+
+    status: int
+    retry_after: float | None = None
+    message: str = "scripted failure"
+    times: int | None = 1
+
+
+class Cut(_Word, frozen=True):
+    """A connection that ends in the middle of `then`, after so many events of the stream (or half of a plain answer).
+
+    `close` ends it in the middle of the transfer, `reset` with a TCP reset, `end` tidily, as a proxy does that gave up on its origin.
+    """
+
+    after_chunks: int = 2
+    then: Turn = Say("this will never be heard to its end")
+    how: Literal["close", "reset", "end"] = "close"
+    times: int | None = 1
+
+
+class Garbage(_Word, frozen=True):
+    """A 200 that is no answer. `text` replaces the body of that kind by one of the test's own."""
+
+    kind: Literal["text", "html", "truncated", "shape", "nothing"] = "text"
+    text: str | None = None
+    times: int | None = 1
+
+
+class Empty(_Word, frozen=True):
+    """A well-formed response in which the model says nothing."""
+
+    usage: Usage | None = None
+    times: int | None = 1
+
+
+class Slow(_Word, frozen=True):
+    """`then`, late: `before` seconds until the first byte, `between` seconds ahead of each further event of a stream."""
+
+    before: float = 0.0
+    between: float = 0.0
+    then: Turn = Say("at last")
+
+
+class Hold(_Word, frozen=True):
+    """`then`, not before the test releases `gate`: slowness without a clock. With `after_chunks`, held in mid-stream."""
+
+    gate: str
+    then: Turn = Say("released")
+    after_chunks: int = 0
+
+
+Fault: TypeAlias = Fail | Cut | Garbage | Empty
+Turn: TypeAlias = Reply | Say | Think | Call | Fail | Cut | Garbage | Empty | Slow | Hold | tuple[Part, ...]
+
+
+class ScriptExhausted(Exception):
+    """A request came for which the script has no turn: the test's script is too short, or the client asked too often."""
+
+
+class Turns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A list of turns, and what a request's place in it is counted by.
+
+    `history`: the model's turns the request shows. `message`: those since the last words of a person, so that every message plays
+    the list from its beginning. `arrival`: the requests so far, for a test that does not care about restarts.
+    """
+
+    turns: tuple[Turn, ...]
+    by: Literal["history", "message", "arrival"] = "history"
+
+
+class Route(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Turns for the requests that have everything named here: the model, the key, words of the last message, words shown anywhere."""
+
+    turns: tuple[Turn, ...]
+    by: Literal["history", "message", "arrival"] = "history"
+    model: str | None = None
+    key: str | None = None
+    says: str | None = None
+    shows: str | None = None
+
+    def matches(self, asked: Asked) -> bool:
+        return (
+            self.model in (None, asked.model)
+            and self.key in (None, asked.key)
+            and (self.says is None or self.says in asked.last_words)
+            and (self.shows is None or self.shows in asked.text)
+        )
+
+
+class Routes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Several conversations on one provider: the first route that matches."""
+
+    routes: tuple[Route, ...]
+
+
+Script: TypeAlias = Turns | Routes | Sequence[Turn] | Turn | Callable[[Asked], Turn]
+
+
+def is_fault(turn: Turn) -> bool:
+    """Tell whether the model's turn comes to nothing, so that the client asks the same again."""
+    match turn:
+        case Slow(then=then) | Hold(then=then):
+            return is_fault(then)
+        case Fail() | Cut() | Garbage() | Empty():
+            return True
+        case _:
+            return False
+
+
+def times_of(turn: Turn) -> int | None:
+    """Say how often a fault is met; None: always."""
+    match turn:
+        case Slow(then=then) | Hold(then=then):
+            return times_of(then)
+        case Fail(times=times) | Cut(times=times) | Garbage(times=times) | Empty(times=times):
+            return times
+        case _:
+            return None
+
+
+def read_script(text: bytes | str) -> Turns | Routes:
+    """Read the JSON form: a list of turns, `{"turns": […], "by": …}` or `{"routes": […]}`."""
+    match msgspec.json.decode(text):
+        case list() as turns:
+            return msgspec.convert({"turns": turns}, Turns)
+        case {"routes": _} as routes:
+            return msgspec.convert(routes, Routes)
+        case other:
+            return msgspec.convert(other, Turns)
+
+
+def write_script(script: Turns | Routes | Sequence[Turn]) -> bytes:
+    """Write what `read_script` reads."""
+    return msgspec.json.encode(script if isinstance(script, Turns | Routes) else Turns(tuple(script)))
+
+
+class Playing:
+    """One list of turns being played: the turns, cut into places, and how often each fault has been met."""
+
+    def __init__(self, turns: Turns | Route) -> None:
+        self._by = turns.by
+        self._lock = threading.Lock()
+        self._asked = 0
+        self._met: dict[tuple[int, int], int] = {}
+        self._places = [((), turn) for turn in turns.turns] if turns.by == "arrival" else _cut_into_places(turns.turns)
+
+    def choose(self, asked: Asked) -> Turn:
+        with self._lock:
+            place = self._place_of(asked)
+            self._asked += 1
+            faults, reply = self._places[place] if place < len(self._places) else ((), None)
+            for number, fault in enumerate(faults):
+                met, times = self._met.get((place, number), 0), times_of(fault)
+                if times is None or met < times:
+                    self._met[place, number] = met + 1
+                    return fault
+            if reply is None:
+                raise ScriptExhausted(f"the script has {len(self._places)} places by {self._by}; this request is at place {place + 1}")
+            return reply
+
+    def _place_of(self, asked: Asked) -> int:
+        match self._by:
+            case "history":
+                return asked.model_turns
+            case "message":
+                return asked.model_turns_since_message
+            case "arrival":
+                return self._asked
+
+
+def start(script: Script) -> Callable[[Asked], Turn]:
+    """Make of any form of script the function that answers."""
+    match script:
+        case Turns():
+            return Playing(script).choose
+        case Routes(routes=routes):
+            return _Routing([(route, Playing(route)) for route in routes]).choose
+        case msgspec.Struct():
+            return Playing(Turns((script,))).choose
+        case list() | tuple():
+            return Playing(Turns(tuple(script))).choose
+        case _:
+            return script
+
+
+class _Routing:
+    def __init__(self, playing: list[tuple[Route, Playing]]) -> None:
+        self._playing = playing
+
+    def choose(self, asked: Asked) -> Turn:
+        for route, playing in self._playing:
+            if route.matches(asked):
+                return playing.choose(asked)
+        raise ScriptExhausted(f"no route matches model {asked.model!r}, last words {asked.last_words!r}")
+
+
+_Place: TypeAlias = tuple[tuple[Turn, ...], Turn | None]
+
+
+def _cut_into_places(turns: Sequence[Turn]) -> list[_Place]:
+    """Group the turns: the faults that come first at a place, and the reply that ends it."""
+    places: list[_Place] = []
+    faults: list[Turn] = []
+    for turn in turns:
+        if is_fault(turn):
+            faults.append(turn)
+        else:
+            places.append((tuple(faults), turn))
+            faults = []
+    return [*places, (tuple(faults), None)] if faults else places
