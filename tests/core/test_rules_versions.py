@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from wakeful.core import calls
 from wakeful.core.owed import owed_names
-from wakeful.core.spec import CommandRun, digest_noticed
+from wakeful.core.spec import CommandRun, PromptRun, ScriptRun, digest_noticed
 from wakeful.core.target import target_of
 
 
@@ -221,6 +221,7 @@ def test_rule_9_timing_and_order_are_not_noticed(change: dict[str, object]) -> N
     [
         {"objective": "new"}, {"agent": "hr"}, {"conversation": "continue"}, {"bindings": ()},
         {"run": CommandRun(argv=("other",))}, {"run": CommandRun(argv=("work", "s"), env={"A": "1"})},
+        {"run": PromptRun(prompt="work")}, {"tools": {"shell": "deny"}},
         {"run": CommandRun(argv=("work", "s"), cwd="sub")}, {"run": CommandRun(argv=("work", "s"), check=("test",))},
     ],
 )  # fmt: skip
@@ -228,6 +229,14 @@ def test_rule_9_what_a_run_can_notice_wakes(change: dict[str, object]) -> None:
     """Rule 9: agent, objective, bindings and the command are part of the spec's version."""
     spec = session("s", read("in"))
     assert digest_noticed(replace(spec, **change)) != digest_noticed(spec)
+
+
+def test_rule_9_a_prompt_is_another_thing_than_a_script_of_the_same_words() -> None:
+    """Rule 9: what is asked of an agent and what a shell carries out are told apart; another prompt is another version."""
+    spec = session("s", read("in"), run=PromptRun(prompt="make all"))
+    assert digest_noticed(spec) != digest_noticed(replace(spec, run=ScriptRun(text="make all")))
+    assert digest_noticed(spec) != digest_noticed(replace(spec, run=PromptRun(prompt="make none")))
+    assert digest_noticed(spec) == digest_noticed(replace(spec, run=PromptRun(prompt="make all", retries=2)))
 
 
 def test_owed_names_what_is_new() -> None:

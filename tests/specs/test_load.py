@@ -13,6 +13,7 @@ from wakeful.core.spec import (
     FileBinding,
     MessageBinding,
     ProbeBinding,
+    PromptRun,
     Retention,
     ScriptRun,
     ServiceBinding,
@@ -134,6 +135,14 @@ def test_a_small_spec_has_its_defaults() -> None:
     spec = parse("run: {command: [true]}")
     assert spec == SessionSpec(name="n", root="/project", bindings=(MessageBinding(name="message"),), run=CommandRun(argv=("true",)))
     assert (spec.run.timeout_seconds, spec.run.grace_seconds, spec.run.retries, spec.priority) == (3600.0, 10.0, 2, 50)
+
+
+def test_a_prompt_is_put_to_the_agent_and_not_tried_again_unless_told() -> None:
+    """Each try costs; everything else of a run is as for commands."""
+    spec = parse("agent: docs\nrun: {prompt: Do it., timeout: 5m, check: [make, test]}\ntools: {shell: deny, mcp:git/log: ask}")
+    assert spec.run == PromptRun(prompt="Do it.", timeout_seconds=300.0, check=("make", "test"))
+    assert (spec.run.retries, spec.tools, spec.program) == (0, {"shell": "deny", "mcp:git/log": "ask"}, None)
+    assert parse("agent: docs\nrun: {prompt: Do it., retries: 3}").run.retries == 3
 
 
 def test_a_session_without_a_run_has_no_mailbox_of_its_own() -> None:

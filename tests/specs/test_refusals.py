@@ -32,7 +32,7 @@ KEYS = [
     (
         "xyzzy: 1",
         "1:1: unknown key 'xyzzy' in this session; expected one of agent, objective, priority, tags, enabled, root, bindings,"
-        " when, pace, window, timezone, first, run, conversation, people, retention, budget, approve, network, secrets, isolation, allow, for_each, concurrency",
+        " when, pace, window, timezone, first, run, conversation, people, retention, budget, approve, network, secrets, tools, isolation, allow, for_each, concurrency",
     ),
     ("run: {comand: [a]}", "1:7: unknown key 'comand' in run; did you mean 'command'?"),
     ("concurrency: {pol: gpu}", "1:15: unknown key 'pol' in concurrency; did you mean 'pool'?"),
@@ -72,7 +72,16 @@ VALUES = [
     ("run: {command: [a, {b: c}]}", "1:16: command: every word of a command is text; put quotes around one that holds : or {, or use script"),
     ("run: {command: []}", "1:16: command: expected a list of words such as [python3, report.py], or use script"),
     ("run: {command: [a], script: b}", "1:21: run has a command and a script; keep one of them"),
-    ("run: {timeout: 5m}", "1:1: run has neither a command nor a script; add one"),
+    ("agent: a\nrun: {command: [a], prompt: b}", "2:21: run has a command and a prompt; keep one of them"),
+    ("run: {prompt: b}", "1:7: a prompt is put to an agent, and this session has none; add agent: NAME, declared in agents/NAME.yaml"),
+    ("agent: a\nrun: {prompt: ''}", "2:15: prompt: empty text; write something, or delete the line"),
+    ("tools: {raed: ask}", "1:9: there is no tool 'raed'; did you mean 'read'?"),
+    ("tools: {read: yes}", "1:15: read is 'yes'; expected allow, ask or deny"),
+    (
+        "tools: {'mcp:': ask}",
+        "1:9: 'mcp:' names no tool of a server; write mcp:SERVER for all of them, or mcp:SERVER/TOOL",
+    ),
+    ("run: {timeout: 5m}", "1:1: run has neither a command, a script nor a prompt; add one"),
     ("run: {command: [a], timeout: 0}", "1:30: timeout: 0 is too short here; write a duration such as 30s or 5m"),
     (
         "secrets: [../etc]",
@@ -161,8 +170,7 @@ def test_a_mistake_in_a_binding_is_named_where_it_stands(binding: str, words: st
 
 
 LATER = [
-    "tools: {a: ask}", "notify: [mail]", "hosts: [big]",
-    "run: {prompt: Do it.}", "bindings: {a: {webhook: github, secret: x}}",
+    "notify: [mail]", "hosts: [big]", "bindings: {a: {webhook: github, secret: x}}",
     "bindings: {a: {service: 'mcp:github'}}",
 ]  # fmt: skip
 

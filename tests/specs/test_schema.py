@@ -45,6 +45,7 @@ GOOD = [
     "priority: 80\nenabled: no\ntags: [a]\nwindow: '08:00-20:00'\nconcurrency: {pool: gpu}\nrun: {script: 'a'}",
     "bindings: {a: {file: x, settle: 0}}",
     "isolation: observe",
+    "agent: a\nrun: {prompt: Do it.}\ntools: {shell: ask}",
 ]
 BAD = [
     "objectiv: x",
@@ -59,6 +60,8 @@ BAD = [
     "run: {command: echo x}",
     "run: {command: [a], script: b}",
     "run: {timeout: 5m}",
+    "run: {script: a, prompt: b}",
+    "tools: {shell: maybe}",
     "window: morning",
     "isolation: watch",
 ]

@@ -77,7 +77,7 @@ BAD = [
     ("http: off", "1:1: not yet: 'http' in wakeful.yaml is known, but this version cannot do it; remove it for now"),
     ("concurrency: {agents: 3}", "1:15: not yet: 'agents' in concurrency is known, but this version cannot do it; remove it for now"),
     ("loop_depth: 8\ndefaults:\n  priority: hgh", "3:13: priority: 'hgh' is not a whole number"),
-    ("defaults: {tools: {sh: ask}}", "1:12: not yet: 'tools' in this session is known, but this version cannot do it; remove it for now"),
+    ("defaults: {hosts: [big]}", "1:12: not yet: 'hosts' in this session is known, but this version cannot do it; remove it for now"),
     ("a: [", "2:1: the file ends inside a [ or {; close it"),
 ]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from wakeful.core.spec import CommandRun, FileBinding, SessionSpec, find_template
+from wakeful.core.spec import CommandRun, FileBinding, PromptRun, SessionSpec, find_template
 from wakeful.settings import ProjectReader
 from wakeful.specs.load import FolderReading, read_folder
 
@@ -147,6 +147,17 @@ def test_a_file_name_is_data_never_yaml(tmp_path: Path) -> None:
     name = '"], priority: 99, x: {stem} #.md'
     spec = one(tmp_path, f"t/{name}", template='for_each: t/*.md\nrun: {command: [cat, "{path}"]}\nobjective: x\n')
     assert spec.priority == 50 and isinstance(spec.run, CommandRun) and spec.run.argv == ("cat", f"t/{name}")
+
+
+def test_a_file_name_is_no_part_of_a_prompt(tmp_path: Path) -> None:
+    """A name can be chosen by strangers, and a prompt is what an agent obeys; other braces stand as they are."""
+    template = "for_each: t/*.md\nobjective: x\nagent: a\nrun: {prompt: %s}\n"
+    project(tmp_path, "t/a.md", template=template % '"Answer {path}."')
+    (tmp_path / "sessions.d" / "agents").mkdir()
+    (tmp_path / "sessions.d" / "agents" / "a.yaml").write_text("model: anthropic:claude-sonnet-4-5\n")
+    assert "never becomes part of a prompt" in read(tmp_path).refused["ticket@"]
+    (tmp_path / "sessions.d" / "ticket@.yaml").write_text(template % '"Answer as {\\"a\\": 1}."')
+    assert read(tmp_path).sessions["ticket@a"].run == PromptRun(prompt='Answer as {"a": 1}.')
 
 
 def test_a_file_name_in_a_pattern_means_itself(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from wakeful.contents.record import RunFiles, read_record
 from wakeful.contents.scratch_copy import Missing, bring_programs, copy_scratch, lay_out, redirect, refuse_outside
 from wakeful.core.events import RunFinished
 from wakeful.core.observation import ProcessEnded
+from wakeful.core.spec import PromptRun
 from wakeful.core.state import OpenRun, Session
 from wakeful.errors import CallerError
 from wakeful.runners.contract import RunOrder, Runner
@@ -134,6 +135,8 @@ def prepare(blobs: Blobs, recorded: Recorded, wish: Wish, folder: str) -> Prepar
     run = recorded.session.run
     if run is None or run.spec.run is None or recorded.finished.files is None:
         raise CallerError(f"nothing was kept of the files of run {recorded.finished.run}; only runs with file bindings can be replayed")
+    if isinstance(run.spec.run, PromptRun) and wish.command is None:
+        raise CallerError(f"run {recorded.finished.run} was an agent's, which would answer otherwise today; replay it with a command instead")
     refuse_outside(run.spec)
     if wish.keep is not None and os.path.lexists(wish.keep):
         raise CallerError(f"{wish.keep} exists already; name a folder that does not")

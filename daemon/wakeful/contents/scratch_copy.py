@@ -20,7 +20,7 @@ from wakeful.contents.listing import read_entries
 from wakeful.contents.present import InTheWay, read_content, write_file, write_link
 from wakeful.contents.record import GONE, Entry, RunFiles
 from wakeful.core.match import parse_under
-from wakeful.core.spec import CommandRun, CommitsBinding, RunSpec, ScriptRun, SessionSpec
+from wakeful.core.spec import CommandRun, CommitsBinding, PromptRun, RunSpec, ScriptRun, SessionSpec
 from wakeful.errors import CallerError, WakefulError
 
 # A scratch folder that a session fills without end is not copied for a replay.
@@ -108,7 +108,7 @@ def lead_from(root: str, copy: str) -> Callable[[str], str]:
 
 
 def redirect(spec: SessionSpec, copy: str, command: tuple[str, ...] | None) -> SessionSpec:
-    """The same spec in the copy: every mention of root in command, script, check and environment leads there."""
+    """The same spec in the copy: every mention of root in command, script, prompt, check and environment leads there."""
     run = spec.run
     if run is None:
         raise CallerError(f"{spec.name} had nothing to run")
@@ -123,6 +123,8 @@ def redirect(spec: SessionSpec, copy: str, command: tuple[str, ...] | None) -> S
             run = replace(run, argv=tuple(lead(word) for word in argv), **moved)
         case ScriptRun(text=text):
             run = replace(run, text=lead(text), **moved)
+        case PromptRun(prompt=prompt):
+            run = replace(run, prompt=lead(prompt), **moved)
     return replace(spec, root=copy, run=run)
 
 

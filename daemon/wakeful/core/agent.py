@@ -17,6 +17,12 @@ Provider = Literal["anthropic", "openai", "openai-chat", "openai-compatible", "g
 ToolPolicy = Literal["allow", "ask", "deny"]
 Effort = Literal["low", "medium", "high"]
 
+# What an agent can be given; more come from its MCP servers, as `mcp:<server>` or `mcp:<server>/<tool>`.
+TOOLS = (
+    "read", "list", "search", "write", "edit", "diff", "shell", "remember", "recall", "history", "send", "ask_person", "hand_off",
+)  # fmt: skip
+MCP_TOOL_PREFIX = "mcp:"
+
 DEFAULT_MAX_OUTPUT_TOKENS = 8_192
 DEFAULT_CONTEXT_TOKENS = 200_000
 # Above this share of its context a conversation is compressed before the next request.

@@ -14,6 +14,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
+from wakeful.core.agent import ToolPolicy
 from wakeful.core.budget import Budget
 from wakeful.core.limits import Limits
 
@@ -203,7 +204,7 @@ class Confinement(Struct, frozen=True, kw_only=True):
 
 
 class RunSpec(Struct, frozen=True, kw_only=True):
-    """What both kinds of command share."""
+    """What every kind of run shares."""
 
     cwd: str | None = None
     env: dict[str, str] = {}
@@ -226,6 +227,16 @@ class ScriptRun(RunSpec, frozen=True, kw_only=True, tag_field="kind", tag="scrip
     """Several lines for `sh -eu`; values reach it only through the environment."""
 
     text: str
+
+
+class PromptRun(RunSpec, frozen=True, kw_only=True, tag_field="kind", tag="prompt"):
+    """What the session's agent is asked. Not tried again unless told: each try costs."""
+
+    prompt: str
+    retries: int = 0
+
+
+AnyRun = CommandRun | ScriptRun | PromptRun
 
 
 class Window(Struct, frozen=True):
@@ -259,7 +270,7 @@ class SessionSpec(Struct, frozen=True, kw_only=True):
     pace_seconds: float = 0.0
     window: Window | None = None
     first: First | None = None
-    run: CommandRun | ScriptRun | None = None
+    run: AnyRun | None = None
     conversation: Literal["fresh", "continue"] = "fresh"
     pool: str | None = None
     # The script inside root that `command` names: an implied waking binding (specs.md).
@@ -273,6 +284,8 @@ class SessionSpec(Struct, frozen=True, kw_only=True):
     budget: Budget | None = None
     # A person is asked before every run.
     is_approved_first: bool = False
+    # Narrows what the agent's own policy allows.
+    tools: dict[str, ToolPolicy] = {}
 
     def binding(self, name: str) -> AnyBinding | None:
         return next((binding for binding in self.bindings if binding.name == name), None)
@@ -296,6 +309,16 @@ def observe_spec(spec: SessionSpec) -> SessionSpec:
     return msgspec.structs.replace(spec, confinement=msgspec.structs.replace(spec.confinement, level="observe"))
 
 
+def _describe_what(run: AnyRun) -> object:
+    match run:
+        case CommandRun(argv=argv):
+            return argv
+        case ScriptRun(text=text):
+            return text
+        case PromptRun(prompt=prompt):
+            return {"prompt": prompt}
+
+
 def digest_noticed(spec: SessionSpec) -> str:
     """The `spec` version: what a run can notice (rule 9), and nothing that is only timing or order."""
     run = spec.run
@@ -309,7 +332,7 @@ def digest_noticed(spec: SessionSpec) -> str:
         "run": None
         if run is None
         else {
-            "what": list(run.argv) if isinstance(run, CommandRun) else run.text,
+            "what": _describe_what(run),
             "cwd": run.cwd,
             "env": sorted(run.env.items()),
             "check": run.check,
@@ -321,6 +344,8 @@ def digest_noticed(spec: SessionSpec) -> str:
         noticed["network"] = spec.confinement.network
     if run is not None and run.workspace is not None:
         noticed["workspace"] = run.workspace
+    if spec.tools:
+        noticed["tools"] = sorted(spec.tools.items())
     return hashlib.blake2b(msgspec.json.encode(noticed), digest_size=16).hexdigest()
 
 

@@ -10,7 +10,7 @@ import posixpath
 import msgspec
 
 from wakeful.core.budget import Amounts, find_allowance
-from wakeful.core.spec import CommandRun, CommitsBinding, FileBinding, ScriptRun, SessionSpec
+from wakeful.core.spec import CommandRun, CommitsBinding, FileBinding, PromptRun, ScriptRun, SessionSpec
 from wakeful.core.state import OpenRun, Session
 from wakeful.errors import InternalError
 from wakeful.runners.contract import RunOrder, WorkspaceOrder
@@ -42,6 +42,8 @@ def make_order(
             argv, script = argv, None
         case ScriptRun(text=text):
             argv, script = (), text
+        case PromptRun():
+            raise InternalError(f"run {run.run} of {session.name} is an agent's: a prompt is no order for a command")
         case None:
             raise InternalError(f"{session.name} has an open run {run.run} but its spec has no `run`")
     return RunOrder(

@@ -21,6 +21,7 @@ from wakeful.core.spec import (
     DEFAULT_SETTLE_SECONDS,
     RESERVED_BINDINGS,
     AnyBinding,
+    AnyRun,
     CommandRun,
     CommitsBinding,
     Confinement,
@@ -29,6 +30,7 @@ from wakeful.core.spec import (
     FileBinding,
     MessageBinding,
     ProbeBinding,
+    PromptRun,
     Retention,
     RunLimits,
     ScriptRun,
@@ -59,10 +61,13 @@ from wakeful.specs.models import (
 from wakeful.specs.program import find_program
 from wakeful.specs.scalars import find_binding_name_problem
 from wakeful.specs.timezones import is_zone
+from wakeful.specs.tools import find_tool_problem
 from wakeful.specs.translate import Finding
 from wakeful.specs.yaml_text import Path, shorten
 
 MESSAGE = "message"
+# What a run is: one of these.
+RUN_KINDS = ("command", "script", "prompt")
 LEAST_SETTLE_MAX_SECONDS = 2.0
 SETTLE_MAX_FACTOR = 20
 
@@ -104,6 +109,7 @@ def build_spec(name: str, keys: SessionKeys, around: Surroundings) -> Built:
         built.refuse(("timezone",), f"time zone '{shorten(keys.timezone)}' is not known; write a name such as Asia/Shanghai or UTC")
     bindings = [_build_binding(bound, binding, zone, keys, built) for bound, binding in keys.bindings.items()]
     run = _build_run(keys.run, built) if keys.run is not None else None
+    _check_agent(keys, built)
     window = _build_window(keys, zone, built)
     _check_whole(name, keys, built)
     _check_reach(keys, root, around, built)
@@ -135,6 +141,7 @@ def build_spec(name: str, keys: SessionKeys, around: Surroundings) -> Built:
         confinement=_build_confinement(keys),
         budget=_build_budget(keys.budget, zone or "UTC"),
         is_approved_first=keys.approve == "before_run",
+        tools=dict(keys.tools),
     )
     _refuse_three_legs(built.spec, built)
     if built.findings:
@@ -295,26 +302,40 @@ def _check_binding_names(keys: SessionKeys, built: Built) -> None:
             built.refuse(path, words, is_key=True)
 
 
-def _build_run(keys: RunKeys, built: Built) -> CommandRun | ScriptRun | None:
-    common = {
+def _build_run(keys: RunKeys, built: Built) -> AnyRun | None:
+    common: dict[str, Any] = {
         "cwd": keys.cwd,
         "env": dict(keys.env),
         "timeout_seconds": keys.timeout,
         "grace_seconds": keys.grace,
-        "retries": keys.retries,
         "check": keys.check,
         "limits": _build_limits(keys.limits),
         "workspace": keys.workspace,
     }
-    if keys.command is not None and keys.script is not None:
-        built.refuse(("run", "script"), "run has a command and a script; keep one of them", is_key=True)
-    elif keys.command is not None:
+    if keys.retries is not None:
+        common["retries"] = keys.retries
+    given = [kind for kind in RUN_KINDS if getattr(keys, kind) is not None]
+    if len(given) > 1:
+        built.refuse(("run", given[-1]), f"run has a {' and a '.join(given)}; keep one of them", is_key=True)
+        return None
+    if keys.command is not None:
         return CommandRun(argv=keys.command, **common)
-    elif keys.script is not None:
+    if keys.script is not None:
         return ScriptRun(text=keys.script, **common)
-    else:
-        built.refuse(("run",), "run has neither a command nor a script; add one", is_key=True)
+    if keys.prompt is not None:
+        return PromptRun(prompt=keys.prompt, **common)
+    built.refuse(("run",), "run has neither a command, a script nor a prompt; add one", is_key=True)
     return None
+
+
+def _check_agent(keys: SessionKeys, built: Built) -> None:
+    """Whether its agent exists, and can think, is known where the folder is (load.py)."""
+    if keys.run is not None and keys.run.prompt is not None and keys.agent is None:
+        words = "a prompt is put to an agent, and this session has none; add agent: NAME, declared in agents/NAME.yaml"
+        built.refuse(("run", "prompt"), words, is_key=True)
+    for name in keys.tools:
+        if problem := find_tool_problem(name):
+            built.refuse(("tools", name), problem, is_key=True)
 
 
 def _build_limits(keys: RunLimitKeys | None) -> RunLimits:

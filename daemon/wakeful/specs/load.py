@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from pydantic import ValidationError
 
 from wakeful.core.spec import TEMPLATE_MARK, SessionBinding, SessionSpec, find_template
-from wakeful.specs.build import Built, Surroundings, build_spec
+from wakeful.specs.build import RUN_KINDS, Built, Surroundings, build_spec
 from wakeful.specs.models import AgentKeys, SessionKeys
 from wakeful.specs.others import find_others, judge_writers
 from wakeful.specs.problem import Problem, RefusedSpec, refuse, show_name
@@ -213,8 +213,8 @@ def merge_defaults(under: dict[str, Any], over: dict[str, Value]) -> dict[str, A
             # A default timeout must not turn a session without a run into one that has half of one.
             merged.pop("run", None)
         elif isinstance(low, dict) and isinstance(high, dict):
-            is_said = key == "run" and ("command" in high or "script" in high)
-            merged[key] = {**{k: v for k, v in low.items() if not (is_said and k in ("command", "script"))}, **high}
+            is_said = key == "run" and any(kind in high for kind in RUN_KINDS)
+            merged[key] = {**{k: v for k, v in low.items() if not (is_said and k in RUN_KINDS)}, **high}
     return merged
 
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, WithJsonSchema
 
+from wakeful.core.agent import ToolPolicy
 from wakeful.core.spec import CatchUp, Compare, First, Isolation, Missing, Overlap, When, WorkspaceKind
 from wakeful.specs.scalars import (
     Argv,
@@ -178,11 +179,12 @@ class AllowKeys(Keys):
 class RunKeys(Keys):
     command: Command | None = _describe(None, "The program and its words; never a shell string.")
     script: FilledText | None = _describe(None, "Several lines for sh -eu; values reach it only through the environment.")
+    prompt: FilledText | None = _describe(None, "What the session's agent is asked.")
     cwd: FolderPath | None = _describe(None, "The folder it runs in. Default: root.")
     env: Environment = _describe({}, "Extra variables, never secrets.")
     timeout: PositiveDuration = _describe(3600.0, "Then SIGTERM, and after grace the whole tree is killed. Default: 1h.")
     grace: Duration = _describe(10.0, "Time between SIGTERM and the kill. Default: 10s.")
-    retries: WholeNumber = _describe(2, "Tries again on the same versions. Default: 2.", ge=0, le=100)
+    retries: WholeNumber | None = _describe(None, "Tries again on the same versions. Default: 2; for a prompt, 0.", ge=0, le=100)
     check: Argv | None = _describe(None, "A command that must exit 0 for the run to count as succeeded.")
     workspace: WorkspaceKind | None = _describe(
         None, "worktree: it works in a checkout of its own; copy: in a copy of what it binds. What it wrote lands after success. Default: in place."
@@ -250,6 +252,7 @@ class SessionKeys(Keys):
     approve: Literal["before_run"] | None = _describe(None, "before_run: it sleeps with the question until a person says yes.")
     network: Network = _describe(False, "false, true, or a list of HOST:PORT it may connect to. Default: false.")
     secrets: SecretNames = _describe((), "Names of secrets it receives as files, such as [gh-token]; see wakeful secret.")
+    tools: dict[str, ToolPolicy] = _describe({}, "Narrows the agent's tools here: name -> allow, ask or deny. Default: the agent's.")
     isolation: Isolation = _describe(
         "standard",
         "strict: a view of its own by bubblewrap, its outputs put in place after success; standard: it reaches its bindings and the system alone; "

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from wakeful.specs.build import RUN_KINDS
 from wakeful.specs.translate import MODELS, FileKind
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -48,7 +49,7 @@ def _tidy(schema: Any) -> Any:
 
 
 def _require_one_run(run: dict[str, Any]) -> None:
-    run["oneOf"] = [{"required": ["command"]}, {"required": ["script"]}]
+    run["oneOf"] = [{"required": [kind]} for kind in RUN_KINDS]
 
 
 def _as_partial(session: dict[str, Any], around: dict[str, Any]) -> dict[str, Any]:

@@ -38,6 +38,8 @@ _BRACE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 _UNFIT = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _NOT_IN_NAMES = re.compile(r"[^\w.@-]+")
 _WILDCARDS = re.compile(r"[*?\[]")
+# These keep their braces: nothing is put into what is carried out.
+_UNFILLED: tuple[Path, ...] = (("run", "script"), ("run", "prompt"))
 
 
 class Template(Struct, frozen=True, kw_only=True):
@@ -81,7 +83,7 @@ def find_brace_problems(value: dict[str, Any]) -> list[Finding]:
     """Braces that mean nothing, and places where a file's name must not stand."""
     findings: list[Finding] = []
     for path, text in _walk_texts(value, ()):
-        if path in (("run", "script"), ("root",)):
+        if path in (*_UNFILLED, ("root",)):
             findings += _refuse_here(path, text)
             continue
         for found in _BRACE.finditer(text):
@@ -120,6 +122,8 @@ def _refuse_here(path: Path, text: str) -> list[Finding]:
         return []
     if path == ("root",):
         return [(path, False, "root is where for_each looks, so it holds no {path} or {stem}; use run.cwd for a folder of each")]
+    if path == ("run", "prompt"):
+        return [(path, False, "a file's name never becomes part of a prompt, where it could give orders; bind the file, which the agent is told of as data")]
     words = "a file's name never becomes part of a script; pass it on with env: {FILE: \"{path}\"} and write \"$FILE\" here"
     return [(path, False, words)]
 
@@ -146,8 +150,7 @@ def _fill(value: Any, path: Path, words: dict[str, str]) -> Value:
         return {key: _fill(inner, (*path, key), words) for key, inner in value.items()}
     if isinstance(value, list):
         return [_fill(inner, path, words) for inner in value]
-    # A script keeps its braces: nothing is put into it.
-    if path == ("run", "script") or ("{" not in value and "}" not in value):
+    if path in _UNFILLED or ("{" not in value and "}" not in value):
         return value
     is_pattern = len(path) == 3 and path[0] == "bindings" and path[2] in ("file", "exclude")
     return _BRACE.sub(lambda found: _replace(found, words, is_pattern), value)

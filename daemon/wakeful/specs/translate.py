@@ -22,10 +22,7 @@ MODELS: dict[FileKind, type[Keys]] = {"session": SessionKeys, "agent": AgentKeys
 
 NOT_YET = "not yet"
 # Keys of the format whose part of the program does not exist yet: known, and never accepted silently.
-NOT_YET_SESSION = (
-    "tools", "notify", "hosts",
-)  # fmt: skip
-NOT_YET_RUN = ("prompt",)
+NOT_YET_SESSION = ("notify", "hosts")
 NOT_YET_KINDS = ("webhook",)
 NOT_YET_OPTIONS = ("secret",)
 NOT_YET_DAEMON = ("store", "http", "notify", "prices")
@@ -154,7 +151,7 @@ def _keys_at(where: Path, data: dict[str, Any], kind: FileKind) -> tuple[str, li
         model: type[BindingKeys] = next(BINDING_MODELS[known] for known in BINDING_MODELS if known in found)
         return f"in binding '{shorten(str(where[1]))}'", list(model.model_fields), NOT_YET_OPTIONS
     if where == ("run",):
-        return "in run", list(RunKeys.model_fields), NOT_YET_RUN
+        return "in run", list(RunKeys.model_fields), ()
     inner: list[type[Keys]] = [MODELS[kind]]
     for step in where:
         fields = [model.model_fields[str(step)] for model in inner if str(step) in model.model_fields]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from wakeful.core.spec import CommandRun, FileBinding, ProbeBinding, ScriptRun, SessionSpec, find_template
+from wakeful.core.spec import CommandRun, FileBinding, ProbeBinding, PromptRun, ScriptRun, SessionSpec, find_template
 from wakeful.errors import CallerError
 from wakeful.settings import SPECS_FOLDER
 from wakeful.specs.scalars import find_name_problem
@@ -202,6 +202,8 @@ def describe(spec: SessionSpec) -> dict[str, Any]:
             runs: list[str] = list(argv)
         case ScriptRun(text=text):
             runs = ["sh", "-eu", "-c", text]
+        case PromptRun(prompt=prompt):
+            runs = ["agent", spec.agent or "", prompt]
         case None:
             runs = []
     limits = spec.confinement

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from wakeful.contents.present import InTheWay, look_at
 from wakeful.core.match import parse_under
 from wakeful.core.paths import contains
-from wakeful.core.spec import CommandRun, CommitsBinding, SessionSpec
+from wakeful.core.spec import CommandRun, CommitsBinding, PromptRun, ScriptRun, SessionSpec
 from wakeful.errors import OperatorError
 from wakeful.runners.contract import WorkspaceOrder
 from wakeful.sources.contract import Git, RepositoryNow
@@ -136,10 +136,19 @@ def _refuse_linked(spec: SessionSpec) -> None:
 
 
 def _list_named(spec: SessionSpec) -> Iterator[str]:
-    """Files inside root that the author named in the command, script or check itself: a run in place could read them."""
+    """Files inside root that the author named in the command, script or check itself: a run in place could read them.
+
+    A prompt is no program: an agent reads what is bound, whatever is named to it."""
     run = spec.run
     assert run is not None
-    texts = (*(run.argv if isinstance(run, CommandRun) else (run.text,)), *(run.check or ()))
+    match run:
+        case CommandRun(argv=argv):
+            own: tuple[str, ...] = argv
+        case ScriptRun(text=text):
+            own = (text,)
+        case PromptRun():
+            own = ()
+    texts = (*own, *(run.check or ()))
     words = list(dict.fromkeys(word for text in texts for word in _WORD.findall(text) if "." in word or "/" in word))
     for word in words[:_MOST_WORDS]:
         path = os.path.normpath(os.path.join(spec.root, run.cwd or "", word))
