@@ -59,6 +59,14 @@ def _tell_run(event: ev.Event) -> str | None:
             return f"run {run}: {visible(first.path)}{rest} not put in place: {visible(first.words)}; kept in {visible(first.kept or 'no place')}"
         case ev.RunFinished():
             return _finished(event)
+        case ev.TurnAnswered(run=run, answer=answer) if answer.text:
+            return f"run {run} says: {visible(answer.text)}"
+        case ev.TurnFailed(run=run, words=words):
+            return f"run {run}: no answer from its model: {visible(words)}"
+        case ev.ToolCalled(run=run, call=call):
+            return f"run {run} calls {visible(call.name)} {visible(_say_arguments(call.arguments))}".rstrip()
+        case ev.QuestionAsked(run=run, text=text):
+            return f"run {run} asks: {visible(text)}"
         case ev.SlotSkipped(binding=binding, slot=slot, reason=reason):
             return f"slot {slot} of {visible(binding)} skipped: {reason}"
         case _:
@@ -174,6 +182,15 @@ def _traced(trace: Traced) -> str:
     things = count(found, "thing")
     words = f"; {things} outside its reach" if found and trace.is_observed else f"; {things} denied" if found else ""
     return words + (f"; {visible(trace.words)}" if trace.words else "")
+
+
+def _say_arguments(text: str) -> str:
+    """What a model gave a tool, in words; as it stands where it is no JSON object."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return text
+    return ", ".join(f"{key}: {value}" for key, value in found.items()) if isinstance(found, dict) else text
 
 
 def visible(text: str, most: int = 200) -> str:

@@ -8,6 +8,7 @@ from wakeful.core import events as ev
 from wakeful.core.knowledge import Origin, Recollection
 from wakeful.core.observation import Denied, KeptOutput, StagedOutput, Traced
 from wakeful.core.spec import SessionSpec
+from wakeful.core.turn import Answered, TokenUsage, ToolCall
 from wakeful.eventlog.codec import KINDS
 from wakeful.narration import narrate
 from wakeful.views.telling import tell
@@ -16,6 +17,7 @@ STAGED = StagedOutput(path="out/a.csv", base=None, new="1", place="0/a.csv")
 KEPT = KeptOutput(path="out/a.csv", words="others changed it", kept="/state/a.csv")
 DENIED = Denied(access="read", what="/etc/shadow", words="it may hold secrets")
 CAUSES = (ev.Cause(binding="a", kind="file", key="k"),)
+TOOL = ToolCall(id="c1", name="read", arguments='{"path": "a"}')
 EVERY: list[tuple[ev.Event, str]] = [
     (ev.SessionOpened(id="b313d62c07f6", name="words"), "opened as words, with the id b313d62c07f6"),
     (ev.SessionRenamed(old="words", new="counts"), "renamed from words to counts"),
@@ -43,6 +45,15 @@ EVERY: list[tuple[ev.Event, str]] = [
     (ev.RunFinished(run=1, outcome="failed", is_final=True, trace=Traced(denied=(DENIED,))), "1 thing denied"),
     (ev.RunFinished(run=1, outcome="succeeded", is_final=True, trace=Traced(denied=(DENIED,), more=2, is_observed=True, words="\x1b[2J")), "3 things outside its reach; \\x1b[2J"),
     (ev.RunStarted(run=1, run_id="r", wake=1, attempt=0, incarnation="i", versions={}, causes=CAUSES, trace="observed"), "run 1 started, traced, with nothing denied"),
+    (ev.PromptAssembled(run=2, agent="docs", model="anthropic:m", instructions="blake2b-1", tokens={"rules": 2, "objective": 3}), "run 2: agent docs with anthropic:m is told about 5 tokens"),
+    (ev.TurnRequested(run=2, turn=1, model="anthropic:m", input_tokens=5, max_output_tokens=9), "run 2 asks anthropic:m, turn 1, about 5 tokens"),
+    (ev.TurnAnswered(run=2, turn=1, answer=Answered(model="anthropic:m", text="\x1b[2J"), usage=TokenUsage(output=1)), "run 2 says: \\x1b[2J"),
+    (ev.TurnAnswered(run=2, turn=1, answer=Answered(model="anthropic:m", calls=(TOOL,)), usage=TokenUsage(output=4)), "run 2, turn 1: anthropic:m answered with 4 tokens, and calls read"),
+    (ev.TurnFailed(run=2, turn=1, model="anthropic:m", fault="busy", words="429"), "run 2: no answer from its model: 429"),
+    (ev.ToolCalled(run=2, call=TOOL), "run 2 calls read path: a"),
+    (ev.ToolReturned(run=2, call="c1", name="read", text="a file", is_error=True), "run 2: read failed: a file"),
+    (ev.QuestionAsked(run=2, call="c1", name="ask_person", text="which rate?"), "run 2 asks: which rate?"),
+    (ev.WorkHalted(run=2, hold=ev.Hold(kind="asking", words="asks: which rate?")), "run 2 cannot go on: asks: which rate?"),
     (ev.SlotSkipped(binding="daily", key="k", slot="2026-01-01T06:00:00Z", count=1, reason="asleep"), "asleep"),
     (ev.ClockRebased(binding="daily", key="k", old="1", new="2"), "daily counts from 2 on, no longer from 1"),
     (ev.SessionSuspended(reason="rests"), "suspended"),

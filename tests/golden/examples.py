@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 import msgspec
 from wakeful.core import events as ev
+from wakeful.core.agent import AgentSpec, McpServer, ModelSettings, ModelSpec
 from wakeful.core.budget import Amounts, Budget
 from wakeful.core.knowledge import Conflict, Conversation, Fact, Origin, Recollection, Stretch
 from wakeful.core.observation import Denied, Enforced, KeptOutput, Output, StagedOutput, Traced, Usage
@@ -29,6 +30,7 @@ from wakeful.core.spec import (
     Window,
 )
 from wakeful.core.state import Session
+from wakeful.core.turn import Answered, TokenUsage, ToolCall
 
 Example: TypeAlias = "ev.Event | tuple[ev.Event, str]"
 
@@ -65,6 +67,14 @@ CAUSE = ev.Cause(
     delta="known", commits=("c0ffee",), at=1_700_000_000_000_000,
 )  # fmt: skip
 ACTIVATION = ev.Cause(binding="activation", kind="activation", key="activation", new="1", reason="ada")
+
+
+AGENT = AgentSpec(
+    name="hr", prompt="You keep the books.", models=(ModelSpec(provider="anthropic", model="m", key="ANTHROPIC_API_KEY"),),
+    settings=ModelSettings(temperature=0.2, effort="low"), tools={"shell": "ask"}, mcp=(McpServer(name="tickets", argv=("tickets-mcp",)),),
+    budget=Budget(day=Amounts(usd=2.0)),
+)  # fmt: skip
+CALL = ToolCall(id="c1", name="read", arguments='{"path": "inputs/rates.csv"}')
 
 
 def start(run: int, wake: int, **fields: object) -> ev.RunStarted:
@@ -108,7 +118,19 @@ PAYROLL_EVENTS: tuple[Example, ...] = (
     (ev.RunStopRequested(run=2, why="interrupt"), "ada"),
     ev.RunFinished(run=2, outcome="interrupted", is_final=True, by="ada", signal=2, touched=(RATES,), reason="interrupted by ada"),
     ev.WakeRequested(wake=2, causes=(CAUSE,)),
-    start(3, 2),
+    start(3, 2, agent=AGENT),
+    ev.PromptAssembled(run=3, agent="hr", model="anthropic:m", instructions=BLOB, opening=BLOB, tokens={"rules": 10, "objective": 7}),
+    ev.TurnRequested(run=3, turn=1, model="anthropic:m", input_tokens=17, max_output_tokens=100, usd=0.01),
+    ev.TurnFailed(run=3, turn=1, model="anthropic:m", fault="busy", words="429: too many requests"),
+    ev.TurnRequested(run=3, turn=2, model="anthropic:m", input_tokens=17, max_output_tokens=100, usd=0.01),
+    ev.TurnAnswered(
+        run=3, turn=2, answer=Answered(model="anthropic:m", text="let me see", calls=(CALL,), stop="calls", raw="{}"),
+        usage=TokenUsage(input=20, output=9, cached=4), usd=0.002,
+    ),
+    ev.ToolCalled(run=3, call=CALL),
+    ev.ToolReturned(run=3, call="c1", name="read", text="0.19"),
+    ev.QuestionAsked(run=3, call="c2", name="shell", text="may it run make?", is_permission=True),
+    ev.WorkHalted(run=3, hold=ev.Hold(kind="asking", words="asks: may it run make?")),
     ev.RunReadopted(run=3, incarnation="b2"),
     ev.OutputsStaged(
         run=3, outputs=(StagedOutput(path="out/report.md", base=None, new="d1", place="0/report.md"),), exit_code=0, undeclared=("out/x",),
@@ -127,7 +149,7 @@ PAYROLL_EVENTS: tuple[Example, ...] = (
     (ev.SessionResumed(reason="ada said so", is_forgiven=True), "ada"),
     (ev.SessionBraked(words="everything was put to sleep by ada"), "ada"),
     (ev.SessionReleased(), "ada"),
-    (ev.QuestionAnswered(wake=1, text="yes"), "ada"),
+    (ev.QuestionAnswered(wake=1, text="yes", call="c2"), "ada"),
     ev.WakeRequested(wake=3, causes=(CAUSE,)),
     (ev.WakeWithdrawn(wake=3, reason="cancelled", versions={RATES: "v3"}, is_cancelled=True), "ada"),
     ev.CheckpointMarked(mark="before-march", position=24, note="sound"),

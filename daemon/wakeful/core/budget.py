@@ -53,6 +53,10 @@ class Spent(Struct, frozen=True, kw_only=True):
     tokens: int = 0
     usd: float = 0.0
 
+    def plus(self, other: Spent) -> Spent:
+        """Both together, of one period."""
+        return replace(self, **{name: getattr(self, name) + getattr(other, name) for name in UNITS})
+
 
 class Exhausted(Struct, frozen=True):
     words: str
@@ -71,8 +75,8 @@ def charge(spent: dict[str, Spent], budget: Budget, at: int, **used: float) -> d
     return charged
 
 
-def find_exhausted(budget: Budget, spent: dict[str, Spent], at: int) -> Exhausted | None:
-    """What leaves nothing for one more run; of several the one that lasts longest."""
+def find_exhausted(budget: Budget, spent: dict[str, Spent], at: int, **wanted: float) -> Exhausted | None:
+    """What leaves nothing for one more run, or less than `wanted` of something; of several the one that lasts longest."""
     found = []
     for period in PERIODS:
         bound = budget.bound(period)
@@ -81,10 +85,23 @@ def find_exhausted(budget: Budget, spent: dict[str, Spent], at: int) -> Exhauste
         now = _present(spent, budget, period, at)
         for name, unit in UNITS.items():
             limit = getattr(bound, name)
-            if limit is not None and getattr(now, name) >= limit:
-                words = f"budget of the {period}: {getattr(now, name):g} of {limit:g} {unit} spent"
+            if limit is None:
+                continue
+            more, used = wanted.get(name, 0.0), getattr(now, name)
+            if used >= limit or used + more > limit:
+                words = f"budget of the {period}: {used:g} of {limit:g} {unit} spent"
+                words += f", and the next request may take {more:g}" if used < limit else ""
                 found.append(Exhausted(words, find_turn(period, max(at, now.since), budget.timezone)))
     return max(found, key=lambda one: one.until, default=None)
+
+
+def find_shortage(bound: Amounts, wanted: Amounts) -> str | None:
+    """What is wanted beyond a bound, in words."""
+    for name, unit in UNITS.items():
+        limit, amount = getattr(bound, name), getattr(wanted, name)
+        if limit is not None and amount is not None and amount > limit:
+            return f"{amount:g} of {limit:g} {unit} wanted"
+    return None
 
 
 def find_allowance(budget: Budget, spent: dict[str, Spent], at: int) -> Amounts:

@@ -13,6 +13,7 @@ from msgspec import Struct
 from wakeful.core.knowledge import Fact, Recollection, Stretch, Workspace
 from wakeful.core.spec import SessionSpec
 from wakeful.core.state import Session
+from wakeful.core.work import Step
 
 
 class Activate(Struct, frozen=True, kw_only=True):
@@ -123,6 +124,14 @@ class Forget(Struct, frozen=True, kw_only=True):
     key: str
     rationale: str | None = None
     for_now: bool = False
+
+
+class Work(Struct, frozen=True, kw_only=True):
+    """Steps of an agent's run, in one transaction. No person's call: the run under way makes it, `run` is its number."""
+
+    name: str
+    run: int
+    steps: tuple[Step, ...]
 
 
 # -- calls on history. What they bring from the past was read from the log, which never changes: no race can make it stale.
@@ -288,6 +297,7 @@ Call = (
     | Note
     | Remember
     | Forget
+    | Work
     | Save
     | Rewind
     | Fork

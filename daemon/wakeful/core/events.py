@@ -11,9 +11,11 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from wakeful.core.agent import AgentSpec
 from wakeful.core.knowledge import Conflict, Fact, Origin, Recollection, Stretch, Workspace
 from wakeful.core.observation import ChangeWord, Enforced, KeptOutput, Output, StagedOutput, Traced, Usage
 from wakeful.core.spec import SessionSpec
+from wakeful.core.turn import Answered, TokenUsage, ToolCall
 
 Outcome = Literal["succeeded", "failed", "cancelled", "interrupted", "lost"]
 # Ordered by strength: the stronger replaces the weaker (rule 23).
@@ -198,6 +200,8 @@ class RunStarted(Struct, frozen=True, kw_only=True):
     # The conversation begins anew with what no run has dealt with yet: facts and hand-off stay, memory goes.
     is_fresh: bool = False
     trace: TraceWord | None = None
+    # Who works: the agent as it was declared then. None: a program does.
+    agent: AgentSpec | None = None
 
 
 class RunStopRequested(Struct, frozen=True, kw_only=True):
@@ -268,6 +272,88 @@ class RunFinished(Struct, frozen=True, kw_only=True):
     workspace: str | None = None
 
 
+# -- what an agent does in its run ------------------------------------------------------------
+
+
+class PromptAssembled(Struct, frozen=True, kw_only=True):
+    """What the model of this run is told before anything else, as blobs: `instructions` are the rules, `opening` what it is asked.
+
+    `tokens` says how much each part takes, by estimate. No opening: the run goes on in the middle of a conversation.
+    """
+
+    run: int
+    agent: str
+    model: str
+    instructions: str
+    opening: str | None = None
+    tokens: dict[str, int] = {}
+
+
+class TurnRequested(Struct, frozen=True, kw_only=True):
+    """A request is about to be sent. It is charged at its worst until its answer says what it took."""
+
+    run: int
+    turn: int
+    model: str
+    input_tokens: int
+    max_output_tokens: int
+    # None: nobody knows what this model costs.
+    usd: float | None = None
+
+
+class TurnAnswered(Struct, frozen=True, kw_only=True):
+    run: int
+    turn: int
+    answer: Answered
+    usage: TokenUsage
+    usd: float | None = None
+
+
+class TurnFailed(Struct, frozen=True, kw_only=True):
+    """The request brought no answer. `fault` is whose fault it was, in one word."""
+
+    run: int
+    turn: int
+    model: str
+    fault: str
+    words: str
+
+
+class ToolCalled(Struct, frozen=True, kw_only=True):
+    """The intention: on record before the effect. Without a `ToolReturned` after it, what it did is not known."""
+
+    run: int
+    call: ToolCall
+
+
+class ToolReturned(Struct, frozen=True, kw_only=True):
+    run: int
+    call: str
+    name: str
+    text: str
+    is_error: bool = False
+
+
+class QuestionAsked(Struct, frozen=True, kw_only=True):
+    """An agent asks a person, and its run ends: the answer goes to `call` when the next one takes over.
+
+    `is_permission`: a yes carries the call out, a no refuses it.
+    """
+
+    run: int
+    call: str
+    name: str
+    text: str
+    is_permission: bool = False
+
+
+class WorkHalted(Struct, frozen=True, kw_only=True):
+    """The agent cannot go on by itself: its run ends, and this is why. Its steps stay; the next run goes on from them."""
+
+    run: int
+    hold: Hold
+
+
 class SlotSkipped(Struct, frozen=True, kw_only=True):
     """Occurrences that will not run, and why: every slot is accounted for."""
 
@@ -313,10 +399,11 @@ class SessionReleased(Struct, frozen=True, kw_only=True):
 
 
 class QuestionAnswered(Struct, frozen=True, kw_only=True):
-    """A person said yes to the run this wake asks for; a no withdraws the wake instead."""
+    """A person said yes to the run this wake asks for; a no withdraws the wake instead. Or an agent was answered: `call` waits for it."""
 
     wake: int
     text: str
+    call: str | None = None
 
 
 class SessionTerminated(Struct, frozen=True, kw_only=True):
@@ -488,6 +575,14 @@ Event = (
     | OutputsStaged
     | OutputsLanded
     | RunReadopted
+    | PromptAssembled
+    | TurnRequested
+    | TurnAnswered
+    | TurnFailed
+    | ToolCalled
+    | ToolReturned
+    | QuestionAsked
+    | WorkHalted
     | RunFinished
     | SlotSkipped
     | ClockRebased

@@ -15,7 +15,7 @@ from wakeful.core.decision import DAEMON, Decision
 from wakeful.core.landing import find_conflicts, has_succeeded, is_left_alone, stage_outputs
 from wakeful.core.looked import Ended
 from wakeful.core.machine import Core
-from wakeful.core.observation import ProcessEnded
+from wakeful.core.observation import ProcessEnded, Usage
 from wakeful.core.owed import is_owed
 from wakeful.core.spec import CronBinding, EveryBinding, SessionSpec
 from wakeful.core.state import OpenRun, Session, Stop
@@ -151,6 +151,9 @@ def _judge_end(session: Session, run: OpenRun, report: ProcessEnded | None, wall
         facts |= {"usage": report.usage, "output": report.output, "files": report.files}
         facts |= {"isolation": report.isolation, "undeclared": report.undeclared, "hint": report.hint, "assumed": report.staged is None, "trace": report.trace}
         facts["workspace"] = report.workspace
+    if run.agent is not None:
+        usage = report.usage if report is not None else Usage()
+        facts["usage"] = replace(usage, tokens=run.progress.spent_tokens, usd=run.progress.spent_usd)
     stop = run.stop
     if run.staged is not None:
         # Whoever terminates it now does so after the success (rule 23).
@@ -166,6 +169,9 @@ def _judge_end(session: Session, run: OpenRun, report: ProcessEnded | None, wall
             return ev.RunFinished(outcome="interrupted", is_final=False, by="clock", reason="replaced: its next slot came due", **facts)
         case "shutdown" if not is_success:
             return ev.RunFinished(outcome="interrupted", is_final=False, by=stop.by, reason=_say_shutdown(stop), **facts)
+    if run.halt is not None and run.halt.kind != "failed":
+        # It goes on from its last step when the hold is over: what woke it stays owed.
+        return ev.RunFinished(outcome="interrupted", is_final=False, by=DAEMON, reason=run.halt.words, **facts)
     if report is None:
         return ev.RunFinished(outcome="lost", is_final=False, reason="the daemon ended while it ran", **facts)
     if is_success:
@@ -174,7 +180,7 @@ def _judge_end(session: Session, run: OpenRun, report: ProcessEnded | None, wall
 
 
 def _judge_failure(session: Session, run: OpenRun, report: ProcessEnded, facts: dict[str, object], wall: int) -> ev.RunFinished:
-    reason = report.problem or (f"killed by signal {report.signal}" if report.signal else f"exit code {report.exit_code}")
+    reason = (run.halt.words if run.halt is not None else None) or report.problem or (f"killed by signal {report.signal}" if report.signal else f"exit code {report.exit_code}")
     retries = run.spec.run.retries if run.spec.run is not None else 0
     # A session whose file is gone has nothing to try again for (rule 26); a traced run is for a person to look at.
     if run.attempt >= retries or not session.is_declared or run.trace is not None:
@@ -246,6 +252,9 @@ def dirty_readers(core: Core, decision: Decision, session: Session, spec: Sessio
 
 
 def _sleep_if_needed(core: Core, decision: Decision, session: Session, event: ev.RunFinished, run: OpenRun) -> None:
+    if run.halt is not None and event.outcome == "interrupted" and not event.is_final:
+        core.emit(decision, session.id, ev.SessionSlept(hold=run.halt), run=run.run)
+        return
     if event.outcome == "lost" and session.wake is not None and session.wake.lost >= LOST_RUNS_OF_A_WAKE:
         words = f"crashing: {session.wake.lost} runs of this wake were lost with the daemon"
         core.emit(decision, session.id, ev.SessionSlept(hold=ev.Hold(kind="crashing", words=words)), run=run.run)

@@ -19,7 +19,7 @@ from wakeful.core.limits import ADVICE, LimitName
 from wakeful.core.machine import Core
 from wakeful.core.owed import start_versions
 from wakeful.core.provenance import find_source
-from wakeful.core.state import Session
+from wakeful.core.state import Question, Session
 from wakeful.core.tracing import refuse_observing
 from wakeful.counting import count
 from wakeful.errors import CallerError
@@ -158,6 +158,8 @@ def _(call: calls.Answer, core: Core, decision: Decision, called: calls.Called) 
     session = find_living(core, call.name)
     if session.hold is None or session.hold.kind != "asking" or session.wake is None:
         raise CallerError(f"{call.name} asks nothing; `wakeful show {call.name}` says what it does")
+    if session.question is not None:
+        return _answer_agent(core, decision, session, session.question, call, called)
     match call.text.strip().lower():
         case "yes" | "y":
             emit_call(core, decision, session, ev.QuestionAnswered(wake=session.wake.wake, text=call.text), called)
@@ -166,6 +168,19 @@ def _(call: calls.Answer, core: Core, decision: Decision, called: calls.Called) 
             return _park(core, decision, session, called, "refused")
         case _:
             raise CallerError(f"{call.name} asks whether it may run: answer yes or no")
+
+
+def _answer_agent(core: Core, decision: Decision, session: Session, question: Question, call: calls.Answer, called: calls.Called) -> str:
+    """The next run takes the answer in, where the last one asked."""
+    assert session.wake is not None
+    check_size(core, "message", call.text)
+    text = call.text.strip()
+    if question.is_permission and text.lower() not in ("yes", "y", "no", "n"):
+        raise CallerError(f"{call.name} asks whether its agent may do that: answer yes or no")
+    if not text:
+        raise CallerError(f"{call.name} asks: {question.text}; an answer has words")
+    emit_call(core, decision, session, ev.QuestionAnswered(wake=session.wake.wake, text=text, call=question.call), called)
+    return "goes on"
 
 
 @judge_call.register

@@ -22,7 +22,7 @@ _ABANDONING = ("interrupt", "cancel", "terminate")
 def has_succeeded(run: OpenRun, report: ProcessEnded) -> bool:
     """Does its own word count, and is it a good one?"""
     is_abandoned = run.stop is not None and run.stop.why in _ABANDONING and run.staged is None
-    return not is_abandoned and report.problem is None and report.exit_code == 0
+    return not is_abandoned and run.halt is None and report.problem is None and report.exit_code == 0
 
 
 def stage_outputs(core: Core, decision: Decision, session: Session, report: ProcessEnded) -> bool:

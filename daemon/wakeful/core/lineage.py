@@ -22,6 +22,11 @@ def find_parent(state: State, session: Session | None, event: ev.Event, entries:
             return f"{session.id}:{session.wake.seq}"
         case ev.RunFinished() | ev.RunStopRequested() | ev.RunReadopted() | ev.OutputsStaged() | ev.OutputsLanded() if session.run is not None:
             return f"{session.id}:{session.run.seq}"
+        case (
+            ev.PromptAssembled() | ev.TurnRequested() | ev.TurnAnswered() | ev.TurnFailed()
+            | ev.ToolCalled() | ev.ToolReturned() | ev.QuestionAsked() | ev.WorkHalted()
+        ) if session.run is not None:  # fmt: skip
+            return f"{session.id}:{session.run.seq}"
         case ev.SessionSuspended() if session.last_run is not None:
             return f"{session.id}:{session.last_run.seq}"
         case ev.OutputsAdopted(position=position):

@@ -16,6 +16,7 @@ from wakeful.core.budget import UNITS, Spent, charge
 from wakeful.core.knowledge import Checkpoint, Conversation, Fact, Recollection, Stretch, cut_line, drop_conflict
 from wakeful.core.spec import observe_spec
 from wakeful.core.state import ACTIVATION, LastRun, OpenRun, OpenWake, Session, Stop
+from wakeful.core.turning import fold_turn, settle_run
 
 STARTS_REMEMBERED = 12
 
@@ -176,10 +177,11 @@ def _(event: ev.WakeWithdrawn, session: Session, at: int, author: str, seq: int)
     # Nothing is left to be asked about.
     hold = session.hold if session.hold is not None and session.hold.kind != "asking" else None
     if not event.versions:
-        return replace(session, wake=None, hold=hold)
+        return replace(session, wake=None, hold=hold, question=None)
     return replace(
         session,
         wake=None,
+        question=None,
         seen=_advance(session.seen, event.versions),
         touched=tuple(key for key in session.touched if key not in event.versions),
         is_first_taken=True,
@@ -207,6 +209,7 @@ def _(event: ev.RunStarted, session: Session, at: int, author: str, seq: int) ->
         resumed_from=event.resumed_from,
         seq=seq,
         trace=event.trace,
+        agent=event.agent,
     )
     is_counted = session.wake.tried is None and not event.is_backlog
     session = _begin_anew(session) if event.is_fresh else session
@@ -214,6 +217,7 @@ def _(event: ev.RunStarted, session: Session, at: int, author: str, seq: int) ->
         session,
         run=run,
         trace_wanted=None,
+        question=None,
         conversation=replace(session.conversation, late=0, late_bytes=0),
         runs=event.run,
         spent=charge(session.spent, session.spec.budget, at, runs=1) if session.spec.budget is not None else {},
@@ -260,9 +264,21 @@ def _(event: ev.OutputsLanded, session: Session, at: int, author: str, seq: int)
 
 
 @_apply.register
+def _(
+    event: ev.PromptAssembled | ev.TurnRequested | ev.TurnAnswered | ev.TurnFailed | ev.ToolCalled | ev.ToolReturned | ev.QuestionAsked | ev.WorkHalted,
+    session: Session,
+    at: int,
+    author: str,
+    seq: int,
+) -> Session:
+    return fold_turn(session, event, at)
+
+
+@_apply.register
 def _(event: ev.RunFinished, session: Session, at: int, author: str, seq: int) -> Session:
     run = session.run
     assert run is not None
+    session = settle_run(session, run, at)
     last = LastRun(
         run=run.run,
         outcome=event.outcome,
@@ -289,7 +305,9 @@ def _(event: ev.RunFinished, session: Session, at: int, author: str, seq: int) -
 def _charge_run(session: Session, run: OpenRun, usage: ev.Usage, at: int) -> dict[str, Spent]:
     if run.spec.budget is None:
         return session.spent
-    used = {name: amount for name in UNITS if name != "runs" and (amount := getattr(usage, name))}
+    # What an agent's turns took was charged when each was answered.
+    known = ("runs",) if run.agent is None else ("runs", "tokens", "usd")
+    used = {name: amount for name in UNITS if name not in known and (amount := getattr(usage, name))}
     return charge(session.spent, run.spec.budget, at, **used)
 
 
@@ -373,6 +391,8 @@ def _(event: ev.SessionReleased, session: Session, at: int, author: str, seq: in
 
 @_apply.register
 def _(event: ev.QuestionAnswered, session: Session, at: int, author: str, seq: int) -> Session:
+    if session.question is not None:
+        return replace(session, hold=None, question=None, last_active_at=at)
     return replace(session, hold=None, approved=event.wake, untrusted_by=None, last_active_at=at)
 
 
@@ -380,7 +400,7 @@ def _(event: ev.QuestionAnswered, session: Session, at: int, author: str, seq: i
 def _(event: ev.SessionTerminated, session: Session, at: int, author: str, seq: int) -> Session:
     # What was asked of it is closed with it: opened again, it does not run by itself for an old activation.
     seen = {**session.seen, ACTIVATION: str(session.activations)} if session.activations else session.seen
-    return replace(session, is_terminated=True, wake=None, hold=None, brake=None, seen=seen)
+    return replace(session, is_terminated=True, wake=None, hold=None, brake=None, question=None, seen=seen)
 
 
 @_apply.register

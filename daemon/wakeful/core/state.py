@@ -11,11 +11,13 @@ from collections.abc import Iterator
 from msgspec import Struct
 from msgspec.structs import replace
 
+from wakeful.core.agent import AgentSpec
 from wakeful.core.budget import Spent
 from wakeful.core.events import Cause, Hold, Outcome, OutputsLanded, OutputsStaged, StopWord, TraceWord, Usage
 from wakeful.core.knowledge import Checkpoint, Conflict, Conversation, Fact, Origin, Recollection, Stretch, Workspace, close_line
 from wakeful.core.observation import KeptOutput
 from wakeful.core.spec import SessionSpec
+from wakeful.core.work import Progress
 from wakeful.errors import UnknownSession
 
 GENERAL_POOL = ""
@@ -71,6 +73,20 @@ class OpenRun(Struct, frozen=True, kw_only=True):
     seq: int = 0
     # `observed`: its spec says so, too, whatever the session's does.
     trace: TraceWord | None = None
+    # Who works in it, and how far it has come. None: a program does.
+    agent: AgentSpec | None = None
+    progress: Progress = Progress()
+    # Why the agent could not go on.
+    halt: Hold | None = None
+
+
+class Question(Struct, frozen=True, kw_only=True):
+    """What an agent asked, and which call of a tool waits for the answer."""
+
+    call: str
+    name: str
+    text: str
+    is_permission: bool = False
 
 
 class LastRun(Struct, frozen=True, kw_only=True):
@@ -115,6 +131,12 @@ class Session(Struct, frozen=True, kw_only=True):
     brake: str | None = None
     # Of its budget, by period.
     spent: dict[str, Spent] = {}
+    # What its agents spent here of theirs, by agent and period.
+    agents_spent: dict[str, dict[str, Spent]] = {}
+    # The question an agent put to a person; the run that put it is over.
+    question: Question | None = None
+    # How much a model takes in to go on here, as last counted.
+    size_tokens: int = 0
     # The wake a person said yes to.
     approved: int = 0
     wake: OpenWake | None = None

@@ -15,7 +15,7 @@ from wakeful.core.clocks import ring_clocks
 from wakeful.core.decision import Decision
 from wakeful.core.declare import declare, new_id
 from wakeful.core.finish import begin_end, finish_run
-from wakeful.core.judge_history import judge_call
+from wakeful.core.judge_work import judge_call
 from wakeful.core.landing import land_outputs
 from wakeful.core.looked import TargetLook
 from wakeful.core.machine import Core

@@ -17,7 +17,7 @@ from wakeful.errors import InternalError
 
 
 # One more with every change of the reducer after which an old log folds to another state: new fields count.
-FOLD = 6
+FOLD = 7
 
 
 def _kind_of(cls: type) -> str:

@@ -43,6 +43,17 @@ def tell(event: ev.Event) -> str:
             return f"{count(messages, 'message')} replaced by a summary (by {by})"
         case ev.SessionMigrated(agent=agent, model=model):
             return "worked from now on by " + (" ".join(part for part in (agent, model) if part) or "whom its spec names")
+        case ev.PromptAssembled(run=run, agent=agent, model=model, tokens=tokens):
+            return f"run {run}: agent {agent} with {model} is told about {count(sum(tokens.values()), 'token')}"
+        case ev.TurnRequested(run=run, turn=turn, model=model, input_tokens=tokens):
+            return f"run {run} asks {model}, turn {turn}, about {count(tokens, 'token')}"
+        case ev.TurnAnswered(run=run, turn=turn, answer=answer, usage=usage):
+            calls = f", and calls {', '.join(call.name for call in answer.calls)}" if answer.calls else ""
+            return f"run {run}, turn {turn}: {answer.model} answered with {count(usage.output, 'token')}{calls}"
+        case ev.ToolReturned(run=run, name=name, is_error=is_error, text=text):
+            return f"run {run}: {name} {'failed' if is_error else 'returned'}: {text}"
+        case ev.WorkHalted(run=run, hold=hold):
+            return f"run {run} cannot go on: {hold.words}"
         case ev.OutputsStaged(run=run, outputs=outputs):
             return f"run {run} has succeeded; {count(len(outputs), 'output')} to be put in place"
         case ev.OutputsLanded(run=run):

@@ -1,0 +1,156 @@
+"""The steps of an agent's run judged: each becomes a record before the process takes the next one.
+
+As in judge.py: words, or a CallerError and nothing recorded. Only the run under way speaks here, which the API has made sure of by its token.
+Money and tokens are asked for before they are spent: where the worst case of a request is more than what is left, the
+run halts instead, and sleeps until its period turns.
+"""
+
+from __future__ import annotations
+
+from functools import singledispatch
+
+from wakeful.core import calls, work
+from wakeful.core import events as ev
+from wakeful.core.agent import AgentSpec
+from wakeful.core.budget import Amounts, Budget, Spent, find_exhausted, find_shortage
+from wakeful.core.decision import Decision
+from wakeful.core.judge import check_size, emit_call
+from wakeful.core.judge_history import judge_call
+from wakeful.core.machine import Core
+from wakeful.core.state import OpenRun, Session
+from wakeful.errors import CallerError
+
+# Every call is registered once this module is read.
+__all__ = ["judge_call"]
+
+
+@judge_call.register
+def _(call: calls.Work, core: Core, decision: Decision, called: calls.Called) -> str:
+    session = core.state.by_name(call.name)
+    if session.run is None or session.run.run != call.run or session.run.agent is None:
+        raise CallerError(f"run {call.run} of {call.name} is not an agent's run under way; nothing was recorded")
+    # All of them before the first is recorded: one that is refused takes the others with it.
+    for step in call.steps:
+        _check_step(core, step)
+    for step in call.steps:
+        run = session.run
+        assert run is not None
+        if run.halt is not None:
+            break
+        for event in _take_step(step, core, session, run, decision.moment.wall):
+            session = emit_call(core, decision, session, event, called)
+    return "recorded"
+
+
+def _check_step(core: Core, step: work.Step) -> None:
+    match step:
+        case work.RecordAnswer(answer=answer):
+            check_size(core, "payload", answer.text + (answer.raw or ""))
+        case work.ReturnTool(text=text) | work.AskPerson(text=text) | work.Halt(words=text) | work.RecordFault(words=text):
+            check_size(core, "message", text)
+        case work.RequestTurn(input_tokens=taken, max_output_tokens=made) if taken < 0 or made < 1:
+            raise CallerError(f"a request takes in at least 0 tokens and may answer with at least 1, not {taken} and {made}")
+
+
+@singledispatch
+def _take_step(step: work.Step, core: Core, session: Session, run: OpenRun, wall: int) -> list[ev.Event]:
+    raise TypeError(f"no one takes {type(step).__name__}")
+
+
+@_take_step.register
+def _(step: work.Assemble, core: Core, session: Session, run: OpenRun, wall: int) -> list[ev.Event]:
+    return [
+        ev.PromptAssembled(
+            run=run.run, agent=step.agent, model=step.model, instructions=step.instructions, opening=step.opening, tokens=step.tokens
+        )
+    ]
+
+
+@_take_step.register
+def _(step: work.RequestTurn, core: Core, session: Session, run: OpenRun, wall: int) -> list[ev.Event]:
+    assert run.agent is not None
+    if run.progress.turns >= run.agent.limits.turns and step.turn > run.progress.turns:
+        return [_fail(run, f"it took {run.progress.turns} turns and did not come to an end (limits.turns of agent {run.agent.name})")]
+    usd: float | None = None
+    hold = _find_spent(core, session, run, run.agent, step, usd, wall)
+    if hold is not None:
+        return [ev.WorkHalted(run=run.run, hold=hold)]
+    return [
+        ev.TurnRequested(
+            run=run.run, turn=step.turn, model=step.model, input_tokens=step.input_tokens, max_output_tokens=step.max_output_tokens, usd=usd
+        )
+    ]
+
+
+@_take_step.register
+def _(step: work.RecordAnswer, core: Core, session: Session, run: OpenRun, wall: int) -> list[ev.Event]:
+    usd: float | None = None
+    return [ev.TurnAnswered(run=run.run, turn=step.turn, answer=step.answer, usage=step.usage, usd=usd)]
+
+
+@_take_step.register
+def _(step: work.RecordFault, core: Core, session: Session, run: OpenRun, wall: int) -> list[ev.Event]:
+    return [ev.TurnFailed(run=run.run, turn=step.turn, model=step.model, fault=step.fault, words=step.words)]
+
+
+@_take_step.register
+def _(step: work.CallTool, core: Core, session: Session, run: OpenRun, wall: int) -> list[ev.Event]:
+    return [ev.ToolCalled(run=run.run, call=step.call)]
+
+
+@_take_step.register
+def _(step: work.ReturnTool, core: Core, session: Session, run: OpenRun, wall: int) -> list[ev.Event]:
+    return [ev.ToolReturned(run=run.run, call=step.call, name=step.name, text=step.text, is_error=step.is_error)]
+
+
+@_take_step.register
+def _(step: work.AskPerson, core: Core, session: Session, run: OpenRun, wall: int) -> list[ev.Event]:
+    how = f"wakeful answer {session.name} yes, or no" if step.is_permission else f"wakeful answer {session.name} TEXT"
+    asked = ev.QuestionAsked(run=run.run, call=step.call, name=step.name, text=step.text, is_permission=step.is_permission)
+    return [asked, ev.WorkHalted(run=run.run, hold=ev.Hold(kind="asking", words=f"asks: {step.text} ({how})"))]
+
+
+@_take_step.register
+def _(step: work.Halt, core: Core, session: Session, run: OpenRun, wall: int) -> list[ev.Event]:
+    return [_fail(run, step.words)]
+
+
+def _fail(run: OpenRun, words: str) -> ev.WorkHalted:
+    return ev.WorkHalted(run=run.run, hold=ev.Hold(kind="failed", words=words))
+
+
+# -- what is left to be spent -----------------------------------------------------------------
+
+
+def _find_spent(core: Core, session: Session, run: OpenRun, agent: AgentSpec, step: work.RequestTurn, usd: float | None, wall: int) -> ev.Hold | None:
+    """Why this request may not be sent, as the hold it brings on; None where it may."""
+    tokens = step.input_tokens + step.max_output_tokens
+    wanted = Amounts(tokens=run.progress.spent_tokens + tokens, usd=run.progress.spent_usd + (usd or 0.0))
+    for whose, budget, spent in (("", run.spec.budget, session.spent), (f"agent {agent.name}: ", agent.budget, sum_spent(core, agent.name, wall))):
+        if budget is None:
+            continue
+        if usd is None and _counts_money(budget):
+            words = f"nobody knows what {step.model} costs, and its budget counts money; add it to prices in wakeful.yaml"
+            return ev.Hold(kind="failed", words=words)
+        if (short := find_shortage(budget.run, wanted)) is not None:
+            return ev.Hold(kind="failed", words=f"{whose}budget of the run: {short} for the next request at its worst")
+        if (found := find_exhausted(budget, spent, wall, tokens=tokens, usd=usd or 0.0)) is not None:
+            return ev.Hold(kind="budget", words=whose + found.words, until=found.until, length_seconds=max(0.0, (found.until - wall) / 1e6))
+    return None
+
+
+def _counts_money(budget: Budget) -> bool:
+    return any(bound is not None and bound.usd is not None for bound in (budget.run, budget.hour, budget.day, budget.month))
+
+
+def sum_spent(core: Core, agent: str, wall: int) -> dict[str, Spent]:
+    """What an agent spent of its own budget in all sessions, as periods that may have turned since."""
+    total: dict[str, Spent] = {}
+    for session in core.state:
+        for period, spent in session.agents_spent.get(agent, {}).items():
+            known = total.get(period)
+            if known is None or spent.since > known.since:
+                total[period] = spent
+            elif spent.since == known.since:
+                total[period] = known.plus(spent)
+    return total

@@ -1,0 +1,73 @@
+"""How the steps of an agent's run change its session: the part of the fold that turns, tools and questions are for.
+
+Called by the reducer, and like it trusts the log. What a turn took is charged when it is answered; a request whose answer was never
+recorded is charged at its worst when the run ends, since the provider may have charged it, too.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from wakeful.core import events as ev
+from wakeful.core.budget import Budget, Spent, charge
+from wakeful.core.state import OpenRun, Question, Session
+from wakeful.core.work import Progress
+
+# Nobody knows whether the provider has done the work: it counts.
+UNKNOWN_EFFECT = "network"
+
+
+def fold_turn(
+    session: Session,
+    event: ev.PromptAssembled | ev.TurnRequested | ev.TurnAnswered | ev.TurnFailed | ev.ToolCalled | ev.ToolReturned | ev.QuestionAsked | ev.WorkHalted,
+    at: int,
+) -> Session:
+    run = session.run
+    assert run is not None
+    done = run.progress
+    match event:
+        case ev.TurnRequested(turn=turn, input_tokens=taken, max_output_tokens=made, usd=usd):
+            return _put(session, run, replace(done, turns=turn, reserved_tokens=taken + made, reserved_usd=usd or 0.0), at)
+        case ev.TurnAnswered(usage=usage, usd=usd, answer=answer):
+            settled = replace(
+                done, tokens=done.tokens + usage.total, usd=done.usd + (usd or 0.0), reserved_tokens=0, reserved_usd=0.0, size_tokens=usage.total
+            )
+            session = _put(_charge(session, run, at, usage.total, usd or 0.0), run, settled, at)
+            return replace(session, size_tokens=usage.total, conversation=session.conversation.add(answer.text) if answer.text else session.conversation)
+        case ev.TurnFailed(fault=fault):
+            return _settle_unanswered(session, run, at) if fault == UNKNOWN_EFFECT else _put(session, run, replace(done, reserved_tokens=0, reserved_usd=0.0), at)
+        case ev.QuestionAsked(call=call, name=name, text=text, is_permission=is_permission):
+            return replace(session, question=Question(call=call, name=name, text=text, is_permission=is_permission), last_active_at=at)
+        case ev.WorkHalted(hold=hold):
+            return replace(session, run=replace(run, halt=hold), last_active_at=at)
+        case _:
+            return replace(session, last_active_at=at)
+
+
+def settle_run(session: Session, run: OpenRun, at: int) -> Session:
+    """The run is over: whatever it had asked for and not been answered counts as spent."""
+    return _settle_unanswered(session, run, at) if run.progress.reserved_tokens else session
+
+
+def _settle_unanswered(session: Session, run: OpenRun, at: int) -> Session:
+    done = run.progress
+    settled = replace(done, tokens=done.spent_tokens, usd=done.spent_usd, reserved_tokens=0, reserved_usd=0.0)
+    return _put(_charge(session, run, at, done.reserved_tokens, done.reserved_usd), run, settled, at)
+
+
+def _put(session: Session, run: OpenRun, progress: Progress, at: int) -> Session:
+    return replace(session, run=replace(run, progress=progress), last_active_at=at)
+
+
+def _charge(session: Session, run: OpenRun, at: int, tokens: int, usd: float) -> Session:
+    """To the session's budget, and to what its agent spent here of its own."""
+    spent = _charge_one(session.spent, run.spec.budget, at, tokens, usd)
+    agent = run.agent
+    if agent is None or agent.budget is None:
+        return replace(session, spent=spent)
+    own = _charge_one(session.agents_spent.get(agent.name, {}), agent.budget, at, tokens, usd)
+    return replace(session, spent=spent, agents_spent={**session.agents_spent, agent.name: own})
+
+
+def _charge_one(spent: dict[str, Spent], budget: Budget | None, at: int, tokens: int, usd: float) -> dict[str, Spent]:
+    return charge(spent, budget, at, tokens=tokens, usd=usd) if budget is not None else spent

@@ -1,0 +1,96 @@
+"""The steps of an agent's run as values: what the process that thinks reports, and what its run has come to.
+
+Each step is recorded before the next one is taken: the process posts them (api/working.py), `judge_work` turns them into events, the reducer
+folds them into `Progress`. Several that belong together are one call, and so one transaction.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from wakeful.core.turn import Answered, TokenUsage, ToolCall
+
+# What ends a run before its agent is done: nothing to be spent is left, a person is asked, or it fails.
+HaltWord = Literal["budget", "asking", "failed"]
+
+
+class Assemble(Struct, frozen=True, kw_only=True, tag_field="step", tag="assemble"):
+    """What the model is told is settled. The daemon's own step: no process may post it."""
+
+    agent: str
+    model: str
+    instructions: str
+    opening: str | None = None
+    tokens: dict[str, int] = {}
+
+
+class RequestTurn(Struct, frozen=True, kw_only=True, tag_field="step", tag="request"):
+    """Ask to send a request of this size. Refused where its worst case is more than what is left to be spent: the run halts."""
+
+    turn: int
+    model: str
+    input_tokens: int
+    max_output_tokens: int
+
+
+class RecordAnswer(Struct, frozen=True, kw_only=True, tag_field="step", tag="answer"):
+    turn: int
+    answer: Answered
+    usage: TokenUsage
+
+
+class RecordFault(Struct, frozen=True, kw_only=True, tag_field="step", tag="fault"):
+    turn: int
+    model: str
+    fault: str
+    words: str
+
+
+class CallTool(Struct, frozen=True, kw_only=True, tag_field="step", tag="call"):
+    call: ToolCall
+
+
+class ReturnTool(Struct, frozen=True, kw_only=True, tag_field="step", tag="return"):
+    call: str
+    name: str
+    text: str
+    is_error: bool = False
+
+
+class AskPerson(Struct, frozen=True, kw_only=True, tag_field="step", tag="ask"):
+    call: str
+    name: str
+    text: str
+    is_permission: bool = False
+
+
+class Halt(Struct, frozen=True, kw_only=True, tag_field="step", tag="halt"):
+    words: str
+
+
+Step = Assemble | RequestTurn | RecordAnswer | RecordFault | CallTool | ReturnTool | AskPerson | Halt
+# What a process may post.
+PostedStep = RequestTurn | RecordAnswer | RecordFault | CallTool | ReturnTool | AskPerson | Halt
+
+
+class Progress(Struct, frozen=True, kw_only=True):
+    """How far an agent's run has come, and what it took."""
+
+    turns: int = 0
+    tokens: int = 0
+    usd: float = 0.0
+    # Of the request under way, at its worst; what it took replaces them.
+    reserved_tokens: int = 0
+    reserved_usd: float = 0.0
+    # How much the model took in last: the size of the conversation.
+    size_tokens: int = 0
+
+    @property
+    def spent_tokens(self) -> int:
+        return self.tokens + self.reserved_tokens
+
+    @property
+    def spent_usd(self) -> float:
+        return self.usd + self.reserved_usd
