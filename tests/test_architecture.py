@@ -82,6 +82,9 @@ FORBIDDEN_IN_CORE = {
     "uvicorn", "watchfiles", "yaml",
 }  # fmt: skip
 
+# The libraries that speak with models: seconds to import, and installed only with the extra `agents`.
+ONLY_IN_AGENTS = {"pydantic_ai", "anthropic", "openai", "google", "httpx2", "mcp"}
+
 # One word per concept; these are the words of other tools for ours.
 UNUSED_WORDS = {"job", "task", "worker", "manager", "thread", "chat", "util", "helper"}
 UNUSED_AS_CLASS = "context"
@@ -230,6 +233,12 @@ def test_the_core_is_pure() -> None:
         if found.layer == "core" and found.target[0] in FORBIDDEN_IN_CORE and not found.is_for_types
     ]
     assert impure == []
+
+
+def test_only_the_thinking_process_knows_the_libraries_of_models() -> None:
+    """The daemon and the command line start, and stay small, without what only an agent's process needs."""
+    reaching = [f"{found.where}: {found.target[0]}" for found in all_imports() if found.target[0] in ONLY_IN_AGENTS and found.layer != "agents"]
+    assert reaching == []
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:

@@ -1,0 +1,156 @@
+"""Models of real providers behind the contract of contract.py: the adapter between our values and the providers' library.
+
+The loop makes one with `make_model` and asks it for answers; it never sees the library. We use the library's models, which know
+the wire formats, and none of its loops: ours records every step. One object speaks for one conversation at a time and keeps
+what it converted of it. Nothing here retries, stores or counts money.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+
+from wakeful.agents.contract import Model, ModelAnswer, ModelRequest, ProviderFault, ToolOffer
+from wakeful.core.agent import ModelSettings, ModelSpec
+from wakeful.core.turn import Answered, StopReason, TokenUsage, ToolCall
+from wakeful.errors import OperatorError
+
+try:
+    from pydantic_ai import messages as library
+    from pydantic_ai.models import Model as LibraryModel
+    from pydantic_ai.models import ModelRequestParameters, StreamedResponse
+    from pydantic_ai.settings import ModelSettings as LibrarySettings
+    from pydantic_ai.tools import ToolDefinition
+    from pydantic_ai.usage import RequestUsage
+
+    from wakeful.agents.faults import fault_of
+    from wakeful.agents.providers import make_library_model
+    from wakeful.agents.transcript import Transcript, write_raw
+except ModuleNotFoundError as missing:
+    _MISSING: ModuleNotFoundError | None = missing
+else:
+    _MISSING = None
+
+
+def make_model(spec: ModelSpec, key: str | None) -> Model:
+    """Make ready to speak with a model; nothing is sent yet. `key` is the secret itself."""
+    if _MISSING is not None:
+        raise _not_installed(spec, _MISSING)
+    if key is None and spec.base_url is None:
+        raise ProviderFault("key", f"needs a key: {spec.name} answers nobody without one; name a secret under `key`")
+    try:
+        return _ProviderModel(spec, key, make_library_model(spec, key))
+    except ImportError as missing:
+        raise _not_installed(spec, missing) from None
+
+
+def _not_installed(spec: ModelSpec, missing: ImportError) -> OperatorError:
+    return OperatorError(f"{spec.name}: the libraries that speak with models are not installed ({missing}); pip install 'wakeful[agents]'")
+
+
+class _ProviderModel:
+    def __init__(self, spec: ModelSpec, key: str | None, library_model: LibraryModel) -> None:
+        self._spec = spec
+        self._key = key
+        self._library_model = library_model
+        self._transcript = Transcript(spec.provider)
+
+    @property
+    def name(self) -> str:
+        return self._spec.name
+
+    def __repr__(self) -> str:
+        return f"<model {self.name}>"
+
+    async def answer(self, request: ModelRequest, say: Callable[[str], None]) -> ModelAnswer:
+        messages, _ = self._transcript.tell(request.entries)
+        settings = _settings_of(request.settings, self._spec)
+        parameters = ModelRequestParameters(
+            function_tools=[_definition_of(offer) for offer in request.tools],
+            instruction_parts=[library.InstructionPart(request.instructions)] if request.instructions else [],
+        )
+        try:
+            async with self._library_model.request_stream(messages, settings, parameters) as stream:
+                await _listen(stream, say)
+                response = stream.get()
+            return self._answer_of(response)
+        except Exception as error:  # Every provider has its own ways to fail; each has a kind.
+            raise fault_of(error, self.name, self._key) from None
+
+    def _answer_of(self, response: library.ModelResponse) -> ModelAnswer:
+        if response.state != "complete" or response.finish_reason in (None, "error"):
+            raise ProviderFault("garbage", f"{self.name} broke off in the middle of its answer")
+        response = _with_distinct_ids(response, self._transcript.call_ids)
+        calls = tuple(
+            ToolCall(id=part.tool_call_id, name=part.tool_name, arguments=_arguments_of(part))
+            for part in response.parts
+            if isinstance(part, library.ToolCallPart)
+        )
+        text = "".join(part.content for part in response.parts if isinstance(part, library.TextPart))
+        stop = _stop_of(response.finish_reason, bool(calls))
+        if stop == "done" and not text.strip():
+            raise ProviderFault("garbage", f"{self.name} answered with nothing at all")
+        answered = Answered(model=self.name, text=text, calls=calls, stop=stop, raw=write_raw(response))
+        return ModelAnswer(answered=answered, usage=_usage_of(response.usage))
+
+
+async def _listen(stream: StreamedResponse, say: Callable[[str], None]) -> None:
+    async for event in stream:
+        match event:
+            case library.PartStartEvent(part=library.TextPart(content=text)) if text:
+                say(text)
+            case library.PartDeltaEvent(delta=library.TextPartDelta(content_delta=text)) if text:
+                say(text)
+
+
+def _settings_of(settings: ModelSettings, spec: ModelSpec) -> LibrarySettings:
+    """Ours as the library's. Effort is left out by the library where a model has no such setting."""
+    # A long conversation is paid for anew with each request unless the provider keeps what it has read.
+    told: LibrarySettings = {"max_tokens": settings.max_output_tokens, "cache": True}
+    if settings.temperature is not None:
+        told["temperature"] = settings.temperature
+    if settings.effort is not None:
+        told["thinking"] = settings.effort
+    if spec.provider == "openai":
+        # The log is the only copy: no conversation is kept at the provider's.
+        told["openai_store"] = False  # type: ignore[typeddict-unknown-key]
+    return told
+
+
+def _definition_of(offer: ToolOffer) -> ToolDefinition:
+    return ToolDefinition(name=offer.name, description=offer.description, parameters_json_schema=dict(offer.parameters))
+
+
+def _arguments_of(part: library.ToolCallPart) -> str:
+    """As the model wrote it; some providers hand objects over, and some nothing for no arguments."""
+    if isinstance(part.args, str):
+        return part.args or "{}"
+    return part.args_as_json_str()
+
+
+def _with_distinct_ids(response: library.ModelResponse, taken: set[str]) -> library.ModelResponse:
+    """Local servers number calls from nought in each answer, or not at all; a call of ours is known by its id alone."""
+    seen = set(taken)
+    parts = []
+    for part in response.parts:
+        if isinstance(part, library.ToolCallPart):
+            if not part.tool_call_id or part.tool_call_id in seen:
+                part = replace(part, tool_call_id=f"call_{uuid.uuid4().hex[:24]}")
+            seen.add(part.tool_call_id)
+        parts.append(part)
+    return replace(response, parts=parts)
+
+
+def _stop_of(reason: str | None, has_calls: bool) -> StopReason:
+    match reason:
+        case "length":
+            return "length"
+        case "content_filter":
+            return "refused"
+        case _:
+            return "calls" if has_calls else "done"
+
+
+def _usage_of(usage: RequestUsage) -> TokenUsage:
+    return TokenUsage(input=usage.input_tokens, output=usage.output_tokens, cached=usage.cache_read_tokens)

@@ -1,0 +1,106 @@
+"""A model of the providers' library for each provider we know: its client, its address, its key. models.py constructs through here.
+
+Each provider's SDK is imported when a model of it is first made: they take half a second each. Nothing is read from the
+environment: keys and addresses come from the spec, so that two agents in one place never use each other's.
+The clients retry nothing, since whoever records each attempt does, and give up on a silent peer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import httpx2
+from pydantic_ai.models import Model as LibraryModel
+from pydantic_ai.models import create_async_httpx2_client
+
+from wakeful.core.agent import ModelSpec, Provider
+from wakeful.errors import OperatorError
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+
+CONNECT_SECONDS = 10.0
+# Between two pieces of an answer, and until the first.
+SILENCE_SECONDS = 120.0
+TIMEOUT = httpx2.Timeout(SILENCE_SECONDS, connect=CONNECT_SECONDS, pool=CONNECT_SECONDS)
+
+# SDKs insist on a key; an endpoint that asks for none does not look at it.
+_NO_KEY = "none"
+
+ADDRESSES: dict[Provider, str] = {
+    "anthropic": "https://api.anthropic.com",
+    "openai": "https://api.openai.com/v1",
+    "openai-chat": "https://api.openai.com/v1",
+    "google": "https://generativelanguage.googleapis.com",
+}
+
+
+def make_library_model(spec: ModelSpec, key: str | None) -> LibraryModel:
+    address = spec.base_url or ADDRESSES.get(spec.provider)
+    if address is None:
+        raise OperatorError(f"{spec.name}: an OpenAI-compatible endpoint has no address of its own; say where it is: base_url")
+    return _MAKERS[spec.provider](spec.model, address, key or _NO_KEY)
+
+
+def _make_anthropic(model: str, address: str, key: str) -> LibraryModel:
+    from anthropic import AsyncAnthropic
+    from pydantic_ai.models.anthropic import AnthropicModel
+    from pydantic_ai.providers.anthropic import AnthropicProvider
+
+    client = AsyncAnthropic(api_key=key, base_url=address, max_retries=0, timeout=TIMEOUT, http_client=_http_client())
+    return AnthropicModel(model, provider=AnthropicProvider(anthropic_client=client))
+
+
+def _openai_client(address: str, key: str) -> AsyncOpenAI:
+    from openai import AsyncOpenAI
+
+    return AsyncOpenAI(api_key=key, base_url=address, max_retries=0, timeout=TIMEOUT, http_client=_http_client())
+
+
+def _make_openai(model: str, address: str, key: str) -> LibraryModel:
+    from pydantic_ai.models.openai import OpenAIResponsesModel
+    from pydantic_ai.providers.openai import OpenAIProvider
+
+    return OpenAIResponsesModel(model, provider=OpenAIProvider(openai_client=_openai_client(address, key)))
+
+
+def _make_openai_completions(model: str, address: str, key: str) -> LibraryModel:
+    from pydantic_ai.models.openai import OpenAIChatModel
+    from pydantic_ai.providers.openai import OpenAIProvider
+
+    return OpenAIChatModel(model, provider=OpenAIProvider(openai_client=_openai_client(address, key)))
+
+
+def _make_openai_compatible(model: str, address: str, key: str) -> LibraryModel:
+    from pydantic_ai.models.openai import OpenAIChatModel
+    from pydantic_ai.profiles.openai import OpenAIModelProfile
+    from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
+
+    # Ollama, vLLM and llama.cpp know the older name of the limit, and some of them no other.
+    profile = OpenAIModelProfile(openai_chat_supports_max_completion_tokens=False)
+    provider = OpenAICompatibleProvider("openai-compatible", openai_client=_openai_client(address, key), profile=profile)
+    return OpenAIChatModel(model, provider=provider)
+
+
+def _make_google(model: str, address: str, key: str) -> LibraryModel:
+    from google.genai.types import HttpRetryOptions
+    from pydantic_ai.models.google import GoogleModel
+    from pydantic_ai.providers.google import GoogleProvider
+
+    once = HttpRetryOptions(attempts=1)
+    return GoogleModel(model, provider=GoogleProvider(api_key=key, base_url=address, http_client=_http_client(), retry_options=once))
+
+
+def _http_client() -> httpx2.AsyncClient:
+    # The library's own, since it caps connecting where an SDK sends one figure for all phases.
+    return create_async_httpx2_client(timeout=TIMEOUT)
+
+
+_MAKERS: dict[Provider, Callable[[str, str, str], LibraryModel]] = {
+    "anthropic": _make_anthropic,
+    "openai": _make_openai,
+    "openai-chat": _make_openai_completions,
+    "openai-compatible": _make_openai_compatible,
+    "google": _make_google,
+}

@@ -1,0 +1,141 @@
+"""A conversation in our values, told again as messages of the providers' library. models.py asks; no other reads it.
+
+Only what the log holds goes in, so a conversation can go on with another provider in the middle of a turn: an answer is given
+back as its provider's library kept it where it goes to the same provider, and told anew from its text and calls elsewhere.
+What goes out is legal whatever was recorded: every call is answered once, right after the answer that made it, in its order.
+
+Entries are only ever appended, so everything up to the last answer is converted once and kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+
+from pydantic import ValidationError
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelMessagesTypeAdapter,
+    ModelRequest,
+    ModelResponse,
+    TextPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
+
+from wakeful.core.turn import INTERRUPTED, Answered, Asked, Entry, Returned
+from wakeful.errors import InternalError
+
+# What the strictest of the providers takes as the id of a call: Anthropic its letters, OpenAI its length.
+_LEGAL_ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
+# Providers refuse a message without words.
+_NOTHING_SAID = "(nothing was said)"
+
+
+class Transcript:
+    """One conversation as one provider is told it."""
+
+    def __init__(self, provider: str) -> None:
+        self._provider = provider
+        self._kept_entries: list[Entry] = []
+        self._kept: list[ModelMessage] = []
+        # The last answer among the kept, whose calls the entries after it answer.
+        self._last: Answered | None = None
+        self._last_ids: dict[str, str] = {}
+        self.call_ids: set[str] = set()
+
+    def tell(self, entries: Sequence[Entry]) -> tuple[list[ModelMessage], int]:
+        """All messages, and how many at the beginning are the very objects of the last telling's and will not change again."""
+        if not entries or not isinstance(entries[0], Asked):
+            raise InternalError("a conversation was put to a model that does not begin with anything asked; the session's log is not what its reader takes it for")
+        settled = max((place for place, entry in enumerate(entries, 1) if isinstance(entry, Answered)), default=0)
+        if self._kept_entries != list(entries[: len(self._kept_entries)]):
+            # Another conversation, or one made shorter.
+            self.__init__(self._provider)
+        self._settle(entries[len(self._kept_entries) : settled])
+        tail = entries[settled:]
+        if not tail:
+            return self._kept.copy(), len(self._kept)
+        return [*self._kept, self._request(tail)], len(self._kept)
+
+    def _settle(self, entries: Sequence[Entry]) -> None:
+        """Keep entries that end with an answer."""
+        since: list[Entry] = []
+        for entry in entries:
+            if not isinstance(entry, Answered):
+                since.append(entry)
+                continue
+            if since or (self._last is not None and self._last.calls):
+                self._kept.append(self._request(since))
+            since = []
+            response = _response_of(entry, self._provider)
+            self._kept.append(response)
+            self._last = entry
+            wire_ids = (part.tool_call_id for part in response.parts if isinstance(part, ToolCallPart))
+            self._last_ids = dict(zip((call.id for call in entry.calls), wire_ids, strict=True))
+            self.call_ids.update(self._last_ids)
+        self._kept_entries.extend(entries)
+
+    def _request(self, entries: Sequence[Entry]) -> ModelRequest:
+        """What follows an answer: what came of its calls, in their order, then what was asked."""
+        calls = self._last.calls if self._last is not None else ()
+        returned: dict[str, Returned] = {}
+        asked: list[str] = []
+        for entry in entries:
+            match entry:
+                case Asked(text=text):
+                    asked.append(text if text.strip() else _NOTHING_SAID)
+                case Returned(call=call) if call in self._last_ids and call not in returned:
+                    returned[call] = entry
+                case Returned(name=name, text=text):
+                    # Its call is no longer shown, or was answered before: nothing a provider could match it with.
+                    asked.append(f"[what came of an earlier call of the tool {name}]\n{text}")
+        results = [_return_of(returned.get(call.id), call.name, self._last_ids[call.id]) for call in calls]
+        return ModelRequest(parts=[*results, *(UserPromptPart(text) for text in asked)])
+
+
+def legal_id(call_id: str) -> str:
+    """The id itself where every provider takes it, else one made of it, always the same."""
+    if _LEGAL_ID.fullmatch(call_id):
+        return call_id
+    return f"call_{hashlib.sha256(call_id.encode()).hexdigest()[:24]}"
+
+
+def write_raw(response: ModelResponse) -> str:
+    return ModelMessagesTypeAdapter.dump_json([response]).decode()
+
+
+def _response_of(entry: Answered, provider: str) -> ModelResponse:
+    return (_read_raw(entry, provider) if entry.raw is not None else None) or _told_anew(entry)
+
+
+def _read_raw(entry: Answered, provider: str) -> ModelResponse | None:
+    """The library's own message, if this provider gave it and this version of the library still reads it."""
+    if entry.model.partition(":")[0] != provider:
+        return None
+    try:
+        match ModelMessagesTypeAdapter.validate_json(entry.raw or ""):
+            case [ModelResponse() as response] if _calls_of(response) == [(call.id, call.name) for call in entry.calls]:
+                return response
+    except ValidationError:
+        # Written by another version: what the log holds in our own values says the same, but for signatures of thoughts.
+        return None
+    return None
+
+
+def _calls_of(response: ModelResponse) -> list[tuple[str, str]]:
+    return [(part.tool_call_id, part.tool_name) for part in response.parts if isinstance(part, ToolCallPart)]
+
+
+def _told_anew(entry: Answered) -> ModelResponse:
+    said: Iterable[TextPart] = [TextPart(entry.text)] if entry.text.strip() else []
+    calls = (ToolCallPart(call.name, call.arguments, legal_id(call.id)) for call in entry.calls)
+    return ModelResponse(parts=[*said, *calls])
+
+
+def _return_of(entry: Returned | None, name: str, wire_id: str) -> ToolReturnPart:
+    if entry is None:
+        return ToolReturnPart(name, INTERRUPTED, wire_id, outcome="interrupted")
+    return ToolReturnPart(name, entry.text, wire_id, outcome="failed" if entry.is_error else "success")
