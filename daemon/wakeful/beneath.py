@@ -14,7 +14,7 @@ import struct
 
 # The same number on every architecture of Linux.
 _OPENAT2 = 437
-_RESOLVE_NO_MAGICLINKS, _RESOLVE_BENEATH = 0x02, 0x08
+_RESOLVE_NO_MAGICLINKS, _RESOLVE_NO_SYMLINKS, _RESOLVE_BENEATH = 0x02, 0x04, 0x08
 _PLACE = getattr(os, "O_PATH", os.O_RDONLY) | os.O_CLOEXEC
 # The kernel cannot tell while something on the way is being renamed: asked again, it can.
 _TRIES = 8
@@ -33,9 +33,19 @@ def open_beneath(folder: str, path: str, flags: int) -> int:
         os.close(base)
 
 
-def open_at(base: int, path: str, flags: int) -> int:
+def open_without_links(path: str, flags: int) -> int:
+    """A descriptor of an absolute path that no link lies on, as one who resolved and judged it expects. ELOOP or ENOTDIR: one does."""
+    base = os.open("/", _PLACE | os.O_DIRECTORY)
+    try:
+        return open_at(base, path.lstrip("/") or ".", flags, has_links=False)
+    finally:
+        os.close(base)
+
+
+def open_at(base: int, path: str, flags: int, *, has_links: bool = True) -> int:
     """The same below an open folder."""
-    how = struct.pack("=3Q", flags | os.O_CLOEXEC, 0, _RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS)
+    resolve = _RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS | (0 if has_links else _RESOLVE_NO_SYMLINKS)
+    how = struct.pack("=3Q", flags | os.O_CLOEXEC, 0, resolve)
     number = errno.EAGAIN
     for _ in range(_TRIES):
         fd = _libc.syscall(_OPENAT2, base, os.fsencode(path), how, len(how))

@@ -1,0 +1,96 @@
+"""All tools of one run: which there are, which of them the policies let through, and how a model's call becomes a result.
+
+The loop asks `policy_of` first (allow, ask, deny), records its intention, then hands the call to `carry_out`. What a model wrote may be no
+JSON, name no tool, or name one that is denied: each of these is a result with words, like everything else that it can cause.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
+
+import msgspec
+
+from wakeful.agents.contract import Tool, ToolOffer, ToolResult
+from wakeful.agents.daemon import DaemonLink
+from wakeful.agents.tools.files import Before, FileTools, Written
+from wakeful.agents.tools.knowledge import KnowledgeTools
+from wakeful.agents.tools.offering import say_parameters
+from wakeful.agents.tools.place import Bounds
+from wakeful.agents.tools.search import SearchTool
+from wakeful.core.agent import ToolPolicy
+from wakeful.core.turn import ToolCall
+
+# Where nobody declared otherwise. What reaches no further than the bindings is allowed; a shell is somebody's word.
+DEFAULT_POLICIES: Mapping[str, ToolPolicy] = {
+    "read": "allow",
+    "list": "allow",
+    "search": "allow",
+    "diff": "allow",
+    "write": "allow",
+    "edit": "allow",
+    "remember": "allow",
+    "recall": "allow",
+    "history": "allow",
+    "send": "allow",
+    "hand_off": "allow",
+    "shell": "deny",
+}
+
+
+class ToolSet(Protocol):
+    """Some tools that belong together."""
+
+    def list_tools(self) -> Iterable[Tool]: ...
+
+
+class ToolBox:
+    """`tools` are those that may be called at all; the rest was never offered."""
+
+    def __init__(self, tools: Iterable[Tool], policies: Mapping[str, ToolPolicy], written: list[Written]) -> None:
+        self._policies = {**DEFAULT_POLICIES, **policies}
+        self.tools: dict[str, Tool] = {tool.offer.name: tool for tool in tools if self._policies.get(tool.offer.name, "deny") != "deny"}
+        # What the run's tools wrote until now, in order.
+        self.written = written
+
+    @property
+    def offers(self) -> tuple[ToolOffer, ...]:
+        return tuple(tool.offer for tool in self.tools.values())
+
+    def policy_of(self, name: str) -> ToolPolicy:
+        """What is not known is denied."""
+        return self._policies.get(name, "deny") if name in self.tools else "deny"
+
+    async def carry_out(self, call: ToolCall) -> ToolResult:
+        tool = self.tools.get(call.name)
+        if tool is None:
+            return ToolResult(self._say_unknown(call.name), is_error=True)
+        arguments = read_arguments(call, tool.offer)
+        return arguments if isinstance(arguments, ToolResult) else await tool.carry_out(arguments, call.id)
+
+    def _say_unknown(self, name: str) -> str:
+        if self._policies.get(name) == "deny":
+            return f"{name[:100]} is not allowed in this session; the tools are {', '.join(self.tools)}"
+        near = difflib.get_close_matches(name, self.tools, 1)
+        return f"there is no tool {name[:100]!r}" + (f"; did you mean {near[0]}?" if near else f"; the tools are {', '.join(self.tools)}")
+
+
+def read_arguments(call: ToolCall, offer: ToolOffer) -> dict[str, Any] | ToolResult:
+    """What a model wrote as JSON; nothing at all is an empty object, as some of them write it."""
+    try:
+        found = msgspec.json.decode(call.arguments or "{}")
+    except (msgspec.DecodeError, RecursionError) as error:
+        return ToolResult(f"{call.name}: the arguments are not JSON ({error}); it takes an object with {say_parameters(offer)}", is_error=True)
+    if not isinstance(found, dict):
+        return ToolResult(f"{call.name}: the arguments are a JSON {type(found).__name__}; it takes an object with {say_parameters(offer)}", is_error=True)
+    return found
+
+
+def make_tools(
+    bounds: Bounds, policies: Mapping[str, ToolPolicy], link: DaemonLink, *, session: str, run_id: str, before: Before | None = None, more: Iterable[ToolSet] = ()
+) -> ToolBox:
+    """The tools every agent has, and `more` where its session or its role declares some."""
+    files = FileTools(bounds, before)
+    sets: tuple[ToolSet, ...] = (files, SearchTool(bounds), KnowledgeTools(link, session, run_id), *more)
+    return ToolBox((tool for one in sets for tool in one.list_tools()), policies, files.written)

@@ -1,0 +1,275 @@
+"""The tools over bound files: read, list, write, edit, diff (search has a module of its own).
+
+Every path goes through `place`, every result is bounded and says what it left out and how to get it. A write is atomic, keeps the file's mode,
+and is put on a list with the digest of what was written, so that the daemon knows exactly what came from this run. Blocking work is done in threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import os
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from wakeful.agents.contract import Tool
+from wakeful.agents.tools.offering import RESULT_BYTES, Arguments, CheckedTool
+from wakeful.agents.tools.place import Bounds, Refused
+from wakeful.agents.tools.replacing import LARGEST_FILE_BYTES, digest_content, read_content, replace_content
+from wakeful.counting import count
+
+_MOST_LINES = 2_000
+_LONGEST_LINE = 4_000
+_MOST_LISTED = 500
+# A comparison takes the square of what differs, in the worst case.
+_MOST_COMPARED_LINES = 20_000
+_SNIFFED_BYTES = 8_192
+# Room for the header and the words about what is missing.
+_ROOM_BYTES = RESULT_BYTES - 1_024
+
+# What a file held when the last run saw it; None where nobody kept that.
+Before = Callable[[str], Awaitable[bytes | None]]
+_Path = Annotated[str, Meta(description="relative to the session's root, or absolute")]
+
+
+class Written(Struct, frozen=True, kw_only=True):
+    """A file as a call left it. `digest` is the one by which looks at files know contents: 20 bytes of blake2b, in hex."""
+
+    path: str
+    digest: str
+    size_bytes: int
+    call: str
+
+
+class ReadArguments(Arguments):
+    path: _Path
+    offset: Annotated[int, Meta(ge=1, description="the first line wanted")] = 1
+    limit: Annotated[int, Meta(ge=1, le=_MOST_LINES, description="how many lines")] = _MOST_LINES
+
+
+class ListArguments(Arguments):
+    path: Annotated[str, Meta(description="a folder or a pattern such as src/**/*.py; empty: everything")] = ""
+
+
+class WriteArguments(Arguments):
+    path: _Path
+    content: Annotated[str, Meta(description="the whole new content")]
+
+
+class EditArguments(Arguments):
+    path: _Path
+    old: Annotated[str, Meta(min_length=1, description="the exact text to replace, with enough around it to occur once")]
+    new: Annotated[str, Meta(description="what takes its place")]
+    all: Annotated[bool, Meta(description="replace every occurrence")] = False
+
+
+class DiffArguments(Arguments):
+    path: _Path
+    against: Annotated[str, Meta(description="another bound file, taken as the older one; empty: the file as the last run saw it")] = ""
+
+
+class FileTools:
+    """The tools of one run; `written` is what it wrote so far, in order."""
+
+    def __init__(self, bounds: Bounds, before: Before | None = None) -> None:
+        self.written: list[Written] = []
+        self._bounds = bounds
+        self._before = before
+        # One change at a time: two edits of one file in one answer both count.
+        self._changing = asyncio.Lock()
+        # Path -> digest as the model saw it last.
+        self._known: dict[str, str] = {}
+
+    def list_tools(self) -> Iterable[Tool]:
+        bound = f"Bound are: {self._bounds.describe()}."
+        yield CheckedTool("read", "Read a bound file, by lines.", ReadArguments, self._read)
+        yield CheckedTool("list", f"List bound files with their sizes. {bound}", ListArguments, self._list)
+        yield CheckedTool("diff", "Show how a bound file differs from what the last run saw, or from another bound file.", DiffArguments, self._diff)
+        if self._bounds.writes:
+            yield CheckedTool("write", "Write a whole file that is bound for writing; missing folders are made.", WriteArguments, self._write)
+            yield CheckedTool("edit", "Replace one exact piece of text in a file that is bound for writing.", EditArguments, self._edit)
+
+    async def _read(self, given: ReadArguments, _: str) -> str:
+        path = await asyncio.to_thread(self._bounds.place, given.path, "read")
+        content = await asyncio.to_thread(read_content, self._bounds, path)
+        self._known[path] = digest_content(content)
+        return show_lines(self._bounds.name(path), content, given.offset, given.limit)
+
+    async def _list(self, given: ListArguments, _: str) -> str:
+        return await asyncio.to_thread(list_files, self._bounds, given.path)
+
+    async def _write(self, given: WriteArguments, call_id: str) -> str:
+        async with self._changing:
+            return await asyncio.to_thread(self._change, given.path, call_id, lambda _: encode_text(given.content, "content"))
+
+    async def _edit(self, given: EditArguments, call_id: str) -> str:
+        def edit(content: bytes | None) -> bytes:
+            if content is None:
+                raise Refused(f"{given.path} is not there yet; write makes it")
+            return edit_content(given, content)
+
+        async with self._changing:
+            return await asyncio.to_thread(self._change, given.path, call_id, edit)
+
+    def _change(self, text: str, call_id: str, make: Callable[[bytes | None], bytes]) -> str:
+        path = self._bounds.place(text, "write")
+        name = self._bounds.name(path)
+        try:
+            old = read_content(self._bounds, path, "write")
+        except FileNotFoundError:
+            old = None
+        seen = self._known.get(path)
+        if seen is not None and (old is None or digest_content(old) != seen):
+            # Nobody's work is overwritten unseen. Told once: whoever insists has been told.
+            del self._known[path]
+            raise Refused(f"{name} was changed by somebody else since you saw it; nothing was written: read it again, then decide")
+        new = make(old)
+        digest = digest_content(new)
+        if old == new:
+            return f"{name} holds exactly that already; nothing was written"
+        replace_content(self._bounds, path, new)
+        self._known[path] = digest
+        self.written.append(Written(path=path, digest=digest, size_bytes=len(new), call=call_id))
+        return f"{name} {'made' if old is None else 'written'}: {say_change(old or b'', new)}, {count(len(new), 'byte')} now"
+
+    async def _diff(self, given: DiffArguments, _: str) -> str:
+        path = await asyncio.to_thread(self._bounds.place, given.path, "read")
+        name = self._bounds.name(path)
+        new = await asyncio.to_thread(read_content, self._bounds, path)
+        if given.against:
+            other = await asyncio.to_thread(self._bounds.place, given.against, "read")
+            old, label = await asyncio.to_thread(read_content, self._bounds, other), self._bounds.name(other)
+        else:
+            found = await self._before(path) if self._before is not None else None
+            if found is None:
+                raise Refused(f"nobody kept what {name} held when the last run saw it; give another bound file as `against`, or read it")
+            old, label = found, f"{name} (as the last run saw it)"
+        return await asyncio.to_thread(show_difference, label, old, name, new)
+
+
+def show_lines(name: str, content: bytes, offset: int, limit: int) -> str:
+    """A header, then the lines as they are; what is missing is named with the call that brings it."""
+    if not content:
+        return f"{name} is empty"
+    if is_binary(content):
+        return f"{name} is binary: {count(len(content), 'byte')}, beginning with {content[:32].hex(' ')}"
+    lines = content.decode(errors="replace").split("\n")
+    if lines[-1] == "":
+        lines.pop()
+    if offset > len(lines):
+        raise Refused(f"{name} has {count(len(lines), 'line')}; offset {offset} lies behind its end")
+    shown: list[str] = []
+    room = _ROOM_BYTES
+    for line in lines[offset - 1 : offset - 1 + limit]:
+        cut = line if len(line) <= _LONGEST_LINE else f"{line[:_LONGEST_LINE]}… [{len(line) - _LONGEST_LINE} more characters in this line]"
+        room -= len(cut.encode(errors="replace")) + 1
+        if room < 0:
+            break
+        shown.append(cut.removesuffix("\r"))
+    last = offset + len(shown) - 1
+    notes = [words for words, is_so in (("with CRLF line ends", b"\r\n" in content), ("not valid UTF-8: bytes that cannot be shown are �", not _is_utf8(content))) if is_so]
+    head = f"{name}, lines {offset}-{last} of {len(lines)}" + (f" ({'; '.join(notes)})" if notes else "")
+    rest = [f"[lines {last + 1}-{len(lines)} are left; read on with offset {last + 1}]"] if last < len(lines) else []
+    return "\n".join([f"{head}:", *shown, *rest])
+
+
+def list_files(bounds: Bounds, under: str) -> str:
+    walk = bounds.walk(under or None)
+    whole = "" if walk.is_whole else ", and maybe more: the walk was stopped, it took too long"
+    if not walk.files:
+        return f"no bound file is there{f' under {under}' if under else ''}{whole}; bound are: {bounds.describe()}"
+    lines: list[str] = []
+    room = _ROOM_BYTES
+    for found in walk.files[:_MOST_LISTED]:
+        line = f"{bounds.name(found.path)}  {count(found.size_bytes, 'byte')}{'  (write)' if bounds.may('write', found.path) else ''}"
+        room -= len(line.encode(errors="replace")) + 1
+        if room < 0:
+            break
+        lines.append(line)
+    head = f"{count(len(walk.files), 'bound file')}, {count(sum(found.size_bytes for found in walk.files), 'byte')} in all{whole}:"
+    rest = [f"[{len(walk.files) - len(lines)} more; give a folder or a pattern as path]"] if len(lines) < len(walk.files) else []
+    return "\n".join([head, *lines, *rest])
+
+
+def edit_content(given: EditArguments, content: bytes) -> bytes:
+    if not _is_utf8(content):
+        raise Refused(f"{given.path} is not text in UTF-8; an edit would damage it")
+    text = content.decode()
+    old, new = given.old, given.new
+    if old not in text and "\r\n" in text and "\r" not in old:
+        # A model sees lines without their CR, and means these.
+        old, new = old.replace("\n", "\r\n"), new.replace("\r\n", "\n").replace("\n", "\r\n")
+    found = text.count(old)
+    if found == 0:
+        raise Refused(f"{given.path} does not hold the text to replace{_say_nearest(old, text)}; it must be exact, spaces and line ends included")
+    if found > 1 and not given.all:
+        raise Refused(f"the text to replace occurs {found} times in {given.path}, on lines {_say_places(old, text)}; give more of what is around it, or all: true")
+    return encode_text(text.replace(old, new), "new")
+
+
+def encode_text(text: str, what: str) -> bytes:
+    try:
+        content = text.encode()
+    except UnicodeEncodeError as error:
+        raise Refused(f"{what} holds half of a character at {error.start} (a lone surrogate); give whole characters") from None
+    if len(content) > LARGEST_FILE_BYTES:
+        raise Refused(f"{what} has {len(content)} bytes; at most {LARGEST_FILE_BYTES} are written at once")
+    return content
+
+
+def say_change(old: bytes, new: bytes) -> str:
+    """How many lines came and went, wherever they stand: cheap, whatever the size."""
+    before, after = Counter(old.splitlines()), Counter(new.splitlines())
+    return f"{count((after - before).total(), 'line')} added, {(before - after).total()} removed"
+
+
+def show_difference(old_name: str, old: bytes, new_name: str, new: bytes) -> str:
+    """A unified diff, cut where it grows too long."""
+    if old == new:
+        return f"{new_name} and {old_name} hold the same"
+    if is_binary(old) or is_binary(new):
+        return f"{new_name} differs from {old_name}, and is binary: {len(old)} bytes then, {len(new)} now"
+    before, after = (content.decode(errors="replace").split("\n") for content in (old, new))
+    if max(len(before), len(after)) > _MOST_COMPARED_LINES:
+        return f"{new_name} differs from {old_name}: {say_change(old, new)}; more than {_MOST_COMPARED_LINES} lines are not compared one by one"
+    shown: list[str] = []
+    room = _ROOM_BYTES
+    for line in difflib.unified_diff(before, after, old_name, new_name, lineterm=""):
+        cut = line[:_LONGEST_LINE]
+        room -= len(cut.encode(errors="replace")) + 1
+        if room < 0:
+            shown.append(f"[cut here; in all {say_change(old, new)}: read the file for the rest]")
+            break
+        shown.append(cut)
+    return "\n".join(shown)
+
+
+def is_binary(content: bytes) -> bool:
+    return b"\0" in content[:_SNIFFED_BYTES]
+
+
+def _is_utf8(content: bytes) -> bool:
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _say_places(old: str, text: str) -> str:
+    places: list[int] = []
+    at = text.find(old)
+    while at >= 0 and len(places) < 10:
+        places.append(text.count("\n", 0, at) + 1)
+        at = text.find(old, at + len(old))
+    return ", ".join(map(str, places)) + (", …" if at >= 0 else "")
+
+
+def _say_nearest(old: str, text: str) -> str:
+    first = next((line for line in old.splitlines() if line.strip()), "")
+    lines = [line for line in text.splitlines()[:_MOST_COMPARED_LINES] if line.strip()]
+    near = difflib.get_close_matches(first[:200], [line[:200] for line in lines[:2_000]], 1, 0.6)
+    return f"; the line most like its first is {near[0]!r}" if near else ""

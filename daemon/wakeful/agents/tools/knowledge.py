@@ -1,0 +1,141 @@
+"""The tools over what a session knows: remember, recall, history, send, hand_off. All of them are calls and looks of the daemon.
+
+The run's token reaches its own session alone, and mailboxes of others: what may be read and said is the daemon's judgement, its refusal is the
+model's to read. Each call carries a key made of the run and the tool call's id, so that a daemon which restarts in that moment does it once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable
+from typing import Annotated, Any
+from urllib.parse import quote
+
+from msgspec import Meta
+
+from wakeful.agents.contract import Tool
+from wakeful.agents.daemon import DaemonLink
+from wakeful.agents.tools.offering import RESULT_BYTES, Arguments, CheckedTool
+from wakeful.agents.tools.place import Refused
+
+_MOST_RECORDS = 200
+_ROOM_BYTES = RESULT_BYTES - 1_024
+
+
+class RememberArguments(Arguments):
+    key: Annotated[str, Meta(min_length=1, description="a short name, such as currency")]
+    value: str
+    because: Annotated[str, Meta(description="why this is so, kept with it")] = ""
+    for_now: Annotated[bool, Meta(description="only for this conversation: a fresh start clears it")] = False
+
+
+class RecallArguments(Arguments):
+    key: Annotated[str, Meta(description="empty: all facts")] = ""
+
+
+class HistoryArguments(Arguments):
+    most: Annotated[int, Meta(ge=1, le=_MOST_RECORDS, description="how many records, the newest of those meant")] = 30
+    before: Annotated[int, Meta(ge=0, description="only records older than this number; 0: all")] = 0
+    kind: Annotated[str, Meta(description="only of this kind, such as run_finished")] = ""
+    record: Annotated[int, Meta(ge=0, description="instead, one record whole, by its number")] = 0
+
+
+class SendArguments(Arguments):
+    session: Annotated[str, Meta(min_length=1, description="the name of another session")]
+    text: Annotated[str, Meta(min_length=1)]
+    wake: Annotated[bool, Meta(description="false: it waits until something else wakes that session")] = True
+
+
+class HandOffArguments(Arguments):
+    done: Annotated[str, Meta(description="what this run has done")]
+    next: Annotated[str, Meta(description="what the next run should do")] = ""
+    blocked: Annotated[str, Meta(description="what stands in the way, and who can change that")] = ""
+
+
+class KnowledgeTools:
+    """`session` is the run's own, `run_id` the run's."""
+
+    def __init__(self, link: DaemonLink, session: str, run_id: str) -> None:
+        self._link = link
+        self._session = session
+        self._route = f"/sessions/{quote(os.fsencode(session), safe='')}"
+        self._run_id = run_id
+
+    def list_tools(self) -> Iterable[Tool]:
+        yield CheckedTool("remember", "Keep a fact of this session. Facts last, and stand before every later run.", RememberArguments, self._remember)
+        yield CheckedTool("recall", "Read this session's facts, with who said so and why.", RecallArguments, self._recall)
+        yield CheckedTool("history", "Read this session's own log: what woke it, what runs did, what was said.", HistoryArguments, self._history)
+        yield CheckedTool("send", "Put a message into another session's mailbox.", SendArguments, self._send)
+        yield CheckedTool("hand_off", "Leave the note that the next run of this session starts from.", HandOffArguments, self._hand_off)
+
+    async def _remember(self, given: RememberArguments, call_id: str) -> str:
+        fields = {"key": given.key, "value": given.value, "rationale": given.because or None, "for_now": given.for_now}
+        return await self._call("remember", fields, call_id)
+
+    async def _recall(self, given: RecallArguments, _: str) -> str:
+        facts: list[dict[str, Any]] = await self._link.look(f"{self._route}/facts")
+        if not given.key:
+            return _fit([_say_fact(fact) for fact in facts], "recall one by its key") if facts else "no facts are kept yet"
+        found = next((fact for fact in facts if fact["key"] == given.key), None)
+        if found is None:
+            known = ", ".join(fact["key"] for fact in facts[:50])
+            raise Refused(f"there is no fact {given.key!r}; " + (f"there are {known}" if known else "none is kept yet"))
+        return _say_fact(found)
+
+    async def _history(self, given: HistoryArguments, _: str) -> str:
+        if given.record:
+            found = await self._link.look(f"{self._route}/log", {"from": given.record, "to": given.record})
+            if not found:
+                raise Refused(f"there is no record {given.record}")
+            return json.dumps(found[0], ensure_ascii=False, indent=1)
+        bounds = {"to": given.before - 1 if given.before > 1 else None, "kind": given.kind or None}
+        records = await self._link.look(f"{self._route}/log", {**bounds, "last": given.most, "words": "true"})
+        return _show_records(records) if records else "no such records"
+
+    async def _send(self, given: SendArguments, call_id: str) -> str:
+        return await self._call("send", {"name": given.session, "text": given.text, "wake": given.wake}, call_id)
+
+    async def _hand_off(self, given: HandOffArguments, call_id: str) -> str:
+        parts = (("done", given.done), ("next", given.next), ("blocked", given.blocked))
+        return await self._call("note", {"text": "\n".join(f"{word}: {text}" for word, text in parts if text)}, call_id)
+
+    async def _call(self, verb: str, fields: dict[str, Any], call_id: str) -> str:
+        # Providers give ids of any length, and some the same ones in every conversation.
+        mark = hashlib.blake2b(call_id.encode(errors="replace"), digest_size=16).hexdigest()
+        answer = await self._link.call(verb, fields, f"tool {self._run_id} {mark}")
+        return str(answer["words"])
+
+
+def _say_fact(fact: dict[str, Any]) -> str:
+    because = f": {fact['rationale']}" if fact["rationale"] else ""
+    return f"{fact['key']} = {fact['value']}  ({fact['author']}, record {fact['seq']}{because})"
+
+
+def _show_records(records: list[dict[str, Any]]) -> str:
+    """The newest that fit, in their order."""
+    lines: list[str] = []
+    room = _ROOM_BYTES
+    for record in reversed(records):
+        # One line each; a message of many stands whole in its record.
+        words = " ".join(str(record["words"]).split())
+        line = f"{record['seq']}  {record['at']}  {record['author']}  {record['kind']}: {words[:600]}{'…' if len(words) > 600 else ''}"
+        room -= len(line.encode(errors="replace")) + 1
+        if room < 0:
+            break
+        lines.insert(0, line)
+    first = records[-len(lines)]["seq"] if lines else records[-1]["seq"]
+    older = [f"[for older ones: before {first}]"] if first > 1 else []
+    return "\n".join([*older, *lines])
+
+
+def _fit(lines: list[str], how: str) -> str:
+    shown: list[str] = []
+    room = _ROOM_BYTES
+    for line in lines:
+        room -= len(line.encode(errors="replace")) + 1
+        if room < 0:
+            return "\n".join([*shown, f"[{len(lines) - len(shown)} more; {how}]"])
+        shown.append(line)
+    return "\n".join(shown)

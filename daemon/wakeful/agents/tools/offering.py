@@ -1,0 +1,88 @@
+"""A tool as the loop knows it, made of a struct of arguments and a coroutine: the schema, the check and the bound of its result.
+
+One struct gives a tool both what the model is told and what its arguments are held against, so the two cannot differ. Whatever a model can
+cause (wrong types, a file that is not there, a daemon that says no) ends as a result that it can read; a defect of ours is raised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Generic, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from wakeful.agents.contract import ToolOffer, ToolResult
+from wakeful.errors import CallerError, OperatorError
+
+# What one call may bring: some 12,000 tokens.
+RESULT_BYTES = 48 * 1024
+_TAIL_BYTES = 8 * 1024
+
+
+class Arguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a tool takes. A misspelt argument is refused, or the model would believe that it counted."""
+
+
+Given = TypeVar("Given", bound=Arguments)
+
+
+class CheckedTool(Generic[Given]):
+    """`act` gets the arguments as a value and the id of the call, which makes a call of the daemon safe to repeat."""
+
+    def __init__(self, name: str, description: str, kind: type[Given], act: Callable[[Given, str], Awaitable[str]]) -> None:
+        self._offer = ToolOffer(name=name, description=description, parameters=_describe(kind))
+        self._kind = kind
+        self._act = act
+
+    @property
+    def offer(self) -> ToolOffer:
+        return self._offer
+
+    async def carry_out(self, arguments: Mapping[str, Any], call_id: str) -> ToolResult:
+        try:
+            given = msgspec.convert(dict(arguments), self._kind)
+        except msgspec.ValidationError as error:
+            return ToolResult(f"{self._offer.name}: {error}; it takes {say_parameters(self._offer)}", is_error=True)
+        try:
+            return ToolResult(bound_text(await self._act(given, call_id)))
+        except (CallerError, OperatorError) as error:
+            return ToolResult(bound_text(f"{self._offer.name}: {error}"), is_error=True)
+        except OSError as error:
+            # As the kernel said it: no such file, no space, not permitted by the run's isolation.
+            where = f"{error.filename}: " if isinstance(error.filename, str) else ""
+            return ToolResult(bound_text(f"{self._offer.name}: {where}{error.strerror or error}"), is_error=True)
+
+
+def say_parameters(offer: ToolOffer) -> str:
+    """The arguments in words, the optional ones in brackets: `path: string, [offset: integer]`."""
+    required = set(offer.parameters.get("required", ()))
+    pairs = ((name, _say_type(schema)) for name, schema in offer.parameters.get("properties", {}).items())
+    return ", ".join(f"{name}: {kind}" if name in required else f"[{name}: {kind}]" for name, kind in pairs) or "no arguments"
+
+
+def bound_text(text: str, most: int = RESULT_BYTES) -> str:
+    """Valid text of at most so many bytes: beginning and end, and between them how much is missing. What can go on elsewhere says so itself."""
+    content = text.encode(errors="replace")
+    if len(content) <= most:
+        return content.decode()
+    tail = min(_TAIL_BYTES, most // 4)
+    head = most - tail
+    start, end = content[:head].decode(errors="ignore"), content[-tail:].decode(errors="ignore")
+    return f"{start}\n[cut: {len(content) - most} bytes are missing here; ask for less at once]\n{end}"
+
+
+def _describe(kind: type[Arguments]) -> dict[str, Any]:
+    """A plain object schema: no references and no titles, which some providers refuse and others count as tokens."""
+    schema, *_ = msgspec.json.schema_components([kind], ref_template="#/$defs/{name}")[1].values()
+    schema = {name: value for name, value in schema.items() if name not in ("title", "description")}
+    return {"type": "object", "properties": {}, **schema}
+
+
+def _say_type(schema: Mapping[str, Any]) -> str:
+    if "anyOf" in schema:
+        return " or ".join(_say_type(one) for one in schema["anyOf"] if one.get("type") != "null")
+    if "enum" in schema:
+        return " or ".join(str(value) for value in schema["enum"])
+    kind = schema.get("type", "anything")
+    return f"list of {_say_type(schema['items'])}" if kind == "array" and "items" in schema else str(kind)

@@ -1,0 +1,86 @@
+"""All tools together: what a model writes becomes a result, whatever it writes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from wakeful.agents.daemon import DaemonLink
+from wakeful.agents.tools.box import DEFAULT_POLICIES, ToolBox, make_tools
+from wakeful.agents.tools.place import Bounds
+from wakeful.core.agent import ToolPolicy
+from wakeful.core.turn import ToolCall
+
+
+def make_box(root: Path, policies: dict[str, ToolPolicy] | None = None) -> ToolBox:
+    link = DaemonLink(str(root / "no.sock"), "token", patience_seconds=0.05)
+    return make_tools(Bounds.build(str(root), ["in/"], ["out/"]), policies or {}, link, session="desk", run_id="r1")
+
+
+def use(box: ToolBox, name: str, arguments: str) -> tuple[str, bool]:
+    result = asyncio.run(box.carry_out(ToolCall(id="1", name=name, arguments=arguments)))
+    return result.text, result.is_error
+
+
+def test_every_tool_has_a_plain_schema_and_a_policy(tmp_path: Path) -> None:
+    """What a provider is handed is a valid schema of an object without references, and each tool's name is one it takes."""
+    box = make_box(tmp_path)
+    assert set(box.tools) == set(DEFAULT_POLICIES) - {"shell"}
+    for offer in box.offers:
+        jsonschema.Draft202012Validator.check_schema(offer.parameters)
+        assert offer.parameters["type"] == "object" and "$ref" not in str(offer.parameters)
+        assert offer.name.replace("_", "").isalnum() and len(offer.description) < 2_000
+
+
+def test_policies_narrow_what_is_offered(tmp_path: Path) -> None:
+    """What is denied is not offered and not carried out; what is to be asked is offered; what is unknown is denied."""
+    box = make_box(tmp_path, {"write": "deny", "send": "ask", "unknown": "allow"})
+    assert "write" not in box.tools and "send" in box.tools
+    assert (box.policy_of("write"), box.policy_of("send"), box.policy_of("read"), box.policy_of("unknown")) == ("deny", "ask", "allow", "deny")
+    words, is_error = use(box, "write", '{"path": "out/x", "content": "x"}')
+    assert is_error and "write is not allowed in this session" in words and not (tmp_path / "out").exists()
+
+
+def test_without_a_place_to_write_no_writing_is_offered(tmp_path: Path) -> None:
+    """A session that writes nothing has an agent that knows of no writing."""
+    box = make_tools(Bounds.build(str(tmp_path), ["in/"]), {}, DaemonLink("none"), session="desk", run_id="r1")
+    assert "write" not in box.tools and "edit" not in box.tools
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "expected"),
+    [
+        ("read", '{"path": ', "not JSON"),
+        ("read", "[1]", "a JSON list"),
+        ("read", "", "missing required field `path`; it takes path: string, [offset: integer], [limit: integer]"),
+        ("read", '{"path": 3}', "Expected `str`, got `int`"),
+        ("read", '{"path": "in/x", "lines": 3}', "unknown field `lines`"),
+        ("read", '{"path": "in/x", "offset": 0}', "Expected `int` >= 1"),
+        ("raed", "{}", "there is no tool 'raed'; did you mean read?"),
+        ("x" * 5_000, "{}", "the tools are read, list"),
+        ("shell", '{"line": "id"}', "shell is not allowed"),
+        ("recall", "{}", "no daemon answers at"),
+        ("read", '{"path": "in/none"}', "is bound, but not there"),
+    ],
+)  # fmt: skip
+def test_what_a_model_gets_wrong_is_told(tmp_path: Path, name: str, arguments: str, expected: str) -> None:
+    """Every mistake is a result that says what was expected."""
+    words, is_error = use(make_box(tmp_path), name, arguments)
+    assert is_error and expected in words and len(words) < 2_000
+
+
+NAMES = st.sampled_from(["path", "content", "old", "new", "text", "against", "regex"])
+OBJECTS = st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.dictionaries(NAMES, inner))
+
+
+@given(name=st.sampled_from(["read", "list", "search", "write", "edit", "diff"]), arguments=st.text() | OBJECTS.map(json.dumps))
+def test_nothing_a_model_can_write_raises(tmp_path_factory: pytest.TempPathFactory, name: str, arguments: str) -> None:
+    """Random words and random objects end as results."""
+    box = make_box(tmp_path_factory.getbasetemp())
+    text, _ = use(box, name, arguments)
+    assert text.encode()

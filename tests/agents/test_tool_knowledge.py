@@ -1,0 +1,99 @@
+"""The tools over what a session knows, used inside a real run, with that run's own token and confined like any run."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from e2e.box import Box
+
+# What a run does here: the calls of a file, one after the other, with the tools as the loop has them.
+PROGRAM = """
+import asyncio, json, os, sys
+from wakeful.agents.daemon import DaemonLink
+from wakeful.agents.tools.box import make_tools
+from wakeful.agents.tools.place import Bounds
+from wakeful.core.turn import ToolCall
+
+async def main():
+    async with DaemonLink.from_environment(os.environ) as link:
+        bounds = Bounds.build(os.getcwd(), ["calls.json", "in.txt"], ["out/"], os.environ["WAKEFUL_SCRATCH"])
+        box = make_tools(bounds, {}, link, session=os.environ["WAKEFUL_SESSION"], run_id=os.environ["WAKEFUL_RUN"])
+        results = []
+        for number, (name, arguments) in enumerate(json.load(open("calls.json"))):
+            result = await box.carry_out(ToolCall(id=f"call-{number}", name=name, arguments=json.dumps(arguments)))
+            results.append([result.text, result.is_error])
+        # The same call again, as if the daemon had left before it answered.
+        if results:
+            await box.carry_out(ToolCall(id="call-0", name="remember", arguments=json.dumps({"key": "rate", "value": "0.19"})))
+        json.dump({"results": results, "written": [[one.path, one.digest] for one in box.written]}, open("out/results.json", "w"))
+
+asyncio.run(main())
+"""
+
+
+@pytest.fixture
+def box(tmp_path: Path) -> Iterator[Box]:
+    made = Box(tmp_path)
+    yield made
+    made.close()
+
+
+def test_tools_work_inside_a_run_for_its_own_session(box: Box) -> None:
+    """remember, recall, history, send, hand_off and the files: done as the run, recorded as its doing, and bounded to it."""
+    calls = [
+        ["remember", {"key": "rate", "value": "0.19", "because": "the contract"}],
+        ["recall", {}],
+        ["recall", {"key": "none"}],
+        ["remember", {"key": "row", "value": "7", "for_now": True}],
+        ["send", {"session": "peer", "text": "rates are in"}],
+        ["send", {"session": "nobody", "text": "x"}],
+        ["hand_off", {"done": "rates", "next": "totals"}],
+        ["history", {"most": 3}],
+        ["history", {"record": 1}],
+        ["history", {"record": 10_000}],
+        ["history", {"kind": "run_startet"}],
+        ["write", {"path": "out/page.md", "content": "0.19\\n"}],
+        ["read", {"path": "out/page.md"}],
+        ["search", {"text": "^0", "regex": True}],
+        ["read", {"path": "in.txt"}],
+    ]
+    box.write("in.txt", "1\n")
+    box.write("calls.json", json.dumps(calls))
+    box.write("program.py", PROGRAM)
+    box.spec("peer", "objective: Receive.\nrun: {command: ['true']}\n")
+    places = json.dumps([sys.prefix, str(Path(__file__).parents[2] / "daemon")])
+    box.spec(
+        "desk",
+        f"""
+        objective: Use the tools.
+        bindings: {{input: {{file: in.txt}}, calls: {{file: calls.json, wake: false}}, out: {{file: out/, access: write}}}}
+        allow: {{read: {places}}}
+        run: {{command: [{sys.executable}, program.py]}}
+        """,
+    )
+    box.start()
+    row = box.wait_at_rest("desk", runs=1, seconds=40.0)
+    assert row["last_run"]["outcome"] == "succeeded", box.ask("output", "desk")
+    found = json.loads(box.read("out/results.json"))
+    texts, errors = zip(*found["results"], strict=True)
+    assert [number for number, is_error in enumerate(errors) if is_error] == [2, 5, 9, 10], found["results"]
+    assert texts[0] == "remembered rate"
+    assert texts[1].startswith("rate = 0.19  (run:desk#1, record ") and texts[1].endswith(": the contract)")
+    assert "there is no fact 'none'; there are rate" in texts[2]
+    assert "nobody" in texts[5]
+    assert len(texts[7].splitlines()) == 4 and "[for older ones: before" in texts[7]
+    assert '"kind": "session_opened"' in texts[8]
+    assert "did you mean 'run_started'?" in texts[10]
+    assert texts[13].splitlines()[-1].startswith("out/page.md:1: 0.19")
+    assert [path for path, _ in found["written"]] == [str(box.folder / "out/page.md")]
+    # Outside, by another way.
+    assert [(fact["key"], fact["value"]) for fact in box.json("facts", "desk")] == [("rate", "0.19")]
+    assert box.kinds("desk").count("fact_set") == 1
+    assert box.json("show", "desk")["memory"] == {"row": "7"}
+    assert "done: rates\nnext: totals" in json.dumps(box.json("show", "desk")).replace("\\n", "\n")
+    (got,) = [record for record in box.log("peer") if record["kind"] == "message_added"]
+    assert (got["author"], got["payload"]["text"]) == ("run:desk#1", "rates are in")
