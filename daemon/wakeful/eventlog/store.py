@@ -1,8 +1,9 @@
 """The files of the SQLite store: where they lie, who may read them, and the only two ways they are opened.
 
-Called by the engine, by verification and by backup. Nothing here or elsewhere opens the database files but through SQLite:
+Called by the engine, by verification and by backup. Nothing here or elsewhere opens the database or its index but through SQLite:
 closing any other descriptor drops SQLite's locks, and the next reader then deletes the live write-ahead log
-(measured: 100 acknowledged, 0 survived). Exactly one connection writes; it also does all checkpoints.
+(measured: 100 acknowledged, 0 survived). The write-ahead log itself is never locked, and is made longer here, by its one writer.
+Exactly one connection writes; it also does all checkpoints.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ _CAME_WITH = {
 # Of 4 KiB pages three records of 1 KiB fill one and waste a quarter: 1,501 bytes a record, 1,312 with these, an append as fast.
 _PAGE_BYTES = 8192
 _WAL_KEPT_BYTES = 64 * 1024 * 1024
+_WAL_HEADER_BYTES = 32
+_STEP_BYTES = 64 * 1024
 _REMOTE_FILE_SYSTEMS = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "fuse.sshfs", "glusterfs", "lustre"})
 
 
@@ -108,6 +111,20 @@ def connect_writer(database: Path) -> apsw.Connection:
     return connection
 
 
+def lay_out_wal(path: Path, size: int) -> None:
+    """Make the write-ahead log `size` bytes long, with zeros that are written and flushed: for its one writer, between two commits.
+
+    A commit inside overwrites blocks that are there, and its flush has no new length to record: 0.20 ms beside 0.36 of a log that
+    grows. Zeros end a write-ahead log for whoever reads it, as the torn frame of a crash does; nothing SQLite wrote is touched."""
+    file = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        for start in range(os.fstat(file).st_size, size, _STEP_BYTES):
+            os.pwrite(file, bytes(min(_STEP_BYTES, size - start)), start)
+        os.fdatasync(file)
+    finally:
+        os.close(file)
+
+
 def connect_reader(database: Path) -> apsw.Connection:
     """A connection that cannot write. Reading the schema now turns a file that is no database into words."""
     try:
@@ -135,12 +152,18 @@ def _connect_to_read(name: str, flags: int) -> apsw.Connection:
 def _connect_beside_no_writer(database: Path) -> apsw.Connection:
     """On a read-only mount SQLite cannot make the index of a write-ahead log; a store closed in good order has no such log."""
     wal = database.with_name(f"{database.name}-wal")
-    if wal.exists() and wal.stat().st_size:
+    if wal.exists() and _holds_frames(wal):
         raise StoreUnsafe(
             f"{database.parent} is mounted read-only, and its newest records still lie in {wal.name}, which cannot be read there; the log is "
             "not damaged by that: copy the whole state folder to a place that can be written, and name that one with --state"
         )
     return _connect_to_read(f"file:{quote(str(database))}?immutable=1", apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
+
+
+def _holds_frames(wal: Path) -> bool:
+    """One that was only laid out has no header yet."""
+    with wal.open("rb") as file:
+        return any(file.read(_WAL_HEADER_BYTES))
 
 
 def _is_mounted_read_only(folder: Path) -> bool:

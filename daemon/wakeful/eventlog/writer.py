@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import errno
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, TypeAlias
 
@@ -37,7 +39,7 @@ from wakeful.eventlog.contract import (
 from wakeful.eventlog.group import Group, Tip
 from wakeful.eventlog.imports import read_imports
 from wakeful.eventlog.snapshots import choose_dropped
-from wakeful.eventlog.store import BUSY_MILLISECONDS, read_mark
+from wakeful.eventlog.store import BUSY_MILLISECONDS, lay_out_wal, read_mark
 
 GROUP_EVENTS = 512
 # Under load a checkpoint comes each 16 MiB of log, where it is well amortised; at rest the log is put away once it is
@@ -45,6 +47,8 @@ GROUP_EVENTS = 512
 LOAD_PAGES = 2_000
 REST_PAGES = 500
 REST_SECONDS = 0.5
+# How long the write-ahead log is laid out to be: what gathers until it is put away at rest, and a little more.
+LAID_OUT_BYTES = 5 * 1024 * 1024
 # How often a write-ahead log that must be emptied is tried again while a reader holds it.
 EMPTYING_SECONDS = 0.05
 
@@ -264,6 +268,15 @@ class Writer:
         self._wal_pages = 0
         self._is_emptying_owed = False
         self._answer_erased()
+        self._lay_out_wal()
+
+    def _lay_out_wal(self) -> None:
+        try:
+            lay_out_wal(Path(self._connection.filename_wal), LAID_OUT_BYTES)
+        except OSError as error:
+            # It only makes commits quicker. Whether they succeed is seen by them: a disk that is full or broken fails them, too.
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
 
     def _answer_erased(self) -> None:
         erased, self._erased = self._erased, []
