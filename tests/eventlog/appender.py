@@ -1,21 +1,25 @@
 """A process that appends and says what was acknowledged; tests kill it, starve it and break its disk.
 
-    python appender.py STATE_DIR COUNT [PAYLOAD_BYTES]
+    python appender.py STATE_DIR COUNT [PAYLOAD_BYTES [WAL_BYTES]]
 
-Prints `opened`, then one line `SESSION SEQ` per acknowledged record, flushed at once. `full` says that an append was refused
+Begins once the write-ahead log is that long. Prints `opened`, then one line `SESSION SEQ` per acknowledged record, flushed at once. `full` says that an append was refused
 for want of space. Every seventh append goes to two sessions at once; every record carries a key.
 """
 
 import sys
+import time
 from pathlib import Path
 
 from wakeful.eventlog.contract import Append, Draft, StoreFull
 from wakeful.eventlog.sqlite import open_log
+from wakeful.eventlog.store import StoreFiles
 
 
-def main(state_dir: Path, count: int, payload_bytes: int = 200) -> None:
+def main(state_dir: Path, count: int, payload_bytes: int = 200, wal_bytes: int = 0) -> None:
     log = open_log(state_dir)
     assert log.read_only is None, log.read_only
+    while StoreFiles(state_dir).database.with_name("events.db-wal").stat().st_size < wal_bytes:
+        time.sleep(0.005)
     print("opened", flush=True)
     heads = {name: head.seq for name, head in log.heads().items()}
     for number in range(count):

@@ -10,8 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from wakeful.eventlog import store
 from wakeful.eventlog.sqlite import open_log
 from wakeful.eventlog.store import StoreFiles
+from wakeful.eventlog.writer import LAID_OUT_BYTES
 
 APPENDER = Path(__file__).with_name("appender.py")
 # The real interpreter: strace must not trace a launcher that only starts it.
@@ -47,12 +49,12 @@ def assert_nothing_lost(state_dir: Path, heads: dict[str, int]) -> None:
         log.close()
 
 
-def kill_at_random(state_dir: Path, rounds: int, seed: int) -> None:
+def kill_at_random(state_dir: Path, rounds: int, seed: int, *words: object) -> None:
     chance = random.Random(seed)
     print(f"seed {seed}")
     heads: dict[str, int] = {}
     for _ in range(rounds):
-        process = start(state_dir, 1_000_000)
+        process = start(state_dir, 1_000_000, *words)
         assert process.stdout is not None
         lines = [process.stdout.readline()]
         for _ in range(chance.randrange(0, 60)):
@@ -67,6 +69,10 @@ def kill_at_random(state_dir: Path, rounds: int, seed: int) -> None:
 
 def test_nothing_acknowledged_is_lost_to_kill_9(tmp_path: Path) -> None:
     kill_at_random(tmp_path, rounds=25, seed=1)
+
+
+def test_nothing_acknowledged_is_lost_to_kill_9_in_a_log_that_was_laid_out(tmp_path: Path) -> None:
+    kill_at_random(tmp_path, 5, 2, 200, LAID_OUT_BYTES)
 
 
 @pytest.mark.long
@@ -166,3 +172,14 @@ def test_a_full_disk_refuses_cleanly_loses_nothing_and_recovers(small_disk: Path
     assert process.returncode == 0, err
     assert len(acknowledged(out.splitlines(keepends=True))) > 0
     assert StoreFiles(state_dir).database.exists()
+
+
+@needs_root
+@pytest.mark.parametrize("free_times", [100, 0], ids=["seen before", "met on the way"])
+def test_a_disk_near_its_end_is_not_filled_by_laying_out(small_disk: Path, monkeypatch: pytest.MonkeyPatch, free_times: int) -> None:
+    monkeypatch.setattr(store, "_FREE_TIMES", free_times)
+    (wal := small_disk / "events.db-wal").write_bytes(b"frames")
+    free = os.statvfs(small_disk).f_bavail
+    store.lay_out_wal(wal, LAID_OUT_BYTES)
+    assert wal.read_bytes() == b"frames"
+    assert os.statvfs(small_disk).f_bavail == free

@@ -16,6 +16,7 @@ import pytest
 from wakeful.eventlog.anchor import read_anchor
 from wakeful.eventlog.sqlite import open_log
 from wakeful.eventlog.store import StoreFiles
+from wakeful.eventlog.writer import LAID_OUT_BYTES
 
 APPENDER = Path(__file__).with_name("appender.py")
 APPENDS = 40
@@ -93,14 +94,18 @@ def apply(content: bytes, writes: list[tuple[int, bytes]]) -> bytes:
     return bytes(image)
 
 
-@pytest.mark.parametrize("torn", [False, True], ids=["only what was flushed", "torn and reordered"])
-def test_nothing_acknowledged_is_lost_to_a_power_cut(tmp_path: Path, torn: bool) -> None:
+@pytest.mark.parametrize(
+    ("torn", "wal_bytes"),
+    [(False, 0), (True, 0), (True, LAID_OUT_BYTES)],
+    ids=["only what was flushed", "torn and reordered", "torn and reordered in a log that was laid out"],
+)
+def test_nothing_acknowledged_is_lost_to_a_power_cut(tmp_path: Path, torn: bool, wal_bytes: int) -> None:
     state_dir, trace = tmp_path / "state", tmp_path / "trace"
     open_log(state_dir).close()
     disk = Disk(state_dir)
     calls = "trace=pwrite64,write,fdatasync,fsync"
     command = ["strace", "-f", "-y", "-xx", "-qq", "-s", "70000", "-e", calls, "-o", str(trace), sys.executable, str(APPENDER)]
-    subprocess.run([*command, str(state_dir), str(APPENDS)], check=True, capture_output=True, timeout=60)
+    subprocess.run([*command, str(state_dir), str(APPENDS), "200", str(wal_bytes)], check=True, capture_output=True, timeout=60)
     cuts = 0
     for line in decode_paths(trace.read_text()).splitlines():
         if not disk.replay(line):

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 from eventlog.engines import append
+from waiting import eventually
 
 from wakeful.eventlog.sqlite import open_log
+from wakeful.eventlog.writer import LAID_OUT_BYTES
 
 WAKEFUL = str(Path(sys.executable).parent / "wakeful")
 # Shows the folder named first read-only, and goes on as the command that follows.
@@ -60,3 +62,13 @@ def test_one_whose_newest_records_cannot_be_read_there_is_refused_without_harm(s
     shutil.copytree(crashed, copy)
     sound = subprocess.run([WAKEFUL, "verify", "--state", str(copy), "--socket", "none"], capture_output=True, text=True, check=False, timeout=60)
     assert sound.stdout == "2 records of 1 session: all sound\n"
+
+
+def test_one_that_was_killed_before_it_recorded_anything_is_read(state: Path) -> None:
+    """Its write-ahead log was laid out, and holds no records."""
+    log = open_log(state)
+    eventually(lambda: (state / "log" / "events.db-wal").stat().st_size == LAID_OUT_BYTES)
+    shutil.copytree(state, state.parent / "killed")
+    log.close()
+    done = ask(state.parent / "killed", "verify")
+    assert (done.returncode, done.stdout) == (0, "2 records of 1 session: all sound\n"), done.stderr

@@ -185,7 +185,7 @@ async def test_after_a_failed_anchor_every_append_fails_and_the_owner_is_told_on
     told: list[StoreFailed] = []
     broken = BrokenAnchor(files.anchor, open_mark(files))
     log = SqliteLog(files, writer.Writer(connect_writer(files.database), broken, told.append), None)
-    # The fourth is durable in the log when it is acknowledged; it is its note in the anchor that fails beside.
+    # The fourth is durable in the log when it is acknowledged; it is the flush of its note in the anchor that fails.
     for number in range(4):
         await log.append([Append("a", number, (draft(str(number)),))], at=1)
 
@@ -224,6 +224,22 @@ def open_store_id(files: StoreFiles) -> bytes:
         return connection.execute("SELECT id FROM store").get
     finally:
         connection.close()
+
+
+def test_lone_appends_make_the_write_ahead_log_no_longer_once_it_is_laid_out(tmp_path: Path) -> None:
+    """So that the flush of each has no new length to record."""
+    wal = tmp_path / "log" / "events.db-wal"
+    log = open_log(tmp_path)
+    eventually(lambda: wal.stat().st_size == writer.LAID_OUT_BYTES)
+    for _ in range(50):
+        append(log, "a", "x" * 1000)
+    assert wal.stat().st_size == writer.LAID_OUT_BYTES
+    log.erase("a", [1])
+    eventually(lambda: wal.stat().st_size == writer.LAID_OUT_BYTES)
+    append(log, "a", "more")
+    assert wal.stat().st_size == writer.LAID_OUT_BYTES
+    assert log.verify().is_sound
+    log.close()
 
 
 def test_the_write_ahead_log_stays_bounded_and_is_put_away_at_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,7 +65,7 @@ def test_the_anchor_remembers_its_newest_mark(tmp_path: Path) -> None:
     file = AnchorFile(tmp_path / "anchor", mark(0))
     for flush in range(1, 6):
         file.note(mark(flush))
-        file.flush_beside(pytest.fail)
+        file.flush()
         # At once, for whoever reads through the kernel: only a power cut waits for the flush.
         assert read_anchor(tmp_path / "anchor") == mark(flush)
     file.close()
@@ -80,7 +80,7 @@ def test_a_torn_anchor_falls_back_to_the_mark_before(tmp_path: Path, damage: str
     file = AnchorFile(path, mark(0))
     for flush in (1, 2, 3):
         file.note(mark(flush))
-        file.flush_beside(pytest.fail)
+        file.flush()
     file.close()
     content = bytearray(path.read_bytes())
     newest = 4096  # slot of the odd flushes

@@ -2,17 +2,15 @@
 
 A prefix of a hash chain is a valid chain: one flipped bit in the write-ahead log silently dropped 501 of 1,000
 acknowledged events while every check inside the database said ok. So after each flush the writer notes the store's
-mark here before it acknowledges. The note is with the kernel then (a daemon that is killed loses nothing of it) and its own flush runs
-beside the next group's work; that group is acknowledged only after it. So a power cut may leave the anchor one group behind, never
-two. Two slots are written in turn, each with its own checksum in its own 4 KiB block: a torn write can spoil the newer one, never both.
+mark here before it acknowledges. The note is with the kernel then (a daemon that is killed loses nothing of it); it is flushed
+after the acknowledgement and before the next group. So a power cut may leave the anchor one group behind, never two.
+Two slots are written in turn, each with its own checksum in its own 4 KiB block: a torn write can spoil the newer one, never both.
 """
 
 from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
 
@@ -63,46 +61,26 @@ class AnchorFile:
         if _read_slots(path) == ():
             _create(path)
         self._file = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-        self._flusher = ThreadPoolExecutor(1, thread_name_prefix="wakeful-anchor")
-        self._flushing: Future[None] | None = None
         if read_anchor(path) != mark:
-            self._put(mark)
+            self.note(mark)
             self.flush()
 
     def note(self, mark: Mark) -> None:
-        """Put the mark down, once the one before is on disk: of the two slots only one is ever under way."""
-        self.wait()
-        self._put(mark)
+        """Put the mark down, in place and of fixed size, so that the flush touches no metadata and cannot run out of space.
 
-    def flush_beside(self, lost: Callable[[], None]) -> None:
-        """Have what was noted flushed beside what the caller does next; `lost` is called, from any thread, when that failed."""
-        self._flushing = self._flusher.submit(self.flush)
-        self._flushing.add_done_callback(lambda flushing: lost() if flushing.exception() is not None else None)
-
-    def wait(self) -> None:
-        """Until what was noted is on disk. Raises what its flush met: whether it is there is unknown then, and it is not tried again."""
-        if self._flushing is not None:
-            self._flushing.result()
-
-    def check(self) -> None:
-        """Raises as `wait` does, of a flush that is over."""
-        if self._flushing is not None and self._flushing.done():
-            self._flushing.result()
-
-    def flush(self) -> None:
-        os.fdatasync(self._file)
-
-    def close(self) -> None:
-        self._flusher.shutdown(wait=True)
-        os.close(self._file)
-
-    def _put(self, mark: Mark) -> None:
-        """In place and of fixed size, so that the flush touches no metadata and cannot run out of space."""
+        It is to be flushed before the next is noted: of the two slots only one is ever under way."""
         body = _LAYOUT.pack(_MAGIC, mark.store, mark.flush, mark.position, mark.roll)
         slot = body + sha256(body).digest()
         written = os.pwrite(self._file, slot, (mark.flush % 2) * _SLOT_BYTES)
         if written != len(slot):
             raise OSError(f"anchor: {written} of {len(slot)} bytes were written")
+
+    def flush(self) -> None:
+        """Until what was noted is on disk. Where that fails, whether it is there is unknown, and it is not tried again."""
+        os.fdatasync(self._file)
+
+    def close(self) -> None:
+        os.close(self._file)
 
 
 def read_anchor(path: Path) -> Mark | None:

@@ -1,7 +1,8 @@
 """The one writer: a thread that owns the only connection that writes.
 
 The engine hands it calls through a queue; it takes all that wait (no artificial delay), writes them in one transaction,
-notes the anchor, and only then answers, all of a group with one wake-up of the event loop. It also does every checkpoint.
+notes the anchor, and only then answers, all of a group with one wake-up of the event loop; then it flushes the anchor. It also
+does every checkpoint.
 A write or flush that fails has an unknown effect, and a flush is never tried again: the writer stops acknowledging and
 calls `on_fatal`. The one exception is a full disk noticed before the commit: that group is refused whole and the log goes on
 (whether its caller can is for the caller to say: the reactor's state is ahead of the log then, so it ends).
@@ -11,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import errno
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -90,10 +90,6 @@ class Stop(msgspec.Struct, frozen=True):
     """Ends the writer after everything queued before it."""
 
 
-class AnchorLost(msgspec.Struct, frozen=True):
-    """The anchor's last flush failed while nobody waited for it."""
-
-
 Call: TypeAlias = "AppendCall | SnapshotCall | ImportCall | KeepCall"
 Outcome: TypeAlias = "tuple[Appended, ...] | Head | int | Exception | None"
 
@@ -114,7 +110,7 @@ class Writer:
         self._is_emptying_owed = True
         self._erased: list[tuple[KeepCall, Outcome]] = []
         self._wal_pages = 0
-        self._queue: SimpleQueue[Call | Stop | AnchorLost] = SimpleQueue()
+        self._queue: SimpleQueue[Call | Stop] = SimpleQueue()
         self.failed: StoreFailed | None = None
         connection.set_wal_hook(self._note_wal_pages)
         self._thread = threading.Thread(target=self._run, name="wakeful-log-writer", daemon=True)
@@ -166,7 +162,6 @@ class Writer:
             is_stopping = False
             while not is_stopping:
                 calls, is_stopping = self._take()
-                self._anchor.check()
                 match calls:
                     case [*before, KeepCall() as last]:
                         self._commit(before)
@@ -176,7 +171,6 @@ class Writer:
                 if self._wal_pages >= LOAD_PAGES:
                     self._checkpoint()
             self._give_up_emptying()
-            self._anchor.wait()
             self._connection.close()
             self._anchor.close()
         except Exception as error:  # whatever stops the only writer must end the process: nobody would answer any more
@@ -187,15 +181,15 @@ class Writer:
         calls: list[Call] = []
         events = 0
         call = self._wait()
-        while not isinstance(call, Stop | AnchorLost):
+        while not isinstance(call, Stop):
             calls.append(call)
             events += sum(len(append.drafts) for append in call.appends) if isinstance(call, AppendCall) else 1
             if events >= GROUP_EVENTS or isinstance(call, (ImportCall, KeepCall)) or not self._queue.qsize():
                 return calls, False
             call = self._queue.get()
-        return calls, isinstance(call, Stop)
+        return calls, True
 
-    def _wait(self) -> Call | Stop | AnchorLost:
+    def _wait(self) -> Call | Stop:
         while self._is_emptying_owed:
             try:
                 return self._queue.get(timeout=EMPTYING_SECONDS)
@@ -225,7 +219,8 @@ class Writer:
         except (apsw.ConstraintError, apsw.TooBigError, TypeError, ValueError, OverflowError) as error:
             self._roll_back()
             return self._commit_apart(calls, error)
-        # The records are durable; they count as acknowledged once the anchor knows of them, too.
+        # The records are durable; they count as acknowledged once the anchor knows of them, too. Its flush is over before the next
+        # group is: whoever waits was told first, and takes about as long to come back.
         if group.rows.events:
             self._anchor.note(mark)
         self._mark = mark
@@ -233,8 +228,7 @@ class Writer:
         self._tips.update(group.tips)
         _answer(calls, outcomes)
         if group.rows.events:
-            # Whoever waits was told first: to wake the other thread takes as long as a tenth of a flush.
-            self._anchor.flush_beside(lambda: self._queue.put(AnchorLost()))
+            self._anchor.flush()
 
     def _keep(self, call: KeepCall) -> None:
         """Do one thing to the store, whole or not at all, and answer it."""
@@ -268,15 +262,7 @@ class Writer:
         self._wal_pages = 0
         self._is_emptying_owed = False
         self._answer_erased()
-        self._lay_out_wal()
-
-    def _lay_out_wal(self) -> None:
-        try:
-            lay_out_wal(Path(self._connection.filename_wal), LAID_OUT_BYTES)
-        except OSError as error:
-            # It only makes commits quicker. Whether they succeed is seen by them: a disk that is full or broken fails them, too.
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                raise
+        lay_out_wal(Path(self._connection.filename_wal), LAID_OUT_BYTES)
 
     def _answer_erased(self) -> None:
         erased, self._erased = self._erased, []
@@ -368,8 +354,7 @@ class Writer:
         _answer(waiting, [failed] * len(waiting))
         self._on_fatal(failed)
         while not isinstance(call := self._queue.get(), Stop):
-            if not isinstance(call, AnchorLost):
-                _answer([call], [failed])
+            _answer([call], [failed])
 
 
 _MALFORMED = frozenset({apsw.SQLITE_CONSTRAINT_DATATYPE, apsw.SQLITE_CONSTRAINT_NOTNULL})
