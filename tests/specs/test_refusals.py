@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from wakeful.errors import SpecError
 from wakeful.specs.build import Surroundings
-from wakeful.specs.load import check_agent, read_text
+from wakeful.specs.load import read_text
 from wakeful.specs.problem import RefusedSpec
 
 PROJECT = Surroundings("/project", "Europe/Berlin")
@@ -258,31 +258,6 @@ WARNINGS = [
 def test_a_doubtful_spec_is_taken_with_a_warning(text: str, words: str) -> None:
     """What can be run but is probably not meant is said, and stands in no one's way."""
     assert warnings(text) == [f"f.yaml:{words}"]
-
-
-AGENTS = [
-    ("promt: x", "1:1: unknown key 'promt' in this agent; did you mean 'prompt'?"),
-    ("tools: {bash: maybe}", "1:15: bash is 'maybe'; expected allow, ask or deny"),
-    ("acp: claude code", "1:6: acp: a command is a list of words, never a shell string; write [claude, code]"),
-    ("prompt: {fil: a}", "1:10: unknown key 'fil' in prompt; did you mean 'file'?"),
-]
-
-
-@pytest.mark.parametrize(("text", "words"), AGENTS)
-def test_an_agent_is_checked_for_its_keys(text: str, words: str) -> None:
-    """An agent's file is refused in the same words as a session's."""
-    with pytest.raises(RefusedSpec) as caught:
-        check_agent(text.encode(), "agents/hr.yaml")
-    assert str(caught.value) == f"agents/hr.yaml:{words}"
-
-
-def test_a_whole_agent_is_accepted() -> None:
-    """Every key of an agent is known already, although nothing runs it yet."""
-    check_agent(
-        b"prompt: {file: hr.md}\nmodel: {openai-compatible: x, base_url: 'http://h/'}\nfallback: [a, b]\nkey: k\n"
-        b"settings: {temperature: 0.2}\ntools: {bash: ask}\nmcp: {gh: {command: [gh]}}\nbudget: {day: {usd: 1}}\ncontext: {tokens: 9}\n",
-        "agents/hr.yaml",
-    )
 
 
 WORDS = st.sampled_from(

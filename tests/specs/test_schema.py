@@ -88,6 +88,23 @@ def test_the_examples_are_valid() -> None:
     assert all(is_valid(path.read_text(), "agent") for path in agents)
 
 
+AGENT = "prompt: x\nmodel: openai:a\nsettings: {temperature: 0.2, max_output: 4000}\ntools: {read: allow}\nlimits: {turns: 3}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "is_good"),
+    [
+        (AGENT, True), (AGENT + "fallback: openai:b", True), (AGENT + "fallback: [openai:b, {model: openai:c, key: k}]", True),
+        ("mcp: {a: [x], b: 'https://h', c: {url: 'https://h', key: k}}", True), ("prompt: {file: x.md}", True), ("acp: [x]", True),
+        ("model: claude", False), ("settings: {effort: max}", False), ("tools: {read: maybe}", False), ("mcp: {a: {cmd: [x]}}", False),
+        ("fallback: [5]", False), ("context: {tokens: many}", False), ("promt: x", False),
+    ],
+)  # fmt: skip
+def test_an_agent_has_a_schema_too(text: str, is_good: bool) -> None:
+    """Editors know an agent's keys as the daemon does."""
+    assert is_valid(text, "agent") == is_good
+
+
 def test_the_settings_have_a_schema_too() -> None:
     """wakeful.yaml is judged with its defaults, which are a session of which anything may be missing."""
     assert is_valid("concurrency: 4\npools: {gpu: 1}\ndefaults: {run: {timeout: 5m}, priority: 3}\nlimits: {output: 2MB}", "daemon")

@@ -6,13 +6,22 @@ next wake. The conversation, facts and budget belong to the session; here is onl
 
 from __future__ import annotations
 
-from typing import Literal
+import re
+from typing import Literal, get_args
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from wakeful.core.budget import Budget
 
+# `openai` is its responses API, `openai-chat` the completions of before; `openai-compatible` speaks the latter at an address of its own.
 Provider = Literal["anthropic", "openai", "openai-chat", "openai-compatible", "google"]
+PROVIDERS: tuple[Provider, ...] = get_args(Provider)
+# The secret that opens a provider where none is named; one's own endpoint needs none.
+USUAL_KEYS: dict[Provider, str] = {
+    "anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY", "openai-chat": "OPENAI_API_KEY", "google": "GOOGLE_API_KEY",
+}  # fmt: skip
+_MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/@+-]{0,199}")
 # What becomes of a tool's call: carried out, put to a person first, or refused.
 ToolPolicy = Literal["allow", "ask", "deny"]
 Effort = Literal["low", "medium", "high"]
@@ -42,6 +51,13 @@ class ModelSpec(Struct, frozen=True, kw_only=True):
     def name(self) -> str:
         """As files, records and people write it."""
         return f"{self.provider}:{self.model}"
+
+
+def split_model(text: str) -> tuple[Provider, str] | None:
+    """`anthropic:claude-sonnet-4-5` as provider and model; None where it is none."""
+    word, colon, model = text.partition(":")
+    provider = next((one for one in PROVIDERS if one == word), None)
+    return (provider, model) if provider is not None and colon and _MODEL_NAME.fullmatch(model) else None
 
 
 class ModelSettings(Struct, frozen=True, kw_only=True):
@@ -93,8 +109,28 @@ class AgentSpec(Struct, frozen=True, kw_only=True):
     acp: tuple[str, ...] = ()
 
     @property
+    def can_answer(self) -> bool:
+        """Is there anybody a prompt could be put to?"""
+        return bool(self.models or self.acp)
+
+    @property
     def secrets(self) -> tuple[str, ...]:
         """Names of all it needs to speak with its models and servers; those of a fallback, too."""
         summary = (self.window.compress_by,) if self.window.compress_by is not None else ()
         keys = [one.key for one in (*self.models, *summary, *self.mcp) if one.key is not None]
         return tuple(dict.fromkeys(keys))
+
+
+def prefer_model(agent: AgentSpec, name: str) -> AgentSpec | None:
+    """The same agent with this model first, as a migrated session has it; None where the name is none.
+
+    One that it declares is reached as declared; another of a provider that it has, the way that one is."""
+    found = split_model(name)
+    if found is None:
+        return None
+    provider, model = found
+    chosen = next((one for one in agent.models if one.name == name), None)
+    if chosen is None:
+        near = next((one for one in agent.models if one.provider == provider), ModelSpec(provider=provider, model=model, key=USUAL_KEYS.get(provider)))
+        chosen = replace(near, model=model)
+    return replace(agent, models=(chosen, *(one for one in agent.models if one != chosen)), acp=())

@@ -139,7 +139,7 @@ def build_spec(name: str, keys: SessionKeys, around: Surroundings) -> Built:
         people=keys.people,
         retention=build_retention(keys.retention),
         confinement=_build_confinement(keys),
-        budget=_build_budget(keys.budget, zone or "UTC"),
+        budget=build_budget(keys.budget, zone or "UTC"),
         is_approved_first=keys.approve == "before_run",
         tools=dict(keys.tools),
     )
@@ -155,7 +155,7 @@ def build_retention(keys: RetentionKeys | None) -> Retention | None:
     return None if keys is None else Retention(keep_seconds=keys.keep, runs=keys.runs, size_bytes=keys.size)
 
 
-def _build_budget(keys: BudgetKeys | None, zone: str) -> Budget | None:
+def build_budget(keys: BudgetKeys | None, zone: str) -> Budget | None:
     if keys is None:
         return None
     run = _build_amounts(keys.run) or Amounts()

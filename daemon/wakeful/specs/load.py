@@ -20,11 +20,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 from pydantic import ValidationError
 
-from wakeful.core.spec import TEMPLATE_MARK, SessionBinding, SessionSpec, find_template
+from wakeful.core.agent import AgentSpec
+from wakeful.core.spec import TEMPLATE_MARK, PromptRun, SessionBinding, SessionSpec, find_template
+from wakeful.specs.agents import build_agent
 from wakeful.specs.build import RUN_KINDS, Built, Surroundings, build_spec
 from wakeful.specs.models import AgentKeys, SessionKeys
 from wakeful.specs.others import find_others, judge_writers
 from wakeful.specs.problem import Problem, RefusedSpec, refuse, show_name
+from wakeful.specs.prompt_file import RACY_NANOSECONDS, PromptFile, StatKey
 from wakeful.specs.scalars import find_name_problem, parse_pattern
 from wakeful.specs.templates import (
     FOR_EACH,
@@ -43,10 +46,7 @@ from wakeful.specs.yaml_text import MAX_BYTES, Marks, Value, read_mapping, read_
 AGENTS = "agents"
 SUFFIX = ".yaml"
 DEEPEST_FOLDER = 16
-# A file written in the last moments may be written again within the same tick of the file system's clock.
-RACY_NANOSECONDS = 2_000_000_000
 
-StatKey = tuple[int, int, int, int]
 UNREAD: StatKey = (0, 0, 0, 0)
 # Between the file of a template and the path of one of its sessions: no file's name holds it.
 INSTANCE = "\0"
@@ -64,7 +64,8 @@ NO_DEFAULTS = Defaults()
 
 
 class FileReading(Struct, frozen=True, kw_only=True):
-    """What one file said, or a template for one file of its glob. `spec` is there exactly when it is a session without problems."""
+    """What one file said, or a template for one file of its glob. `spec` is there exactly when it is a session without problems,
+    `agent` when it is an agent without any; `prompt` where an agent's prompt lies in a file of its own."""
 
     name: str
     file: str
@@ -75,6 +76,8 @@ class FileReading(Struct, frozen=True, kw_only=True):
     others: str | None = None
     spec: SessionSpec | None = None
     template: Template | None = None
+    agent: AgentSpec | None = None
+    prompt: PromptFile | None = None
     problems: tuple[Problem, ...] = ()
     warnings: tuple[Problem, ...] = ()
 
@@ -97,7 +100,8 @@ class FolderReading(Struct, frozen=True, kw_only=True):
     warnings: list[Problem]
     # By session name, or `agents/<name>`: the same problems for those who know names and not files.
     refused: dict[str, str]
-    agents: frozenset[str]
+    # Those that can be read.
+    agents: dict[str, AgentSpec]
     folders: tuple[str, ...]
     # By the file of the template.
     expansions: dict[str, Expansion]
@@ -192,9 +196,12 @@ def _build(value: dict[str, Any], name: str, around: Surroundings, defaults: Def
     return build_spec(name, keys, around)
 
 
-def check_agent(data: bytes, file: str) -> None:
-    """Refuse an agent's file with unknown keys or impossible values."""
-    validate(AgentKeys, read_mapping(data, file), data, file, "agent")
+def read_agent(data: bytes, name: str, blank: FileReading, surroundings: Surroundings) -> FileReading:
+    """An agent from its text. One that cannot be taken is known by the file of its prompt all the same: that may be what is mended."""
+    keys: AgentKeys = validate(AgentKeys, read_mapping(data, blank.file), data, blank.file, "agent")
+    built = build_agent(name, keys, surroundings)
+    problems, warnings = (_place(found, data, blank.file, NO_DEFAULTS) if found else () for found in (built.findings, built.warnings))
+    return replace(blank, agent=built.spec, prompt=built.prompt, problems=problems, warnings=warnings)
 
 
 def validate(model: Any, value: dict[str, Any], data: bytes, file: str, kind: FileKind) -> Any:
@@ -232,7 +239,8 @@ def _read_file(path: str, known: FileReading, defaults: Defaults, around: Surrou
     try:
         found = os.stat(path)
         key = (found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino)
-        if known.key == key and not known.is_racy:
+        is_prompt_stale = known.prompt is not None and known.prompt.is_stale
+        if known.key == key and not known.is_racy and not is_prompt_stale:
             return known
         is_racy = now - max(found.st_mtime_ns, found.st_ctime_ns) < RACY_NANOSECONDS
         others = find_others(path) if os.path.islink(path) else judge_writers(path, found)
@@ -247,7 +255,7 @@ def _read_file(path: str, known: FileReading, defaults: Defaults, around: Surrou
     except RefusedSpec as refusal:
         return replace(blank, problems=refusal.problems)
     digest = hashlib.blake2b(data, digest_size=16).hexdigest()
-    if known.digest == digest:
+    if known.digest == digest and not is_prompt_stale:
         return replace(known, key=key, is_racy=is_racy, others=others)
     return _parse_file(data, replace(blank, digest=digest), defaults, around)
 
@@ -256,8 +264,9 @@ def _parse_file(data: bytes, blank: FileReading, defaults: Defaults, around: Sur
     name, file = blank.name, blank.file
     try:
         if name.startswith(f"{AGENTS}/"):
-            check_agent(data, file)
-            return blank
+            own = name.removeprefix(f"{AGENTS}/")
+            _check_name(own, file)
+            return read_agent(data, own, blank, around)
         _check_name(name, file)
         if name.endswith(TEMPLATE_MARK):
             template, warnings = read_template(data, name, file, around, defaults)
@@ -379,7 +388,7 @@ def _assemble(
     basis: tuple[Defaults, Surroundings],
     top: str,
 ) -> FolderReading:
-    agents = frozenset(r.name.removeprefix(f"{AGENTS}/") for r in files.values() if r.name.startswith(f"{AGENTS}/"))
+    agents = {r.name.removeprefix(f"{AGENTS}/"): r.agent for r in files.values() if r.name.startswith(f"{AGENTS}/")}
     names = {reading.name for reading in files.values()}
     sessions: dict[str, SessionSpec] = {}
     digests: dict[str, str] = {}
@@ -392,8 +401,8 @@ def _assemble(
         file = os.path.join(top, relative.split(INSTANCE)[0])
         found = list(reading.problems)
         spec = reading.spec
-        if spec is not None and spec.agent is not None and spec.agent not in agents:
-            found.append(_missing_agent(reading, spec.agent, agents, file))
+        if spec is not None and spec.agent is not None:
+            found += _judge_agent(spec, spec.agent, reading, agents, file)
         if found:
             told = problems.setdefault(reading.file, [])
             told += [problem for problem in found if problem not in told]
@@ -410,7 +419,7 @@ def _assemble(
         problems=problems,
         warnings=warnings,
         refused=refused,
-        agents=agents,
+        agents={name: agent for name, agent in agents.items() if agent is not None},
         folders=folders,
         expansions=expansions,
         files=files,
@@ -418,10 +427,15 @@ def _assemble(
     )
 
 
-def _missing_agent(reading: FileReading, agent: str, agents: frozenset[str], path: str) -> Problem:
-    nearest = find_nearest(agent, sorted(agents))
-    advice = f"did you mean '{nearest}'?" if nearest else f"write {AGENTS}/{agent}{SUFFIX}, or remove the key"
-    return Problem(reading.file, *_locate(path, ("agent",)), f"agent '{shorten(agent)}' does not exist; {advice}")
+def _judge_agent(spec: SessionSpec, agent: str, reading: FileReading, agents: Mapping[str, AgentSpec | None], path: str) -> Iterator[Problem]:
+    """An agent whose file cannot be read says so itself, and is not judged here."""
+    if agent not in agents:
+        nearest = find_nearest(agent, sorted(agents))
+        advice = f"did you mean '{nearest}'?" if nearest else f"write {AGENTS}/{agent}{SUFFIX}, or remove the key"
+        yield Problem(reading.file, *_locate(path, ("agent",)), f"agent '{shorten(agent)}' does not exist; {advice}")
+    elif (found := agents[agent]) is not None and isinstance(spec.run, PromptRun) and not found.can_answer:
+        words = f"agent '{shorten(agent)}' has neither a model nor acp, so nobody would answer the prompt; add model: PROVIDER:NAME to {AGENTS}/{agent}{SUFFIX}"
+        yield Problem(reading.file, *_locate(path, ("agent",)), words)
 
 
 def _warn_about_strangers(spec: SessionSpec, reading: FileReading, names: set[str], path: str) -> Iterator[Problem]:

@@ -7,14 +7,17 @@ between keys are in `build`, the words of a refusal in `translate`.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, GetJsonSchemaHandler, Tag
+from pydantic_core import CoreSchema
 
-from wakeful.core.agent import ToolPolicy
+from wakeful.core.agent import Effort, ToolPolicy
 from wakeful.core.spec import CatchUp, Compare, First, Isolation, Missing, Overlap, When, WorkspaceKind
 from wakeful.specs.scalars import (
     Argv,
+    BaseUrl,
     Boolean,
     Branch,
     Command,
@@ -24,6 +27,7 @@ from wakeful.specs.scalars import (
     FilledText,
     FolderPath,
     Hours,
+    ModelName,
     Money,
     Network,
     PathPattern,
@@ -33,13 +37,16 @@ from wakeful.specs.scalars import (
     PlacePaths,
     PositiveDuration,
     RepositoryPath,
+    SecretName,
     SecretNames,
     ServiceAddress,
     SessionName,
+    Share,
     Size,
-    Text,
+    Temperature,
     WholeNumber,
     Words,
+    parse_server,
 )
 
 
@@ -221,10 +228,19 @@ class PoolKeys(Keys):
     pool: FilledText = _describe(..., "A pool of wakeful.yaml.")
 
 
+@dataclass(frozen=True, eq=False)
+class _OrShort:
+    """Beside its own schema a value has these: asked for when a schema is made, since making one takes a start some time."""
+
+    schema: dict[str, Any]
+
+    def __get_pydantic_json_schema__(self, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {"anyOf": [self.schema, handler(core_schema)]}
+
+
 def _short_for(key: str, model: type[Keys], schema: dict[str, Any]) -> Any:
     """A mapping that may be written as its one usual value: `concurrency: gpu` for `concurrency: {pool: gpu}`."""
-    spelled_out = BeforeValidator(lambda value: value if isinstance(value, dict) else {key: value})
-    return Annotated[model, spelled_out, WithJsonSchema({"anyOf": [schema, model.model_json_schema()]})]
+    return Annotated[model, BeforeValidator(lambda value: value if isinstance(value, dict) else {key: value}), _OrShort(schema)]
 
 
 class SessionKeys(Keys):
@@ -272,24 +288,67 @@ class SessionKeys(Keys):
 
 class PromptKeys(Keys):
     text: FilledText | None = None
-    file: FolderPath | None = _describe(None, "The file that holds the prompt.")
+    file: FolderPath | None = _describe(None, "The file that holds the prompt, from the folder that holds sessions.d/.")
+
+
+class ModelKeys(Keys):
+    model: ModelName = _describe(..., "PROVIDER:NAME; the provider is anthropic, openai, openai-chat, openai-compatible or google.")
+    key: SecretName | None = _describe(None, "The name of the secret that opens it.")
+    base_url: BaseUrl | None = _describe(None, "Its address, where that is not the provider's own.")
+
+
+_MODEL_SCHEMA: dict[str, Any] = {"type": "string", "description": "PROVIDER:NAME such as anthropic:claude-sonnet-4-5."}
+ModelChoice = _short_for("model", ModelKeys, _MODEL_SCHEMA)
+ModelChoices = Annotated[
+    tuple[ModelChoice, ...],
+    BeforeValidator(lambda value: value if isinstance(value, list) else [value]),
+    _OrShort({"type": ["string", "object"]}),
+]
+
+
+class ModelSettingKeys(Keys):
+    temperature: Temperature | None = _describe(None, "0 to 2; higher varies more. Default: the provider's.")
+    effort: Effort | None = _describe(None, "How long it thinks: low, medium or high. Default: the provider's.")
+    max_output: Count | None = _describe(None, "Tokens of one answer at most. Default: 8192.", ge=1, le=1_000_000)
+
+
+class McpKeys(Keys):
+    command: Argv | None = _describe(None, "A program that speaks MCP over its standard input and output.")
+    url: BaseUrl | None = _describe(None, "The address of a server.")
+    key: SecretName | None = _describe(None, "The name of a secret, sent to the address as a bearer token.")
+
+
+McpChoice = Annotated[McpKeys, BeforeValidator(parse_server), _OrShort({"type": ["array", "string"], "items": {"type": "string"}, "minItems": 1})]
+
+
+class TokenWindowKeys(Keys):
+    tokens: Count | None = _describe(None, "How much the model takes in. Default: 200,000.", ge=1_000, le=100_000_000)
+    compress_at: Share | None = _describe(None, "Above so many tokens, or such a part, the conversation is compressed. Default: 80%.")
+    compress_by: ModelChoice | None = _describe(None, "A cheaper model that writes the summaries. Default: the agent's own.")
+
+
+class AgentLimitKeys(Keys):
+    turns: Count | None = _describe(None, "Requests of one run. Default: 50.", ge=1, le=10_000)
+    repeats: Count | None = _describe(None, "The same call of a tool, one after the other. Default: 3.", ge=2, le=1_000)
 
 
 class AgentKeys(Keys):
-    """An agent: a role that owns sessions."""
+    """An agent: a role that owns sessions, and works in those that ask it something."""
 
     prompt: _short_for("text", PromptKeys, {"type": "string"}) | None = _describe(
         None, "What the agent is told: text, or {file: …}."
     )
-    model: Any = _describe(None, "anthropic:…, openai:…, google:…, or openai-compatible with base_url.")
-    fallback: Any = _describe(None, "The model to turn to when the first one fails.")
-    key: Text | None = _describe(None, "The name of the secret that opens the model.")
-    settings: dict[str, Any] = _describe({}, "temperature, effort, max_output.")
-    tools: dict[str, Literal["allow", "ask", "deny"]] = _describe({}, "Name -> allow, ask or deny.")
-    mcp: dict[str, Any] = _describe({}, "Name -> command or url.")
-    budget: dict[str, Any] = _describe({}, "What it may spend.")
-    context: Any = _describe(None, "Tokens, and compress_at.")
-    acp: Argv | None = _describe(None, "An external agent over the Agent Client Protocol: program and arguments.")
+    model: ModelName | None = _describe(None, "PROVIDER:NAME; the provider is anthropic, openai, openai-chat, openai-compatible or google.")
+    key: SecretName | None = _describe(None, "The name of the secret that opens the model. Default: ANTHROPIC_API_KEY and the like.")
+    base_url: BaseUrl | None = _describe(None, "The model's address, where that is not the provider's own.")
+    fallback: ModelChoices | None = _describe(None, "Models to turn to when the first one fails: one or a list, each as text or {model, key, base_url}.")
+    settings: ModelSettingKeys | None = _describe(None, "temperature, effort, max_output.")
+    tools: dict[str, ToolPolicy] = _describe({}, "Name -> allow, ask or deny; mcp:SERVER or mcp:SERVER/TOOL for those of a server.")
+    mcp: dict[str, McpChoice] = _describe({}, "Servers with further tools: name -> command, or {url, key}.")
+    budget: BudgetKeys | None = _describe(None, "What it may spend in all its sessions together.")
+    context: TokenWindowKeys | None = _describe(None, "tokens, compress_at, compress_by.")
+    limits: AgentLimitKeys | None = _describe(None, "turns, repeats: when a run that does not come to its end is stopped.")
+    acp: Argv | None = _describe(None, "An external agent over the Agent Client Protocol: program and arguments; it brings its own model.")
 
 
 class ConcurrencyKeys(Keys):

@@ -6,6 +6,7 @@ carries to `translate`. Used by the models only; nothing here knows which key a 
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 import shlex
@@ -13,6 +14,7 @@ from typing import Annotated, Any, get_args
 
 from pydantic import BeforeValidator, WithJsonSchema
 
+from wakeful.core.agent import PROVIDERS, split_model
 from wakeful.core.match import Pattern, PatternError
 from wakeful.core.spec import SECRET_NAME, Role
 from wakeful.specs.yaml_text import shorten
@@ -26,6 +28,7 @@ _BYTES = {
 _BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 _WINDOW = re.compile(r"(\d{1,2}):(\d{2})\s*-\s*(\d{1,2}):(\d{2})")
 _SERVICE = re.compile(r"(tcp://(\[[0-9a-fA-F:.]+\]|[^/:\s]+):\d{1,5}/?|https?://[^/\s]+\S*)")
+_BASE_URL = re.compile(r"https?://([^/\s?#]+)(/[^\s?#]*)?")
 _ADDRESS = re.compile(r"(?:\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+):(\d{1,5})")
 _BINDING_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 # As useradd allows them, with the dots and signs that directories of larger houses use.
@@ -195,6 +198,61 @@ def parse_secret_names(value: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
+def parse_secret_name(value: Any) -> str:
+    text = _text(value, "a secret's name")
+    if _SECRET_NAME.fullmatch(text) is None:
+        # Not repeated: it may be the secret itself.
+        raise ValueError("this is no secret's name: it begins with a letter and goes on with letters, digits and _ . -; set one with: wakeful secret set NAME")
+    return text
+
+
+def parse_model_name(value: Any) -> str:
+    text = _text(value, "a model such as anthropic:claude-sonnet-4-5")
+    if split_model(text) is not None:
+        return text
+    word, colon, model = text.partition(":")
+    near = difflib.get_close_matches(word, PROVIDERS, 1) if colon and word not in PROVIDERS else []
+    if near:
+        raise ValueError(f"there is no provider '{shorten(word)}'; did you mean '{near[0]}:{shorten(model)}'?")
+    raise ValueError(f"'{shorten(text)}' is no model; write PROVIDER:NAME, such as anthropic:claude-sonnet-4-5; providers are {', '.join(PROVIDERS)}")
+
+
+def parse_base_url(value: Any) -> str:
+    text = _text(value, "an address such as http://localhost:11434/v1")
+    found = _BASE_URL.fullmatch(text)
+    if found is None:
+        raise ValueError(f"'{shorten(text)}' is not an address; write http://HOST:PORT/PATH or https://…, with nothing behind ? or #")
+    if "@" in found[1]:
+        raise ValueError("an address holds no password; name the secret under key")
+    return text
+
+
+def parse_server(value: Any) -> Any:
+    """An MCP server, spelled out: a list is the words of a program, a text its address."""
+    if isinstance(value, list):
+        return {"command": value}
+    if not isinstance(value, str):
+        return value
+    if not value.startswith(("http://", "https://")):
+        raise ValueError(f"'{shorten(value)}' is no address; write https://…, or the program as a list of words: {_as_list(value)}")
+    return {"url": value}
+
+
+def parse_temperature(value: Any) -> float:
+    text = _text(value, "a number such as 0.2")
+    if not re.fullmatch(r"\d(\.\d{1,6})?", text) or float(text) > 2:
+        raise ValueError(f"'{shorten(text)}' is no temperature; write a number from 0 to 2")
+    return float(text)
+
+
+def parse_share(value: Any) -> float | int:
+    """A number of tokens, or a part of the whole such as 80%."""
+    text = _text(value, "a number of tokens, or a part such as 80%")
+    if found := re.fullmatch(r"(\d{1,2})%", text):
+        return int(found[1]) / 100
+    return parse_count(value)
+
+
 def parse_patterns(value: Any) -> tuple[str, ...]:
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, list):
@@ -354,6 +412,11 @@ Words = Annotated[tuple[str, ...], *_typed(parse_words, _WORDS_SCHEMA)]
 SecretNames = Annotated[
     tuple[str, ...], *_typed(parse_secret_names, {"type": ["array", "string"], "items": {"type": "string", "pattern": f"^{SECRET_NAME}$"}})
 ]
+SecretName = Annotated[str, *_typed(parse_secret_name, {"type": "string", "pattern": f"^{SECRET_NAME}$"})]
+ModelName = Annotated[str, *_typed(parse_model_name, {"type": "string", "pattern": f"^({'|'.join(PROVIDERS)}):.+"})]
+BaseUrl = Annotated[str, *_typed(parse_base_url, {"type": "string", "pattern": "^https?://"})]
+Temperature = Annotated[float, *_typed(parse_temperature, {"type": ["number", "string"], "minimum": 0, "maximum": 2})]
+Share = Annotated[float | int, *_typed(parse_share, {"anyOf": [{"type": "integer"}, {"type": "string", "pattern": r"^(\d[\d_,]*|\d{1,2}%)$"}]})]
 Environment = Annotated[
     dict[str, str], *_typed(parse_environment, {"type": "object", "additionalProperties": _TEXT_SCHEMA})
 ]

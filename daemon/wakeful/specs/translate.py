@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any, Literal
 
 from pydantic import ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from wakeful.specs.models import BINDING_MODELS, AgentKeys, BindingKeys, DaemonKeys, Keys, RunKeys, SessionKeys
@@ -73,6 +74,8 @@ def _real_path(loc: Iterable[str | int], data: Any) -> Path:
     steps = list(loc)
     if len(steps) > 2 and steps[0] == "bindings" and steps[2] in BINDING_MODELS:
         del steps[2]
+    # A list may be written as its one item.
+    steps = [step for at, step in enumerate(steps) if isinstance(step, str) or isinstance(find_value(data, tuple(steps[:at])), list)]
     while len(steps) > 1 and not isinstance(find_value(data, tuple(steps[:-1])), dict | list):
         steps.pop()
     return tuple(steps)
@@ -155,11 +158,16 @@ def _keys_at(where: Path, data: dict[str, Any], kind: FileKind) -> tuple[str, li
     inner: list[type[Keys]] = [MODELS[kind]]
     for step in where:
         fields = [model.model_fields[str(step)] for model in inner if str(step) in model.model_fields]
-        inner = [model for field in fields for model in _models_within(field.annotation)]
-    return f"in {where[-1]}", [key for model in inner for key in model.model_fields], NOT_YET_WITHIN.get((kind, where[0]), ())
+        # An index, or a name that the author chose, leads to what the key before it holds.
+        inner = [model for field in fields for model in _models_within(field)] or inner
+    place = next(step for step in reversed(where) if isinstance(step, str))
+    return f"in {place}", [key for model in inner for key in model.model_fields], NOT_YET_WITHIN.get((kind, where[0]), ())
 
 
 def _models_within(annotation: Any) -> list[type[Keys]]:
+    """Also inside unions, lists and mappings, and behind what pydantic makes of `Annotated`."""
+    if isinstance(annotation, FieldInfo):
+        annotation = annotation.annotation
     if isinstance(annotation, type) and issubclass(annotation, Keys):
         return [annotation]
     return [model for part in getattr(annotation, "__args__", ()) for model in _models_within(part)]

@@ -1,0 +1,205 @@
+"""An agent's valid keys -> the core's AgentSpec, with every default resolved and the rules between keys checked.
+
+Called by load for each file of agents/. Returns findings instead of raising, as build does for sessions. Reads nothing but the file
+that a prompt may lie in, and only inside the project: a spec that others wrote is no way to read one's keys.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+from wakeful.core.agent import (
+    DEFAULT_COMPRESS_SHARE,
+    DEFAULT_CONTEXT_TOKENS,
+    USUAL_KEYS,
+    AgentLimits,
+    AgentSpec,
+    McpServer,
+    ModelSettings,
+    ModelSpec,
+    TokenWindow,
+    split_model,
+)
+from wakeful.specs.build import Surroundings, build_budget
+from wakeful.specs.models import AgentKeys, AgentLimitKeys, TokenWindowKeys, McpKeys, ModelKeys, ModelSettingKeys
+from wakeful.specs.prompt_file import PromptFile, read_prompt
+from wakeful.specs.tools import SERVER_NAME, find_server, find_tool_problem
+from wakeful.specs.translate import Finding, find_nearest
+from wakeful.specs.yaml_text import Path, shorten
+
+# About a model of ours: of no use to an agent that has none.
+_MODEL_KEYS = ("key", "base_url", "fallback", "settings", "context")
+# How providers' keys begin: one that stands where its name belongs is in a file that others may read.
+_KEY_ITSELF = re.compile(r"(sk-|AIza|xai-|gsk_|hf_)")
+
+
+@dataclass(slots=True)
+class BuiltAgent:
+    """`spec` is there exactly when `findings` is empty; `prompt` where its text lies in a file of its own."""
+
+    spec: AgentSpec | None = None
+    prompt: PromptFile | None = None
+    findings: list[Finding] = field(default_factory=list)
+    warnings: list[Finding] = field(default_factory=list)
+
+    def refuse(self, path: Path, text: str, *, is_key: bool = False) -> None:
+        self.findings.append((path, is_key, text))
+
+
+def build_agent(name: str, keys: AgentKeys, around: Surroundings) -> BuiltAgent:
+    built = BuiltAgent()
+    prompt = _take_prompt(keys, around, built)
+    _check_mind(keys, built)
+    models = _build_models(keys, built)
+    window = _build_window(keys.context, models, built)
+    servers = tuple(_build_server(server, found, built) for server, found in keys.mcp.items())
+    _check_tools(keys, built)
+    if built.findings:
+        return built
+    built.spec = AgentSpec(
+        name=name,
+        prompt=prompt,
+        models=models,
+        settings=_build_settings(keys.settings),
+        tools=dict(keys.tools),
+        mcp=servers,
+        budget=build_budget(keys.budget, around.local_zone or "UTC"),
+        window=window,
+        limits=_build_limits(keys.limits),
+        acp=keys.acp or (),
+    )
+    return built
+
+
+# -- the prompt -----------------------------------------------------------------------------------
+
+
+def _take_prompt(keys: AgentKeys, around: Surroundings, built: BuiltAgent) -> str:
+    found = keys.prompt
+    if found is None:
+        return ""
+    if (found.text is None) == (found.file is None):
+        built.refuse(("prompt",), "a prompt is text or {file: PATH}; write one of the two")
+        return ""
+    if found.file is None:
+        return found.text or ""
+    built.prompt, text, problem = read_prompt(found.file, around)
+    if problem is not None:
+        built.refuse(("prompt", "file"), problem)
+    return text
+
+
+# -- models ---------------------------------------------------------------------------------------
+
+
+def _check_mind(keys: AgentKeys, built: BuiltAgent) -> None:
+    """Either a model of ours, or a program that brings its own."""
+    if keys.model is not None and keys.acp is not None:
+        built.refuse(("acp",), "acp brings a model of its own; keep either model or acp", is_key=True)
+        return
+    if keys.model is not None:
+        return
+    for name in _MODEL_KEYS:
+        if getattr(keys, name) is not None:
+            words = "acp brings its own; remove it" if keys.acp is not None else "this agent has none; add model: PROVIDER:NAME"
+            built.refuse((name,), f"{name} is about a model, and {words}", is_key=True)
+
+
+def _build_models(keys: AgentKeys, built: BuiltAgent) -> tuple[ModelSpec, ...]:
+    """The first as the agent's own keys say, then those to turn to."""
+    if keys.model is None:
+        return ()
+    own = ModelKeys.model_construct(model=keys.model, key=keys.key, base_url=keys.base_url)
+    first = _build_model(own, (), None, built)
+    more = [
+        _build_model(one, ("fallback", index) if len(keys.fallback or ()) > 1 else ("fallback",), first, built) for index, one in enumerate(keys.fallback or ())
+    ]
+    return (first, *dict.fromkeys(more))
+
+
+def _build_model(keys: ModelKeys, path: Path, first: ModelSpec | None, built: BuiltAgent) -> ModelSpec:
+    found = split_model(keys.model)
+    assert found is not None, "the model's name was judged when it was read"
+    provider, model = found
+    # Another model of the same provider is reached as the first is, unless it says otherwise: a key never goes to an address it was not named for.
+    is_alike = first is not None and first.provider == provider and keys.base_url is None
+    key, base_url = keys.key, keys.base_url
+    if is_alike and first is not None:
+        key, base_url = key or first.key, first.base_url
+    elif key is None:
+        key = USUAL_KEYS.get(provider)
+    if provider == "openai-compatible" and base_url is None:
+        built.refuse((*path, "model"), f"{shorten(keys.model)} needs base_url, the address where it is served, such as http://localhost:11434/v1")
+    if keys.key is not None and _KEY_ITSELF.match(keys.key):
+        built.refuse((*path, "key"), "this looks like the key itself; keep it with `wakeful secret set NAME`, change it where it was made, and write NAME here")
+    if key is not None and base_url is not None and _is_overheard(base_url):
+        words = f"{key} would be sent to {shorten(base_url, 80)} unencrypted; write https://, or leave the key out where none is asked for"
+        built.warnings.append(((*path, "base_url"), False, words))
+    return ModelSpec(provider=provider, model=model, key=key, base_url=base_url)
+
+
+def _is_overheard(url: str) -> bool:
+    """Do others see what is sent there? Not on this machine itself."""
+    parts = urlsplit(url)
+    if parts.scheme != "http" or parts.hostname in (None, "localhost"):
+        return False
+    try:
+        return not ip_address(parts.hostname).is_loopback
+    except ValueError:
+        return True
+
+
+def _build_settings(keys: ModelSettingKeys | None) -> ModelSettings:
+    if keys is None:
+        return ModelSettings()
+    output = {} if keys.max_output is None else {"max_output_tokens": keys.max_output}
+    return ModelSettings(temperature=keys.temperature, effort=keys.effort, **output)
+
+
+def _build_window(keys: TokenWindowKeys | None, models: tuple[ModelSpec, ...], built: BuiltAgent) -> TokenWindow:
+    if keys is None:
+        return TokenWindow()
+    tokens = keys.tokens or DEFAULT_CONTEXT_TOKENS
+    share = keys.compress_at if keys.compress_at is not None else DEFAULT_COMPRESS_SHARE
+    compress_at = int(tokens * share) if isinstance(share, float) else share
+    if not 0 < compress_at <= tokens:
+        words = f"compress_at is {compress_at:,} tokens, and the context has {tokens:,}; write a number between, or a part such as 80%"
+        built.refuse(("context", "compress_at"), words)
+    by = _build_model(keys.compress_by, ("context", "compress_by"), models[0] if models else None, built) if keys.compress_by is not None else None
+    return TokenWindow(tokens=tokens, compress_at=compress_at, compress_by=by)
+
+
+def _build_limits(keys: AgentLimitKeys | None) -> AgentLimits:
+    if keys is None:
+        return AgentLimits()
+    return AgentLimits(**{name: value for name in ("turns", "repeats") if (value := getattr(keys, name)) is not None})
+
+
+# -- tools ----------------------------------------------------------------------------------------
+
+
+def _build_server(name: str, keys: McpKeys, built: BuiltAgent) -> McpServer:
+    path = ("mcp", name)
+    if SERVER_NAME.fullmatch(name) is None:
+        built.refuse(path, f"'{shorten(name)}' cannot name a server; use letters, digits, - and _, a letter first", is_key=True)
+    if (keys.command is None) == (keys.url is None):
+        built.refuse(path, f"server '{shorten(name)}' needs a command or a url, one of the two, such as [npx, some-server] or {{url: https://…}}")
+    if keys.key is not None and keys.url is None:
+        built.refuse((*path, "key"), "a key is sent to an address, and this server is a program; remove it", is_key=True)
+    if keys.key is not None and keys.url is not None and _is_overheard(keys.url):
+        built.warnings.append(((*path, "url"), False, f"{keys.key} would be sent to {shorten(keys.url, 80)} unencrypted; write https://"))
+    return McpServer(name=name, argv=keys.command or (), url=keys.url, key=keys.key)
+
+
+def _check_tools(keys: AgentKeys, built: BuiltAgent) -> None:
+    for name in keys.tools:
+        server = find_server(name)
+        if problem := find_tool_problem(name):
+            built.refuse(("tools", name), problem, is_key=True)
+        elif server is not None and server not in keys.mcp:
+            nearest = find_nearest(server, keys.mcp)
+            advice = f"did you mean 'mcp:{nearest}'?" if nearest else f"declare it under mcp: {{{server}: […]}}"
+            built.refuse(("tools", name), f"there is no server '{shorten(server)}'; {advice}", is_key=True)

@@ -1,0 +1,77 @@
+"""The file an agent's prompt may lie in: read with the agent, and again when it changed.
+
+Called by agents when a spec is built, and by load, which asks whether what was read still stands. Reads inside the project alone,
+through links too; the state folder is not part of one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import time
+
+from msgspec import Struct
+
+from wakeful.core.paths import contains
+from wakeful.specs.build import Surroundings
+from wakeful.specs.yaml_text import MAX_BYTES, shorten
+
+StatKey = tuple[int, int, int, int]
+# A file written in the last moments may be written again within the same tick of the file system's clock.
+RACY_NANOSECONDS = 2_000_000_000
+
+
+class PromptFile(Struct, frozen=True, kw_only=True):
+    """Where a prompt lies and what was found there; `key` None: nothing that could be read."""
+
+    path: str
+    key: StatKey | None = None
+    is_racy: bool = True
+    digest: str = ""
+
+    @property
+    def is_stale(self) -> bool:
+        """Must it be read again?"""
+        return self.is_racy or _find_key(self.path) != self.key
+
+
+def read_prompt(path: str, around: Surroundings) -> tuple[PromptFile, str, str | None]:
+    """The file, its text, and what is wrong with it, in words. `path` starts from the folder that holds sessions.d/."""
+    whole = os.path.normpath(os.path.join(around.base, path))
+    real, shown = os.path.realpath(whole), shorten(path, 80)
+    missing = PromptFile(path=whole, key=_find_key(whole), is_racy=False)
+    if not contains(os.path.realpath(around.base), real) or (around.state is not None and contains(os.path.realpath(around.state), real)):
+        return missing, "", f"'{shown}' lies outside of the project; move it into the folder that holds sessions.d/"
+    if os.path.isdir(real):
+        return missing, "", f"'{shown}' is a folder; name the file that holds the prompt"
+    began = time.time_ns()
+    try:
+        # Opening a FIFO would wait for a writer for ever.
+        with open(os.open(real, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
+            found = os.fstat(stream.fileno())
+            if not stat.S_ISREG(found.st_mode):
+                return missing, "", f"'{shown}' is no regular file; name one that holds the prompt"
+            data = stream.read(MAX_BYTES + 1)
+    except OSError as error:
+        return missing, "", f"'{shown}' cannot be read: {error.strerror}; it starts from {shorten(around.base, 80)}"
+    is_racy = began - max(found.st_mtime_ns, found.st_ctime_ns) < RACY_NANOSECONDS
+    file = PromptFile(path=whole, key=_key_of(found), is_racy=is_racy, digest=hashlib.blake2b(data, digest_size=16).hexdigest())
+    if len(data) > MAX_BYTES:
+        return file, "", f"'{shown}' has more than {MAX_BYTES // 1024} KB; a prompt that long leaves no room for work"
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return file, "", f"'{shown}' is not UTF-8 text; save it as such"
+    return file, text, None if text.strip() else f"'{shown}' is empty; write the prompt into it, or remove the key"
+
+
+def _find_key(path: str) -> StatKey | None:
+    try:
+        return _key_of(os.stat(path))
+    except OSError:
+        return None
+
+
+def _key_of(found: os.stat_result) -> StatKey:
+    return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
