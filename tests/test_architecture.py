@@ -48,6 +48,8 @@ LAYERS: dict[str, set[str]] = {
     "narration": {"core", "escaping", "journal"},
     # Positions of the log and the state there.
     "past": {"core", "eventlog", "specs", "views"},
+    # What a model sees, over the log and the blobs.
+    "assembling": {"core", "eventlog", "blobs", "contents", "beneath", "escaping", "views"},
     # What was said, read along a session's line.
     "conversation": {"core", "eventlog"},
     # What runs read and wrote: taken down, put back, run again.
@@ -58,7 +60,7 @@ LAYERS: dict[str, set[str]] = {
     "reactor": {"core", "eventlog", "sources", "runners", "supervision"},
     # Whose specs are in force, and what a person trusted of them.
     "trust": {"core", "specs", "settings"},
-    "api": {"trust", "core", "views", "reactor", "specs", "settings", "eventlog", "blobs", "contents", "narration", "past", "conversation", "bundles", "workspaces", "secrets"},
+    "api": {"trust", "core", "views", "reactor", "specs", "settings", "eventlog", "blobs", "contents", "narration", "past", "conversation", "assembling", "bundles", "workspaces", "secrets"},
     # The running daemon, over edges it knows by their contracts: how a run starts, and its whole life.
     "starting": {"core", "views", "api", "sources", "runners", "contents", "secrets", "workspaces"},
     "daemon": {"trust", "core", "settings", "eventlog", "sources", "runners", "narration", "reactor", "api", "blobs", "contents", "starting", "supervision", "past", "workspaces", "journal", "secrets"},

@@ -1,0 +1,162 @@
+"""What a run opens with: what its session knows, what changed, what was said, and what it is asked; of a conversation that goes on, only what is new.
+
+Each part is quoted or in lines of its own, so that none can pass for another. Order and words are settled here and in no other
+place. Pure but for the contents behind what changed (changes.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from wakeful.assembling.changes import describe_changes
+from wakeful.assembling.part import Part, Room
+from wakeful.assembling.quoting import quote_block, quote_line
+from wakeful.assembling.turns import Turns, Word
+from wakeful.core.knowledge import Conflict, Fact
+from wakeful.core.people import PERSON, find_role
+from wakeful.core.spec import PromptRun
+from wakeful.core.state import OpenRun, Session
+from wakeful.core.tokens import estimate_tokens
+from wakeful.counting import count
+from wakeful.views.times import say_time
+
+_RUN = "run:"
+GO_ON = "# Go on\n\nGo on with what you were asked. What stands above came since."
+TRY_AGAIN = "# Try again\n\nWhat you were asked is still to be done."
+
+
+def make_opening(session: Session, run: OpenRun, turns: Turns, room: Room) -> tuple[Part, ...]:
+    """No parts: the run goes on in the middle, and nothing is new."""
+    has_talk = bool(turns.entries)
+    goes_on = has_talk and (run.resumed_from is not None or run.attempt > 0)
+    causes = tuple(cause for cause in run.causes if not has_talk or (cause.key, cause.new) not in turns.told)
+    found = (
+        ("facts", list_facts(_find_news(session, turns) if has_talk else session.facts.values(), session.conflicts, room.facts)),
+        ("hand-off", _quote_handoff(session.handoff, room.handoff) if not has_talk else None),
+        ("last run", _say_last(session, run)),
+        ("changes", describe_changes(run.spec, causes, room)),
+        ("summary", quote_summary(session.conversation.summary, room.summary) if not has_talk and session.conversation.summary else None),
+        ("memory", list_memory(session.memory, room.memory) if not has_talk or session.conversation.summary else None),
+        ("messages", quote_messages(session, _find_words(session, run, turns, has_talk), room.messages)),
+    )
+    parts = tuple(Part.of(name, text) for name, text in found if text is not None)
+    if not goes_on:
+        return (*parts, Part.of("prompt", _say_prompt(run)))
+    if not parts:
+        return ()
+    return (*parts, Part.of("prompt", TRY_AGAIN if any(part.name == "last run" for part in parts) else GO_ON))
+
+
+def _say_prompt(run: OpenRun) -> str:
+    asked = run.spec.run.prompt.strip() if isinstance(run.spec.run, PromptRun) else "Do what the objective asks for."
+    return f"# What you are asked\n\n{asked}"
+
+
+def _say_last(session: Session, run: OpenRun) -> str | None:
+    """Of a run that failed: whoever tries again should know why."""
+    last = session.last_run
+    if last is None or last.outcome != "failed":
+        return None
+    return f"# The last run\n\nRun {last.run} failed: {quote_line(last.reason or 'no reason is known')}"
+
+
+# -- what is known ----------------------------------------------------------------------------
+
+
+def _find_news(session: Session, turns: Turns) -> Iterable[Fact]:
+    """Facts that others set since the model was last told; all of them where that was in another log."""
+    if turns.told_at is None or turns.told_at[0] != session.id:
+        return session.facts.values()
+    own = f"{_RUN}{session.name}#"
+    return [fact for fact in session.facts.values() if fact.seq > turns.told_at[1] and not fact.author.startswith(own)]
+
+
+def list_facts(facts: Iterable[Fact], conflicts: Sequence[Conflict], tokens: int) -> str | None:
+    """One a line, by their keys. Where there is no room for all, the newest are there."""
+    newest = sorted(facts, key=lambda fact: (-fact.seq, fact.key))
+    lines, left = _take_lines([_say_fact(fact) for fact in newest], tokens)
+    if not lines and not left:
+        return None
+    more = [f"(… and {count(left, 'older fact')}; recall tells each by its key)"] if left else []
+    open_questions = [f"open: {_say_conflict(conflict)}" for conflict in conflicts]
+    return "\n".join(("# Facts", "", *sorted(lines), *more, *open_questions))
+
+
+def _say_fact(fact: Fact) -> str:
+    why = f", because {quote_line(fact.rationale)}" if fact.rationale else ""
+    return f"{quote_line(fact.key)} = {quote_line(fact.value)} (set by {fact.author}{why})"
+
+
+def _say_conflict(conflict: Conflict) -> str:
+    ours, theirs = (quote_line(value) if value is not None else "nothing" for value in (conflict.ours, conflict.theirs))
+    return f"conflict {conflict.number} over {quote_line(conflict.key)}: {ours} stands here, the fork {conflict.fork} has {theirs}"
+
+
+def list_memory(memory: dict[str, str], tokens: int) -> str | None:
+    if not memory:
+        return None
+    lines, left = _take_lines([f"{quote_line(key)} = {quote_line(value)}" for key, value in sorted(memory.items())], tokens)
+    more = [f"(… and {count(left, 'more key')}; recall tells each)"] if left else []
+    return "\n".join(("# Memory of this conversation", "", *lines, *more))
+
+
+def _take_lines(lines: Sequence[str], tokens: int) -> tuple[list[str], int]:
+    """The first that fit, and how many do not."""
+    taken: list[str] = []
+    for line in lines:
+        tokens -= estimate_tokens(line) + 1
+        if tokens < 0:
+            break
+        taken.append(line)
+    return taken, len(lines) - len(taken)
+
+
+def _quote_handoff(handoff: str | None, tokens: int) -> str | None:
+    if not handoff:
+        return None
+    return "# Hand-off of the last run\n\n" + quote_block(handoff, "hand-off", tokens, "history shows all of it")
+
+
+def quote_summary(summary: str, tokens: int) -> str:
+    return "# Summary of what was said before\n\n" + quote_block(summary, "summary", tokens, "history shows all of it")
+
+
+# -- what was said ----------------------------------------------------------------------------
+
+
+def _find_words(session: Session, run: OpenRun, turns: Turns, has_talk: bool) -> list[Word]:
+    """What this run is to deal with: said before it started (the rest is for the next), and not by itself."""
+    came = [word for word in turns.news if word.session != session.id or word.seq < run.seq]
+    if not has_talk:
+        # Notes and merges are in the hand-off.
+        return [word for word in came if word.kind == "message_added"]
+    own = f"{_RUN}{session.name}#"
+    return [word for word in came if word.kind == "message_added" or not word.author.startswith(own)]
+
+
+def quote_messages(session: Session, words: Sequence[Word], tokens: int) -> str | None:
+    """Oldest first. Where there is no room for all, the newest are there; none of them takes more than half of it."""
+    if not words:
+        return None
+    quoted: list[str] = []
+    for word in reversed(words):
+        block = quote_block(word.text, _label(session, word), tokens // 2, f"history shows record {word.seq} whole")
+        tokens -= estimate_tokens(block)
+        if tokens < 0 and quoted:
+            break
+        quoted.append(block)
+    left = len(words) - len(quoted)
+    more = [f"(… and {count(left, 'earlier message')}; history shows them)"] if left else []
+    return "\n\n".join(("# Messages", *more, *reversed(quoted)))
+
+
+def _label(session: Session, word: Word) -> str:
+    what = {"message_added": "message", "note_added": "note", "session_merged": "merge"}[word.kind]
+    strange = f"; it may hold words of strangers, who speak in {word.untrusted_by}" if word.untrusted_by is not None else ""
+    return f"{what} from {say_author(session, word.author)}, {say_time(word.at)}{strange}"
+
+
+def say_author(session: Session, author: str) -> str:
+    if author.startswith(PERSON):
+        return f"{author.removeprefix(PERSON)} ({find_role(session, author)})"
+    return f"session {author.removeprefix(_RUN).rpartition('#')[0]}" if author.startswith(_RUN) else author

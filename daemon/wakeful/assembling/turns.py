@@ -1,0 +1,237 @@
+"""The conversation with a model, read from the log along a session's line: what was asked, answered, called and brought back.
+
+A run that was cut short leaves calls without an end. What had begun is answered "interrupted, effect unknown"; what had not is left to
+the run that goes on, or is closed where another run's opening follows: every answer has all its returns, so a session is never stuck on one.
+Messages that no opening has told yet are found on the way. Reads the log and the blobs, and blocks: called off the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from wakeful.blobs import Blobs, DamagedBlob, UnknownBlob
+from wakeful.core import events as ev
+from wakeful.core.knowledge import Stretch
+from wakeful.core.state import Session
+from wakeful.core.turn import INTERRUPTED, Answered, Asked, Entry, Returned, ToolCall
+from wakeful.eventlog.codec import decode
+from wakeful.eventlog.contract import EventLog, Record
+
+NOT_BEGUN = "not carried out: the run ended before this call began; call it again if it is still wanted"
+REFUSED = "refused: a person said no to this call"
+GONE = "[what was asked here is not kept any more]"
+_KINDS = (
+    "run_started", "prompt_assembled", "turn_answered", "tool_called", "tool_returned", "question_asked", "question_answered",
+    "message_added", "note_added", "session_merged",
+)  # fmt: skip
+
+
+class Word(Struct, frozen=True, kw_only=True):
+    """A message, a note or a merge that a model may have to be told of. `untrusted_by`: strangers may speak in it."""
+
+    session: str
+    seq: int
+    at: int
+    author: str
+    text: str
+    kind: str
+    # The run that said it; None: a person, or another session.
+    run: int | None = None
+    untrusted_by: str | None = None
+
+
+class Turns(Struct, frozen=True, kw_only=True):
+    """What there is of a conversation. `pending` are the calls of the last answer that no one has begun."""
+
+    entries: tuple[Entry, ...] = ()
+    pending: tuple[ToolCall, ...] = ()
+    # What a person said to pending calls that need a yes.
+    permissions: dict[str, bool] = {}
+    # What no opening of this conversation has told, oldest first.
+    news: tuple[Word, ...] = ()
+    # The causes openings have told: what each binding is, and its version.
+    told: frozenset[tuple[str, str | None]] = frozenset()
+    # The session and record of the last start whose opening was told.
+    told_at: tuple[str, int] | None = None
+    # The runs that have their opening, each with the session it is a run of.
+    opened: frozenset[tuple[str, int]] = frozenset()
+    # What was asked since the last answer, while calls of it are pending: it comes after their returns.
+    later: tuple[Asked, ...] = ()
+
+    def close(self) -> Turns:
+        """The same for a run that does not go on from there: what was pending is not carried out."""
+        if not self.pending:
+            return self
+        words = (REFUSED if self.permissions.get(call.id) is False else NOT_BEGUN for call in self.pending)
+        returns = (make_return(call, said) for call, said in zip(self.pending, words, strict=True))
+        return replace(self, entries=(*self.entries, *returns, *self.later), pending=(), permissions={}, later=())
+
+
+def read_turns(log: EventLog, blobs: Blobs, session: Session) -> Turns:
+    """Blocks. The present conversation: none of what a rewind left, a compression replaced, or a fresh start put aside."""
+    reader = _Reader(blobs)
+    for record in _read_records(log, session):
+        # Erased: what it said is gone. A call it returned is then one of unknown effect.
+        if record.payload is not None:
+            reader.take(record, decode(record.kind, record.payload))
+    return reader.finish()
+
+
+def _read_records(log: EventLog, session: Session) -> Iterator[Record]:
+    for stretch in session.conversation.stretches or (Stretch(session.id, 1),):
+        yield from log.read(stretch.session, from_seq=stretch.first, to_seq=stretch.last, kinds=_KINDS)
+
+
+@dataclass(slots=True)
+class _Turn:
+    """One answer and what has come of its calls. Ids are those of this answer alone: some providers use them again."""
+
+    answer: Answered
+    begun: set[str] = field(default_factory=set)
+    returned: dict[str, Returned] = field(default_factory=dict)
+    permissions: dict[str, bool] = field(default_factory=dict)
+    asked: dict[str, ev.QuestionAsked] = field(default_factory=dict)
+    # Openings that came before its calls had all come to an end.
+    openings: list[Asked] = field(default_factory=list)
+
+    def close(self) -> list[Entry]:
+        """With a return for every call, in their order, and then what was asked meanwhile."""
+        return [self.answer, *map(self._find_return, self.answer.calls), *self.openings]
+
+    def leave(self) -> tuple[list[Entry], tuple[ToolCall, ...]]:
+        """As it stands, and the calls that nobody has begun: what was asked meanwhile comes after these."""
+        pending = tuple(call for call in self.answer.calls if call.id not in self.returned and call.id not in self.begun)
+        if not pending:
+            return self.close(), ()
+        return [self.answer, *(self._find_return(call) for call in self.answer.calls if call not in pending)], pending
+
+    def _find_return(self, call: ToolCall) -> Returned:
+        known = self.returned.get(call.id)
+        if known is not None:
+            return known
+        if call.id in self.begun:
+            return make_return(call, INTERRUPTED)
+        return make_return(call, REFUSED if self.permissions.get(call.id) is False else NOT_BEGUN)
+
+
+class _Reader:
+    """Takes records in their order."""
+
+    def __init__(self, blobs: Blobs) -> None:
+        self._blobs = blobs
+        self._entries: list[Entry] = []
+        self._turn: _Turn | None = None
+        self._words: list[Word] = []
+        # Run -> its causes, where it stands, and how many words had been said before it.
+        self._starts: dict[tuple[str, int], tuple[frozenset[tuple[str, str | None]], tuple[str, int], int]] = {}
+        self._told_words = 0
+        self._told: set[tuple[str, str | None]] = set()
+        self._told_at: tuple[str, int] | None = None
+        self._opened: set[tuple[str, int]] = set()
+
+    def take(self, record: Record, event: ev.Event) -> None:
+        match event:
+            case ev.RunStarted():
+                self._start(record, event)
+            case ev.PromptAssembled():
+                self._open(record, event)
+            case ev.TurnAnswered(answer=answer):
+                self._close_turn()
+                self._turn = _Turn(answer)
+            case ev.MessageAdded(text=text, untrusted_by=untrusted_by):
+                self._add_word(record, text, untrusted_by)
+            case ev.NoteAdded(text=text) | ev.SessionMerged(summary=text) if text:
+                self._add_word(record, text)
+            case _ if self._turn is not None:
+                self._take_step(self._turn, record, event)
+
+    def finish(self) -> Turns:
+        pending: tuple[ToolCall, ...] = ()
+        permissions: dict[str, bool] = {}
+        later: tuple[Asked, ...] = ()
+        if self._turn is not None:
+            left, pending = self._turn.leave()
+            self._entries += left
+            if pending:
+                permissions = {call.id: self._turn.permissions[call.id] for call in pending if call.id in self._turn.permissions}
+                later = tuple(self._turn.openings)
+        return Turns(
+            entries=tuple(self._entries),
+            pending=pending,
+            permissions=permissions,
+            later=later,
+            news=tuple(self._words[self._told_words :]),
+            told=frozenset(self._told),
+            told_at=self._told_at,
+            opened=frozenset(self._opened),
+        )
+
+    def _start(self, record: Record, event: ev.RunStarted) -> None:
+        if event.is_fresh:
+            # What is in these stretches and was said before was dealt with by no run that ended for good: it is news again.
+            self._entries, self._turn, self._told_words, self._told_at = [], None, 0, None
+            self._told.clear()
+            self._opened.clear()
+        causes = frozenset((cause.key, cause.new) for cause in event.causes)
+        self._starts[record.session, event.run] = (causes, (record.session, record.seq), len(self._words))
+
+    def _open(self, record: Record, event: ev.PromptAssembled) -> None:
+        # A start before these stretches told only what was said before them.
+        causes, place, words = self._starts.get((record.session, event.run), (frozenset(), (record.session, record.seq), 0))
+        self._told |= causes
+        self._told_at = place
+        self._told_words = max(self._told_words, words)
+        self._opened.add((record.session, event.run))
+        if event.opening is None:
+            return
+        asked = Asked(text=self._read_opening(event.opening))
+        if self._turn is None:
+            self._entries.append(asked)
+        else:
+            self._turn.openings.append(asked)
+
+    def _read_opening(self, address: str) -> str:
+        try:
+            return self._blobs.get(address).decode()
+        except (UnknownBlob, DamagedBlob, UnicodeDecodeError):
+            return GONE
+
+    def _add_word(self, record: Record, text: str, untrusted_by: str | None = None) -> None:
+        self._words.append(
+            Word(
+                session=record.session, seq=record.seq, at=record.at, author=record.author, text=text, kind=record.kind, run=record.run,
+                untrusted_by=untrusted_by,
+            )
+        )  # fmt: skip
+
+    def _take_step(self, turn: _Turn, record: Record, event: ev.Event) -> None:
+        """What concerns no call of the present answer belongs to none that is shown."""
+        known = {call.id for call in turn.answer.calls}
+        match event:
+            case ev.ToolCalled(call=call) if call.id in known:
+                turn.begun.add(call.id)
+            case ev.ToolReturned(call=call_id, name=name, text=text, is_error=is_error) if call_id in known:
+                turn.returned[call_id] = Returned(call=call_id, name=name, text=text, is_error=is_error)
+            case ev.QuestionAsked(call=call_id) if call_id in known:
+                turn.asked[call_id] = event
+            case ev.QuestionAnswered(call=str() as call_id, text=text) if call_id in turn.asked:
+                self._take_answer(turn, turn.asked[call_id], record.author, text)
+
+    def _take_answer(self, turn: _Turn, question: ev.QuestionAsked, author: str, text: str) -> None:
+        if question.is_permission:
+            turn.permissions[question.call] = text.strip().lower() in ("yes", "y")
+        else:
+            turn.returned.setdefault(question.call, Returned(call=question.call, name=question.name, text=f"{author} answered: {text}"))
+
+    def _close_turn(self) -> None:
+        if self._turn is not None:
+            self._entries += self._turn.close()
+            self._turn = None
+
+
+def make_return(call: ToolCall, words: str) -> Returned:
+    return Returned(call=call.id, name=call.name, text=words, is_error=True)

@@ -1,0 +1,14 @@
+"""The world of each test."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from assembling.world import World
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path)
+    yield made
+    made.log.close()

@@ -1,0 +1,173 @@
+"""What a run opens with: the parts in one order, only what is new of a conversation that goes on, and nothing twice."""
+
+from __future__ import annotations
+
+import pytest
+from assembling.world import ADA, AGENT, Talk, World, make_call, make_cause
+from msgspec.structs import replace
+
+from wakeful.core import events as ev
+from wakeful.core.agent import TokenWindow
+from wakeful.core.spec import FileBinding
+from wakeful.errors import InternalError
+
+
+def name_parts(talk: Talk) -> list[str]:
+    return [part.name for part in talk.assemble().opening]
+
+
+def test_parts_stand_in_their_order(world: World) -> None:
+    """As the design has it: rules, role, objective, how to work; facts, hand-off, what changed, memory, messages, and what is asked."""
+    world.write("AGENTS.md", "Write short sentences.")
+    talk = world.open()
+    talk.add(ev.FactSet(key="style", value="terse", rationale="she said so"), ADA)
+    talk.add(ev.NoteAdded(text="next: the second page"), "run:pages#1")
+    talk.add(ev.MemorySet(key="step", value="two"))
+    talk.say("please look at the title")
+    talk.start(make_cause("code", "file", "v2", "src/a.py"), is_fresh=False)
+    found = talk.assemble()
+    assert [part.name for part in found.instructions] == ["rules", "agent", "objective", "guide"]
+    assert [part.name for part in found.opening] == ["facts", "hand-off", "changes", "memory", "messages", "prompt"]
+    assert "Write short sentences." in found.instructions_text and "You keep pages true." in found.instructions_text
+    text = found.opening_text or ""
+    for words in ('"style" = "terse" (set by person:ada, because "she said so")', "next: the second page", '"src/a.py" modified', '"step" = "two"', "from ada (maintainer)"):
+        assert words in text
+    assert text.endswith("Bring the page in line.")
+    assert set(found.tokens) == {"rules", "agent", "objective", "guide", "facts", "hand-off", "changes", "memory", "messages", "prompt"}
+    assert found.total_tokens == sum(found.tokens.values()) and all(found.tokens.values())
+
+
+def test_a_fresh_run_knows_facts_and_hand_off_alone(world: World) -> None:
+    """Memory is gone, and so is what was said before."""
+    talk = world.open()
+    talk.start()
+    talk.begin()
+    talk.add(ev.MemorySet(key="step", value="two"))
+    talk.add(ev.FactSet(key="style", value="terse"))
+    talk.answer("done")
+    talk.add(ev.NoteAdded(text="all done"), "run:pages#1")
+    talk.end()
+    talk.start()
+    assert name_parts(talk) == ["facts", "hand-off", "changes", "prompt"] and talk.assemble().entries == ()
+
+
+def test_a_conversation_that_continues_is_told_only_what_is_new(world: World) -> None:
+    """Not again what it knows: facts, notes of its own, causes and messages it was told before."""
+    talk = world.open(conversation="continue")
+    talk.add(ev.FactSet(key="old", value="1"), ADA)
+    talk.say("first wish")
+    talk.start(make_cause(new="v1"), is_fresh=False)
+    talk.begin()
+    talk.add(ev.FactSet(key="own", value="2"), "run:pages#1")
+    talk.add(ev.NoteAdded(text="mine"), "run:pages#1")
+    talk.answer("done")
+    talk.end()
+    talk.add(ev.FactSet(key="hers", value="3"), ADA)
+    talk.add(ev.NoteAdded(text="do not touch the title"), ADA)
+    talk.say("second wish")
+    talk.start(make_cause(new="v2"), is_fresh=False)
+    text = talk.assemble().opening_text or ""
+    assert name_parts(talk) == ["facts", "changes", "messages", "prompt"]
+    for words in ('"hers"', "do not touch the title", "second wish"):
+        assert words in text
+    for words in ('"old"', '"own"', "mine", "first wish"):
+        assert words not in text
+
+
+def test_a_run_that_goes_on_opens_with_nothing_unless_something_came(world: World) -> None:
+    """Lost in the middle and taken up again: not a word, but for a message."""
+    talk = world.open()
+    talk.start()
+    talk.begin()
+    talk.answer("reading", make_call(1))
+    talk.end("lost", is_final=False)
+    talk.go_on()
+    assert talk.begin().opening == ()
+    talk.end("lost", is_final=False)
+    talk.say("and the footer")
+    talk.go_on()
+    found = talk.begin()
+    assert [part.name for part in found.opening] == ["messages", "prompt"] and "Bring the page" not in (found.opening_text or "")
+    assert talk.assemble().opening == (), "it has its opening"
+
+
+def test_a_run_lost_before_its_opening_opens_as_the_first(world: World) -> None:
+    """Nothing was told yet, so everything is."""
+    talk = world.open()
+    talk.say("a wish")
+    talk.start()
+    talk.end("lost", is_final=False)
+    talk.go_on()
+    assert name_parts(talk) == ["changes", "messages", "prompt"]
+
+
+def test_a_try_after_a_failure_says_what_failed(world: World) -> None:
+    """The model ended well and its check did not: without the reason it would say the same again."""
+    talk = world.open()
+    talk.start()
+    talk.begin()
+    talk.answer("done")
+    talk.end("failed", is_final=False, reason="the check ended with exit code 1")
+    talk.start(*talk.session.wake.causes, attempt=1, is_fresh=False)  # type: ignore[union-attr]
+    found = talk.assemble()
+    assert [part.name for part in found.opening] == ["last run", "prompt"] and "exit code 1" in (found.opening_text or "")
+
+
+@pytest.mark.parametrize(
+    ("cause", "words"),
+    [
+        (make_cause("activation", "activation", "1", reason="now, please"), 'a person asked for this run, with the note "now, please"'),
+        (ev.Cause(binding="first", kind="first", key="first"), "this is the first run"),
+        (make_cause("nightly", "cron", "2026-01-01T06:00"), '"nightly": its time came, 2026-01-01T06:00'),
+        (make_cause("code", "commits", "t", commits=("c0ffee" * 7,)), '"code": commits c0ffeec0ffee'),
+        (make_cause("code", "file", "v", delta="unknown"), '"code": files changed; which paths is not known'),
+        (make_cause("code", "file", "v", reason="touched during run"), '"code" (touched during run): files changed'),
+        (make_cause("staff", "session", "3"), '"staff": that session has succeeded again'),
+    ],
+)  # fmt: skip
+def test_every_kind_of_cause_has_its_words(world: World, cause: ev.Cause, words: str) -> None:
+    talk = world.open()
+    talk.start(cause)
+    assert words in (talk.assemble().opening_text or "")
+
+
+def test_what_does_not_fit_says_how_to_get_it(world: World) -> None:
+    """A model of 8,000 tokens, and more of everything than that."""
+    small = replace(AGENT, window=TokenWindow(tokens=8_000, compress_at=6_000))
+    world.write("AGENTS.md", "rule " * 20_000)
+    talk = world.open()
+    for number in range(500):
+        talk.add(ev.FactSet(key=f"k{number:03}", value="x" * 50), ADA)
+    talk.add(ev.NoteAdded(text="word " * 20_000), ADA)
+    for number in range(40):
+        talk.say(f"wish {number} " + "please " * 200)
+    talk.start(make_cause("code", "file", "v", *(f"src/file{number}.py" for number in range(2_000))))
+    found = talk.assemble(small)
+    assert found.total_tokens < 7_000
+    text = found.instructions_text + (found.opening_text or "")
+    for words in ("read AGENTS.md)", "older facts; recall", "history shows all of it)", "more paths; list shows", "earlier messages; history shows them)"):
+        assert words in text
+    assert '"k499"' in text and '"k000"' not in text and "wish 39" in text and "wish 0 " not in text
+
+
+def test_rules_are_those_on_the_way_to_what_is_bound(world: World) -> None:
+    """From the root down, the nearest last; no link is followed, and a stranger's are left out."""
+    for folder in ("", "src/", "src/deep/", "docs/", "inbox/", "elsewhere/"):
+        world.write(f"{folder}AGENTS.md", f"rules of /{folder}")
+    (world.root / "lib").mkdir()
+    (world.root / "lib" / "AGENTS.md").symlink_to("/etc/passwd")
+    bindings = (
+        FileBinding(name="code", pattern="src/**/*.py"), FileBinding(name="lib", pattern="lib/*"), FileBinding(name="page", pattern="docs/api.md", access="write"),
+        FileBinding(name="mail", pattern="inbox/**", is_untrusted=True),
+    )  # fmt: skip
+    talk = world.open(bindings=bindings)
+    talk.start(make_cause("code", "file", "v", "src/deep/a.py"))
+    rules = talk.assemble().instructions[0].text
+    places = [rules.index(f"rules of /{folder}\n") for folder in ("", "docs/", "src/", "src/deep/")]
+    assert places == sorted(places)
+    assert "root:" not in rules and "/elsewhere" not in rules and "rules of /inbox" not in rules and "(inbox/AGENTS.md comes in by an untrusted binding" in rules
+
+
+def test_without_a_run_there_is_nothing_to_assemble(world: World) -> None:
+    with pytest.raises(InternalError, match="no run under way"):
+        world.open().assemble()

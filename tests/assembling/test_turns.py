@@ -1,0 +1,320 @@
+"""The conversation with a model comes back from the log as it was, wherever a run was cut short and whatever became of the session since."""
+
+from __future__ import annotations
+
+import itertools
+
+from assembling.world import ADA, Talk, World, make_call, make_cause
+
+from wakeful.assembling.turns import GONE, NOT_BEGUN, REFUSED
+from wakeful.core import events as ev
+from wakeful.core.knowledge import Stretch, split_stretches
+from wakeful.core.turn import INTERRUPTED, Answered, Asked, Entry, Returned
+
+
+def say(entries: tuple[Entry, ...]) -> list[str]:
+    """Who says what, in a word each: openings by their last line."""
+    words = []
+    for entry in entries:
+        match entry:
+            case Asked(text=text):
+                words.append(f"asked {text.splitlines()[-1]}")
+            case Answered(text=text, calls=calls):
+                words.append(" ".join((f"answered {text}", *(call.id for call in calls))))
+            case Returned(call=call, text=text, is_error=is_error):
+                words.append(f"{'failed' if is_error else 'returned'} {call} {text}")
+    return words
+
+
+def check_whole(entries: tuple[Entry, ...]) -> None:
+    """What every provider asks for: it begins with what was asked, and no call is without its return, nor the other way round."""
+    open_calls: list[str] = []
+    assert not entries or isinstance(entries[0], Asked)
+    for entry in entries:
+        match entry:
+            case Answered(calls=calls):
+                assert not open_calls
+                open_calls = [call.id for call in calls]
+            case Returned(call=call):
+                open_calls.remove(call)
+            case Asked():
+                assert not open_calls
+    assert not open_calls
+
+
+def work(talk: Talk) -> None:
+    """One whole run: two calls, then an answer."""
+    one, two = make_call(1), make_call(2, "edit")
+    talk.begin()
+    talk.answer("let me see", one, two)
+    talk.call(one)
+    talk.bring(one, "text")
+    talk.call(two)
+    talk.bring(two, "done")
+    talk.answer("the page is true again")
+
+
+def test_a_run_comes_back_step_by_step(world: World) -> None:
+    """Its opening, each answer with the returns of its calls, and nothing left to do."""
+    talk = world.open()
+    talk.start()
+    work(talk)
+    turns = talk.turns()
+    assert say(turns.entries) == [
+        "asked Bring the page in line.", "answered let me see c1 c2", "returned c1 text", "returned c2 done", "answered the page is true again",
+    ]  # fmt: skip
+    assert (turns.pending, turns.later, turns.news) == ((), (), ())
+    check_whole(turns.entries)
+
+
+def test_returns_stand_in_the_order_of_their_calls(world: World) -> None:
+    """Whichever came first, so that the same conversation is sent the same way for ever."""
+    talk = world.open()
+    talk.start()
+    talk.begin()
+    one, two = make_call(1), make_call(2)
+    talk.answer("both", one, two)
+    for call in (two, one):
+        talk.call(call)
+    for call in (two, one):
+        talk.bring(call, "x")
+    assert say(talk.turns().entries)[2:] == ["returned c1 x", "returned c2 x"]
+
+
+def test_what_had_begun_is_of_unknown_effect_and_the_rest_is_left_to_do(world: World) -> None:
+    """Of three calls one came back, one had begun, one had not when the daemon fell."""
+    talk = world.open()
+    talk.start()
+    talk.begin()
+    calls = [make_call(number) for number in (1, 2, 3)]
+    talk.answer("three things", *calls)
+    talk.call(calls[0])
+    talk.bring(calls[0], "one")
+    talk.call(calls[1])
+    talk.end("lost", is_final=False)
+    talk.go_on()
+    found = talk.assemble()
+    assert say(found.entries)[1:] == ["answered three things c1 c2 c3", "returned c1 one", f"failed c2 {INTERRUPTED}"]
+    assert [call.id for call in found.pending] == ["c3"] and found.opening == ()
+
+
+def test_a_run_cut_short_anywhere_never_spoils_those_after_it(world: World) -> None:
+    """At every step of a run: given up there, the next run's conversation is whole."""
+    steps = 8
+    for cut in range(1, steps + 1):
+        talk = world.open(f"cut{cut}", conversation="continue")
+        talk.start(is_fresh=False)
+        one, two = make_call(1), make_call(2)
+        doing = [
+            talk.begin, lambda: talk.answer("two things", one, two), lambda: talk.call(one), lambda: talk.bring(one, "1"), lambda: talk.call(two),
+            lambda: talk.bring(two, "2"), lambda: talk.answer("done"), lambda: talk.add(ev.NoteAdded(text="next: nothing"), f"run:cut{cut}#1"),
+        ]  # fmt: skip
+        for do in doing[:cut]:
+            do()
+        talk.end("cancelled")
+        talk.start(is_fresh=False)
+        found = talk.begin()
+        assert found.pending == () and found.opening
+        check_whole((*found.entries, Asked(text="opening")))
+        talk.answer("new")
+        check_whole(talk.turns().entries)
+
+
+def test_a_person_who_stopped_a_run_is_not_overruled_by_the_next(world: World) -> None:
+    """What had not begun when somebody interrupted it is not carried out by the activation that follows; the model may ask anew."""
+    talk = world.open()
+    talk.start()
+    talk.begin()
+    talk.answer("now I delete it", make_call(1, "shell"))
+    talk.end("interrupted")
+    talk.go_on(make_cause("activation", "activation", "1"))
+    found = talk.assemble()
+    assert found.pending == () and say(found.entries)[-1] == f"failed c1 {NOT_BEGUN}"
+    assert "a person asked for this run" in (found.opening_text or "")
+
+
+def test_an_answer_of_a_person_is_what_the_call_brought(world: World) -> None:
+    """With who answered; nothing is left pending, and nothing new is to be opened with."""
+    talk = world.open()
+    talk.start()
+    talk.begin()
+    call = make_call(1, "ask_person")
+    talk.answer("I wonder", call)
+    talk.ask(call, "which year?")
+    assert [one.id for one in talk.turns().pending] == ["c1"], "as long as nobody answered it is to be asked again"
+    talk.reply(call, "2026, please")
+    talk.go_on()
+    found = talk.assemble()
+    assert say(found.entries)[-1] == f"returned c1 {ADA} answered: 2026, please"
+    assert (found.pending, found.opening) == ((), ())
+
+
+def test_a_yes_or_no_to_a_call_is_kept_for_who_carries_it_out(world: World) -> None:
+    """A permission is not what the call brought; given up later, a no is told as one."""
+    for text, is_allowed in (("yes", True), ("no", False)):
+        talk = world.open(f"asks-{text}")
+        talk.start()
+        talk.begin()
+        call, other = make_call(1, "shell"), make_call(2)
+        talk.answer("may I?", call, other)
+        talk.ask(call, "may it run make?", is_permission=True)
+        talk.reply(call, text)
+        talk.go_on()
+        found = talk.assemble()
+        assert [one.id for one in found.pending] == ["c1", "c2"] and found.permissions == {"c1": is_allowed}
+        closed = talk.turns().close()
+        assert say(closed.entries)[-2:] == [f"failed c1 {NOT_BEGUN if is_allowed else REFUSED}", f"failed c2 {NOT_BEGUN}"]
+
+
+def test_what_comes_while_calls_are_pending_is_told_after_them(world: World) -> None:
+    """An approved call is carried out by the run that goes on, and the message that came meanwhile stands behind its return."""
+    talk = world.open()
+    talk.start()
+    talk.begin()
+    call = make_call(1, "shell")
+    talk.answer("may I?", call)
+    talk.ask(call, "may it?", is_permission=True)
+    talk.reply(call, "yes")
+    talk.say("and hurry")
+    talk.go_on()
+    found = talk.begin()
+    assert found.pending == (call,) and "and hurry" in (found.opening_text or "")
+    # Killed before the call: the opening waits behind it, and is not made twice.
+    again = talk.assemble()
+    assert again.pending == (call,) and len(again.later) == 1 and again.opening == ()
+    talk.call(call)
+    talk.bring(call, "made")
+    talk.answer("done")
+    entries = talk.turns().entries
+    assert [type(entry).__name__ for entry in entries] == ["Asked", "Answered", "Returned", "Asked", "Answered"]
+    check_whole(entries)
+
+
+def test_ids_that_a_provider_uses_again_are_told_apart(world: World) -> None:
+    """Each answer's calls are its own."""
+    talk = world.open()
+    talk.start()
+    talk.begin()
+    for text in ("first", "second"):
+        talk.answer(text, make_call(0))
+        talk.call(make_call(0))
+        talk.bring(make_call(0), f"of {text}")
+    assert say(talk.turns().entries)[1:] == ["answered first c0", "returned c0 of first", "answered second c0", "returned c0 of second"]
+
+
+def test_a_fresh_start_puts_the_conversation_aside(world: World) -> None:
+    """The records of the run before are in the same stretch, and are not told."""
+    talk = world.open()
+    talk.start()
+    work(talk)
+    talk.end()
+    talk.start()
+    assert talk.turns().entries == ()
+    talk.begin()
+    assert say(talk.turns().entries) == ["asked Bring the page in line."]
+
+
+def test_a_conversation_that_continues_holds_all_runs(world: World) -> None:
+    """One opening each."""
+    talk = world.open(conversation="continue")
+    for _ in range(3):
+        talk.start(is_fresh=False)
+        work(talk)
+        talk.end()
+    entries = talk.turns().entries
+    assert sum(isinstance(entry, Asked) for entry in entries) == 3
+    check_whole(entries)
+
+
+def test_a_rewound_conversation_ends_where_it_went_back_to(world: World) -> None:
+    """In the middle of a run: what it had begun by then is of unknown effect, what came later was never said."""
+    talk = world.open(conversation="continue")
+    talk.start(is_fresh=False)
+    talk.begin()
+    one, two = make_call(1), make_call(2)
+    talk.answer("first", one)
+    talk.call(one)
+    talk.bring(one, "1")
+    talk.answer("second", two)
+    talk.call(two)
+    here = talk.session.seq
+    talk.bring(two, "2")
+    talk.answer("third")
+    talk.end()
+    talk.rewind(here)
+    assert say(talk.turns().entries)[1:] == ["answered first c1", "returned c1 1", "answered second c2", f"failed c2 {INTERRUPTED}"]
+    talk.start(is_fresh=False)
+    talk.begin()
+    talk.answer("another third")
+    assert "third" not in say(talk.turns().entries)
+    check_whole(talk.turns().entries)
+
+
+def test_a_fork_takes_the_conversation_along_and_goes_its_own_way(world: World) -> None:
+    """Its first run has the number its parent's had, and an opening of its own."""
+    talk = world.open(conversation="continue")
+    talk.start(is_fresh=False)
+    work(talk)
+    talk.end()
+    fork = world.fork(talk)
+    talk.start(is_fresh=False)
+    talk.begin()
+    talk.answer("of the parent")
+    assert fork.turns().entries == talk.turns().entries[:5]
+    fork.start(is_fresh=False)
+    assert fork.session.runs == 1 and fork.begin().opening
+    fork.answer("of the fork")
+    assert say(fork.turns().entries)[-1] == "answered of the fork" and "answered of the parent" not in say(fork.turns().entries)
+    check_whole(fork.turns().entries)
+
+
+def test_a_compressed_conversation_begins_with_its_summary(world: World) -> None:
+    """Wherever it was cut: what stands before the cut is neither told nor missed."""
+    for cut in itertools.count(3):
+        talk = world.open(f"long{cut}", conversation="continue")
+        talk.start(is_fresh=False)
+        work(talk)
+        talk.end()
+        if cut > talk.session.seq:
+            break
+        replaced, kept = split_stretches((Stretch(talk.id, 1),), talk.id, cut)
+        talk.add(ev.ConversationCompressed(replaced=replaced, kept=kept, summary="we fixed it", messages=1, kept_messages=1, kept_bytes=1, by="rule"))
+        talk.start(is_fresh=False)
+        found = talk.begin()
+        check_whole((*found.entries, Asked(text="opening")))
+        told = "\n".join(entry.text for entry in found.entries if isinstance(entry, Asked)) + (found.opening_text or "")
+        assert told.count("we fixed it") == 1, cut
+
+
+def test_what_is_gone_for_good_is_said_to_be(world: World) -> None:
+    """An opening whose blob was removed, an answer whose payload was erased: the rest stays whole."""
+    talk = world.open()
+    talk.start()
+    work(talk)
+    opening = next(record for record in world.log.read(talk.id, kinds=("prompt_assembled",)))
+    erased = next(record.seq for record in world.log.read(talk.id, kinds=("turn_answered",)))
+    assert opening.payload is not None
+    world.blobs.remove([address for address in opening.payload.decode().split('"') if address.startswith("blake2b-")])
+    world.log.erase(talk.id, [erased])
+    entries = talk.turns().entries
+    assert say(entries) == [f"asked {GONE}", "answered the page is true again"]
+    check_whole(entries)
+
+
+def test_a_message_is_news_until_an_opening_told_it(world: World) -> None:
+    """Before the run: told by it. During it: for the next. And again where the run that was told of it was lost and begins anew."""
+    talk = world.open()
+    talk.say("before")
+    talk.start()
+    talk.say("meanwhile")
+    assert "before" in (talk.begin().opening_text or "")
+    assert [word.text for word in talk.turns().news] == ["meanwhile"]
+    talk.end("lost", is_final=False)
+    talk.start()
+    assert [word.text for word in talk.turns().news] == ["before", "meanwhile"]
+    told = talk.begin().opening_text or ""
+    assert told.index("before") < told.index("meanwhile")
+    talk.answer("done")
+    talk.end()
+    talk.start()
+    assert talk.turns().news == () and "before" not in (talk.begin().opening_text or "")
