@@ -40,7 +40,7 @@ LAYERS: dict[str, set[str]] = {
     "sources": {"core"},
     "runners": {"core", "blobs", "secrets", "beneath"},
     # The process in which an agent thinks: no part of the daemon, which never imports it.
-    "agents": {"core", "beneath"},
+    "agents": {"core", "secrets", "beneath", "runners"},
     # Sessions as files, over the log's contract and the blobs.
     "bundles": {"core", "eventlog", "blobs", "contents"},
     # State, and events, to what people see.
@@ -75,7 +75,8 @@ LAYERS: dict[str, set[str]] = {
 EDGES = ("eventlog", "sources", "runners")
 # What an edge shows to those who do not construct it: the port, as values and protocols, and the log's pure codec and hashes.
 SHOWN_BY_EDGES = {("contract",), ("codec",), ("chain",)}
-CONSTRUCTS_EDGES = {"wiring", "keeping"}
+# Besides, the process that thinks confines itself, and what it starts, by the means of the runners.
+CONSTRUCTS_EDGES = {"wiring", "keeping", "agents"}
 
 # The core reads no clock, draws no lots and touches no file: all of that arrives in observations.
 FORBIDDEN_IN_CORE = {

@@ -161,7 +161,7 @@ class RunStarter:
             self._loop.call_soon(self._report, ProcessEnded(session=session.id, run_id=run.run_id, problem=distrust))
             return
         try:
-            given = self._known.hand_out(decide_secrets(run.spec))
+            given = self._known.hand_out(decide_secrets(run.spec, run.agent))
         except OperatorError as error:
             # It went between the decision and now. Later: who acts on a plan is not called back amid it.
             problem = ProcessEnded(session=session.id, run_id=run.run_id, problem=str(error))

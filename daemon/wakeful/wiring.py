@@ -27,6 +27,7 @@ from wakeful.contents.replay import MakeOrder as MakeReplayOrder
 from wakeful.contents.replay import Replays
 from wakeful.core.machine import Core
 from wakeful.core.observation import ProcessEnded, RoomSeen, RunAttached, RunRecovered, SettingsRead, SpecsRead, TargetLooked, TargetsHinted
+from wakeful.core.spec import PromptRun
 from wakeful.core.state import OpenRun, Session
 from wakeful.daemon import Daemon, Edges
 from wakeful.errors import OperatorError
@@ -42,6 +43,7 @@ from wakeful.runners.cgroup import find_delegated
 from wakeful.runners.children import Children, become_subreaper
 from wakeful.runners.command import CommandRunner
 from wakeful.runners.contract import Runner, RunOrder
+from wakeful.runners.environment import select_inherited
 from wakeful.runners.isolation.reach import Protected, resolve_protected
 from wakeful.runners.isolation.strictness import StrictnessWatch
 from wakeful.runners.isolation.writers import Writers
@@ -53,6 +55,7 @@ from wakeful.runners.orders import Premises, make_order
 from wakeful.runners.orphans import end_strays
 from wakeful.runners.pidfd import can_tell_ends
 from wakeful.runners.place import empty, open_run_folders
+from wakeful.runners.warm import WarmServer
 from wakeful.secrets.known import KnownSecrets, RedactingFormatter
 from wakeful.secrets.lending import Lender
 from wakeful.secrets.store import SecretPlaces, take_places
@@ -82,6 +85,9 @@ from wakeful.workspaces.runs import RunPlaces
 
 KEPT_SPECS = "specs.cache"
 STAGED = "staged"
+# Isolated: neither the environment nor the folder it runs in brings code of its own.
+AGENT_PROGRAM = (sys.executable, "-I", "-m", "wakeful.agents")
+WARM_PROGRAM = (sys.executable, "-I", "-m", "wakeful.agents.warm")
 
 
 def run_daemon(*, specs: str | None, state: str | None, socket: str | None, once: bool, log: Style | None = None) -> int:
@@ -157,7 +163,7 @@ def build_daemon(places: Places, log: EventLog, handed_over: HandedOver = Handed
     house = HouseReader(places.specs, ledger, kept=places.state / KEPT_SPECS)
     _tell_of_runs(house, reached, reactor.core, runner)
     strictness = StrictnessWatch(reactor.observe, lambda: (session.spec for session in reactor.core.state))
-    specs = _build_specs(places, reactor, hints, voice, known, house, strictness)
+    specs = _build_specs(places, reactor, hints, voice, known, house, strictness, runner.warm_up)
     edges = Edges(
         sources=sources,
         specs=specs,
@@ -219,13 +225,16 @@ def load_sessions(log: EventLog) -> tuple[list[Session], dict[str, int]]:
 
 
 def _build_specs(
-    places: Places, reactor: Reactor, hints: HintsSwitch, voice: Voice, known: KnownSecrets, reader: HouseReader, strictness: StrictnessWatch
+    places: Places, reactor: Reactor, hints: HintsSwitch, voice: Voice, known: KnownSecrets, reader: HouseReader, strictness: StrictnessWatch,
+    warm_up: Callable[[], None],
 ) -> DeclarationsWatch:
 
     def report(observation: SpecsRead | SettingsRead) -> None:
         if isinstance(observation, SpecsRead):
             observation = known.screen(observation)
             strictness.look(one.spec for one in observation.declared)
+            if any(isinstance(one.spec.run, PromptRun) for one in observation.declared):
+                warm_up()
         reactor.observe(observation)
         if isinstance(observation, SettingsRead):
             try:
@@ -347,6 +356,7 @@ def _build_runner(
         writers=writers,
         secrets=known,
         kept=kept,
+        warm=WarmServer(WARM_PROGRAM, select_inherited(os.environ)),
         left=left,
     )
 
@@ -387,6 +397,14 @@ def _make_replay_order(core: Core) -> MakeReplayOrder:
     return make
 
 
+def _find_code() -> tuple[str, ...]:
+    """Where the code of the process that thinks lies: the interpreter's own folders, and ours where it is not installed there."""
+    # Not all of sys.path: the folder somebody stood in may be on it.
+    packages = (place for place in sys.path if os.path.basename(place) in ("site-packages", "dist-packages"))
+    places = (sys.prefix, sys.base_prefix, *packages, str(Path(__file__).parent))
+    return tuple(dict.fromkeys(os.path.realpath(place) for place in places))
+
+
 def _build_starter(
     places: Places,
     run_folders: str,
@@ -403,7 +421,13 @@ def _build_starter(
     if os.path.isdir(f"{state}/temporary"):
         empty(f"{state}/temporary", {run_id.rpartition(".")[0] for run_id in (kept.left if kept is not None else ())})
     premises = Premises(
-        scratch=f"{state}/scratch", temporary=f"{state}/temporary", run_folders=run_folders, staged=f"{state}/{STAGED}", socket=str(places.socket)
+        scratch=f"{state}/scratch",
+        temporary=f"{state}/temporary",
+        run_folders=run_folders,
+        staged=f"{state}/{STAGED}",
+        socket=str(places.socket),
+        agent_program=AGENT_PROGRAM,
+        agent_code=_find_code(),
     )
     order = functools.partial(make_order, premises=premises)
     run_places = RunPlaces(state, f"{state}/{STAGED}", Checkouts(), _find_protected(places, run_folders, known).hidden)

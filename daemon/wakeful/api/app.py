@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from wakeful.api import calling, comparing, costing, explaining, exporting, granting, participants, reading, replaying, retaining, searching, secret_names, slices, tracing, trusting, watching
+from wakeful.api import calling, comparing, costing, explaining, exporting, granting, participants, reading, replaying, retaining, searching, secret_names, slices, tracing, trusting, watching, working
 from wakeful.api.answers import Forbidden, answer_error, find_status, handle_error
 from wakeful.api.authorising import find_rule, judge_body, judge_request
 from wakeful.api.calling import decode_body, read_body
@@ -55,6 +55,8 @@ ROUTES = (
     Route("/replay", replaying.replay, methods=["POST"]),
     Route("/bundle/{verb}", retaining.carry_all, methods=["POST"]),
     Route("/call/{verb}", calling.call, methods=["POST"]),
+    Route("/work/begin", working.begin, methods=["POST"]),
+    Route("/work/steps", working.record_steps, methods=["POST"]),
     Route("/trust", trusting.list_trust),
     Route("/trust/{name}", trusting.show_trust),
     Route("/trust/accept", trusting.accept, methods=["POST"]),

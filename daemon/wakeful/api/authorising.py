@@ -71,6 +71,9 @@ RULES: dict[str, Rule] = {
     "POST /trust/attach": Rule("owner"),
     "POST /trust/detach": Rule("owner"),
     "POST /trust/follow": Rule("owner"),
+    # A run's own, and nobody else's.
+    "POST /work/begin": Rule("owner", is_for_runs=True),
+    "POST /work/steps": Rule("owner", is_for_runs=True),
     # They read and write files anywhere, as the daemon's user.
     "POST /bundle/save": ADMIN,
     "POST /bundle/load": ADMIN,

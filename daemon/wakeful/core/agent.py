@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from typing import Literal, get_args
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -36,6 +37,25 @@ DEFAULT_MAX_OUTPUT_TOKENS = 8_192
 DEFAULT_CONTEXT_TOKENS = 200_000
 # Above this share of its context a conversation is compressed before the next request.
 DEFAULT_COMPRESS_SHARE = 0.8
+
+
+# Where each provider is reached unless `base_url` says otherwise.
+PROVIDER_URLS: dict[Provider, str] = {
+    "anthropic": "https://api.anthropic.com",
+    "openai": "https://api.openai.com",
+    "openai-chat": "https://api.openai.com",
+    "openai-compatible": "http://localhost",
+    "google": "https://generativelanguage.googleapis.com",
+}
+_PORTS = {"http": 80, "https": 443}
+
+
+def find_address(url: str) -> str:
+    """HOST:PORT of an address that was checked when it was read."""
+    parts = urlsplit(url)
+    host = parts.hostname or "localhost"
+    shown = f"[{host}]" if ":" in host else host
+    return f"{shown}:{parts.port or _PORTS[parts.scheme]}"
 
 
 class ModelSpec(Struct, frozen=True, kw_only=True):
@@ -112,6 +132,14 @@ class AgentSpec(Struct, frozen=True, kw_only=True):
     def can_answer(self) -> bool:
         """Is there anybody a prompt could be put to?"""
         return bool(self.models or self.acp)
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Where it has to reach, as HOST:PORT: its models, and its servers that have an address."""
+        summary = (self.window.compress_by,) if self.window.compress_by is not None else ()
+        urls = [one.base_url or PROVIDER_URLS[one.provider] for one in (*self.models, *summary)]
+        urls += [server.url for server in self.mcp if server.url is not None]
+        return tuple(dict.fromkeys(find_address(url) for url in urls))
 
     @property
     def secrets(self) -> tuple[str, ...]:

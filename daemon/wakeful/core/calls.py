@@ -126,6 +126,15 @@ class Forget(Struct, frozen=True, kw_only=True):
     for_now: bool = False
 
 
+class Ask(Struct, frozen=True, kw_only=True):
+    """Put a message to the session's agent, or to `agent` for this one message, and have it answered now. `fresh`: in a new conversation."""
+
+    name: str
+    text: str
+    agent: str | None = None
+    fresh: bool = False
+
+
 class Work(Struct, frozen=True, kw_only=True):
     """Steps of an agent's run, in one transaction. No person's call: the run under way makes it, `run` is its number."""
 
@@ -297,6 +306,7 @@ Call = (
     | Note
     | Remember
     | Forget
+    | Ask
     | Work
     | Save
     | Rewind

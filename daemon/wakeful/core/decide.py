@@ -8,6 +8,7 @@ from wakeful.core.decision import Decision
 from wakeful.core.dispatch import dispatch, offer_slots, settle_finished
 from wakeful.core.machine import Core
 from wakeful.core.observation import (
+    AgentsRead,
     ClockTicked,
     DaemonStarted,
     DaemonStopping,
@@ -31,6 +32,7 @@ Observation = (
     DaemonStarted
     | DaemonStopping
     | SpecsRead
+    | AgentsRead
     | SettingsRead
     | TargetsHinted
     | TargetLooked

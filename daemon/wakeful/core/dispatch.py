@@ -12,6 +12,7 @@ from typing import assert_never
 
 from wakeful.core import events as ev
 from wakeful.core.adoption import attend_writing
+from wakeful.core.agency import find_acting
 from wakeful.core.clocks import account_slots
 from wakeful.core.decision import Decision
 from wakeful.core.finish import attend_run
@@ -27,12 +28,14 @@ from wakeful.core.owed import (
     takes_first_run,
 )
 from wakeful.core.spec import FileBinding
-from wakeful.core.state import Session
+from wakeful.core.state import ACTIVATION, Session
 from wakeful.core.tracing import find_trace
 from wakeful.core.verdict import Ready, Sleeps, Waits, find_hold_words, judge_start
 
 # Waiting raises the priority by one every two seconds, so nothing starves (rule 35).
 SECONDS_PER_PRIORITY = 2.0
+# What somebody who works aside deals with.
+ASIDE_KEYS = ("message", ACTIVATION)
 
 
 def dispatch(core: Core, decision: Decision, session_id: str) -> None:
@@ -306,7 +309,11 @@ def _free_upstreams(core: Core, decision: Decision, session: Session) -> None:
 def _start(core: Core, decision: Decision, session: Session, is_mixed: bool) -> None:
     wake = session.wake
     assert wake is not None
+    agent, is_aside = find_acting(core, session)
     versions = start_versions(core.state, core.looked, session)
+    if is_aside:
+        # What was put to somebody by name is all they deal with: the rest is for whoever works here.
+        versions = {key: version for key, version in versions.items() if key in ASIDE_KEYS}
     attempt = wake.attempt if wake.tried == versions else 0
     resumed_from = _resumed_from(session)
     event = ev.RunStarted(
@@ -317,15 +324,18 @@ def _start(core: Core, decision: Decision, session: Session, is_mixed: bool) -> 
         attempt=attempt,
         incarnation=core.incarnation,
         versions=versions,
-        causes=wake.causes,
+        causes=tuple(cause for cause in wake.causes if cause.key in ASIDE_KEYS) if is_aside else wake.causes,
         chain=wake.chain,
         mixed=is_mixed,
         resumed_from=resumed_from,
         is_backlog=_is_backlog(core, session, wake.causes),
         is_fresh=_begins_anew(session, attempt, resumed_from),
         trace=find_trace(core, session),
+        agent=agent,
+        is_aside=is_aside,
     )
-    _remember_inputs(core, session)
+    if not is_aside:
+        _remember_inputs(core, session)
     core.emit(decision, session.id, event)
     _free_upstreams(core, decision, session)
 

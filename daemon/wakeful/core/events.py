@@ -123,6 +123,8 @@ class MessageAdded(Struct, frozen=True, kw_only=True):
     chain: tuple[str, ...] = ()
     # The session by which words of strangers may have come into it; None: nobody's.
     untrusted_by: str | None = None
+    # Who is to answer this one message; None: whoever works here.
+    agent: str | None = None
 
 
 class MessageSent(Struct, frozen=True, kw_only=True):
@@ -202,6 +204,8 @@ class RunStarted(Struct, frozen=True, kw_only=True):
     trace: TraceWord | None = None
     # Who works: the agent as it was declared then. None: a program does.
     agent: AgentSpec | None = None
+    # Another agent than the session's own, for messages put to it alone: whatever else is owed stays owed.
+    is_aside: bool = False
 
 
 class RunStopRequested(Struct, frozen=True, kw_only=True):

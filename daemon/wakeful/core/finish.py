@@ -207,7 +207,8 @@ def _add_findings(core: Core, session: Session, run: OpenRun, event: ev.RunFinis
     conflicted = find_conflicts(run)
     for bound in core.looked.bounds.get(session.id, ()):
         look = core.looked.target(bound)
-        if look is None:
+        # Who works aside has dealt with none of the inputs.
+        if look is None or (run.is_aside and not bound.is_written):
             continue
         # It cannot be seen any more, or it was dirty when the process ended and not looked at since: a rebase, a look that hangs.
         is_judged = look.version is not None and look.applied >= awaited.get(look.target.key, 0)

@@ -65,7 +65,7 @@ def find_resting(core: Core, name: str, what: str) -> Session:
     return session
 
 
-def _find_runnable(core: Core, name: str) -> Session:
+def find_runnable(core: Core, name: str) -> Session:
     """The session, if a person may have it run; else why not, and what to do."""
     session = find_living(core, name)
     if (doubt := core.looked.untrusted.get(name)) is not None:
@@ -86,7 +86,7 @@ def _find_runnable(core: Core, name: str) -> Session:
 
 @judge_call.register
 def _(call: calls.Trace, core: Core, decision: Decision, called: calls.Called) -> str:
-    session = _find_runnable(core, call.name)
+    session = find_runnable(core, call.name)
     if call.observe and (refused := refuse_observing(core, session)) is not None:
         raise CallerError(refused)
     event = ev.ActivationRequested(position=session.activations + 1, note="traced", trace="observed" if call.observe else "declared")
@@ -96,7 +96,7 @@ def _(call: calls.Trace, core: Core, decision: Decision, called: calls.Called) -
 
 @judge_call.register
 def _(call: calls.Activate, core: Core, decision: Decision, called: calls.Called) -> str:
-    session = _find_runnable(core, call.name)
+    session = find_runnable(core, call.name)
     event = ev.ActivationRequested(position=session.activations + 1, note=call.note, fresh=call.fresh)
     emit_call(core, decision, session, event, called)
     if session.brake is not None:

@@ -11,17 +11,56 @@ from functools import singledispatch
 
 from wakeful.core import calls, work
 from wakeful.core import events as ev
+from wakeful.core.agency import find_owner
 from wakeful.core.agent import AgentSpec
 from wakeful.core.budget import Amounts, Budget, Spent, find_exhausted, find_shortage
 from wakeful.core.decision import Decision
-from wakeful.core.judge import check_size, emit_call
+from wakeful.core.judge import check_level, check_size, emit_call, find_runnable
 from wakeful.core.judge_history import judge_call
+from wakeful.core.knowledge import count_bytes
 from wakeful.core.machine import Core
+from wakeful.core.spec import PromptRun
 from wakeful.core.state import OpenRun, Session
 from wakeful.errors import CallerError
 
 # Every call is registered once this module is read.
 __all__ = ["judge_call"]
+
+
+@judge_call.register
+def _(call: calls.Ask, core: Core, decision: Decision, called: calls.Called) -> str:
+    """A message and an activation in one: it is answered whatever holds the session, but for what only its people may lift."""
+    session = find_runnable(core, call.name)
+    if not call.text.strip():
+        raise CallerError(f"nothing is asked of {call.name}; give the question as one argument")
+    check_size(core, "message", call.text)
+    check_level(core, session, "conversation", session.conversation.size_bytes + count_bytes(call.text))
+    agent = _find_asked(core, session, call.agent)
+    message = ev.MessageAdded(position=session.mailbox + 1, sender=called.author, text=call.text, agent=agent)
+    session = emit_call(core, decision, session, message, called)
+    asked = ev.ActivationRequested(position=session.activations + 1, note=f"asked by {called.author}", fresh=call.fresh)
+    # The key stands with the first of both: one transaction.
+    core.emit(decision, session.id, asked, author=called.author, run=called.run)
+    return "asked"
+
+
+def _find_asked(core: Core, session: Session, wanted: str | None) -> str | None:
+    """Who is to answer, by name; None: whoever works there anyway."""
+    assert session.spec is not None
+    is_prompt = isinstance(session.spec.run, PromptRun)
+    owner = find_owner(core, session)
+    if wanted is None and is_prompt:
+        return None
+    name = wanted or (owner.name if owner is not None else None)
+    if name is None:
+        raise CallerError(f"{session.name} has no agent: its work is a program; name who is to answer with --agent")
+    found = core.agents.get(name)
+    if found is None:
+        known = ", ".join(sorted(one.name for one in core.agents.values() if one.can_answer)) or "none"
+        raise CallerError(f"no agent is called {name!r}; those that can answer: {known}")
+    if not found.can_answer:
+        raise CallerError(f"agent {name} has no model: give it one in agents/{name}.yaml, or name another with --agent")
+    return None if is_prompt and owner is not None and owner.name == name else name
 
 
 @judge_call.register

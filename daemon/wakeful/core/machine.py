@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from wakeful.core.action import Action, Look
+from wakeful.core.agent import AgentSpec
 from wakeful.core.decision import DAEMON, Decision, Entry
 from wakeful.core.events import Event
 from wakeful.core.graph import Graph
@@ -70,6 +71,8 @@ class Core:
         self.looked = Looked()
         self.graph = Graph()
         self.settings = Settings()
+        # As their files declare them now, by name.
+        self.agents: dict[str, AgentSpec] = {}
         self.incarnation = ""
         # Sessions with a run that an earlier daemon began.
         self.inheriting: frozenset[str] = frozenset()

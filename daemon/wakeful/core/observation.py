@@ -10,6 +10,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from wakeful.core.agent import AgentSpec
 from wakeful.core.spec import Isolation, SessionSpec, Settings
 
 ChangeWord = Literal["added", "modified", "removed"]
@@ -117,6 +118,12 @@ class SpecsRead(Struct, frozen=True, kw_only=True):
     declared: tuple[Declaration, ...] = ()
     removed: tuple[str, ...] = ()
     refused: dict[str, str] = {}
+
+
+class AgentsRead(Struct, frozen=True):
+    """All agents there are, by name, as their files declare them now; one whose file is wrong is as it was before."""
+
+    agents: dict[str, AgentSpec]
 
 
 class SettingsRead(Struct, frozen=True):

@@ -42,7 +42,7 @@ def version_now(state: State, looked: Looked, session: Session, bound: Bound) ->
         case "spec":
             return session.spec_version
         case "message":
-            return str(session.mailbox)
+            return str(read_mailbox(session)[0])
         case "session":
             assert isinstance(bound.binding, SessionBinding)
             return str(upstream_position(state, bound.binding.session))
@@ -51,6 +51,17 @@ def version_now(state: State, looked: Looked, session: Session, bound: Bound) ->
             return _next_slot(session, bound, clock) if clock is not None else None
         case _:
             return None
+
+
+def read_mailbox(session: Session) -> tuple[int, str | None]:
+    """Up to which message the next run reads, and who is to answer them: messages put to one agent are not read by another."""
+    seen = int(session.seen.get("message", "0"))
+    unread = [one for one in session.unread if one.position > seen]
+    if not unread:
+        return session.mailbox, None
+    agent = unread[0].agent
+    others = (one.position for one in unread if one.agent != agent)
+    return next(others, session.mailbox + 1) - 1, agent
 
 
 def _next_commit(session: Session, bound: Bound, target: TargetLook) -> str | None:

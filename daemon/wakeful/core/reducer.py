@@ -15,7 +15,7 @@ from wakeful.core import events as ev
 from wakeful.core.budget import UNITS, Spent, charge
 from wakeful.core.knowledge import Checkpoint, Conversation, Fact, Recollection, Stretch, cut_line, drop_conflict
 from wakeful.core.spec import observe_spec
-from wakeful.core.state import ACTIVATION, LastRun, OpenRun, OpenWake, Session, Stop
+from wakeful.core.state import ACTIVATION, LastRun, OpenRun, OpenWake, Session, Stop, Unread
 from wakeful.core.turning import fold_turn, settle_run
 
 STARTS_REMEMBERED = 12
@@ -120,7 +120,18 @@ def _(event: ev.MessageAdded, session: Session, at: int, author: str, seq: int) 
         session = replace(session, untrusted_by=event.untrusted_by)
     if not event.wake:
         return session
-    return replace(session, mailbox_waking=event.position, mailbox_chain=event.chain)
+    return replace(session, mailbox_waking=event.position, mailbox_chain=event.chain, unread=_add_unread(session, event))
+
+
+def _add_unread(session: Session, event: ev.MessageAdded) -> tuple[Unread, ...]:
+    seen = int(session.seen.get("message", "0"))
+    unread = tuple(one for one in session.unread if one.position > seen)
+    if not unread and event.agent is None:
+        return ()
+    if not unread and session.mailbox_waking > seen:
+        # Those before it are for whoever works here.
+        unread = (Unread(session.mailbox_waking),)
+    return (*unread, Unread(event.position, event.agent))
 
 
 @_apply.register
@@ -210,6 +221,7 @@ def _(event: ev.RunStarted, session: Session, at: int, author: str, seq: int) ->
         seq=seq,
         trace=event.trace,
         agent=event.agent,
+        is_aside=event.is_aside,
     )
     is_counted = session.wake.tried is None and not event.is_backlog
     session = _begin_anew(session) if event.is_fresh else session
@@ -346,7 +358,7 @@ def _move_marks(session: Session, run: OpenRun, event: ev.RunFinished) -> Sessio
         touched=event.touched,
         conflicted=event.conflicts,
         successes=session.successes + succeeded,
-        is_first_taken=True,
+        is_first_taken=session.is_first_taken or not run.is_aside,
         is_suspect=event.outcome not in ("succeeded", "cancelled"),
         wake=None,
     )

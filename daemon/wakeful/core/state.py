@@ -75,6 +75,7 @@ class OpenRun(Struct, frozen=True, kw_only=True):
     trace: TraceWord | None = None
     # Who works in it, and how far it has come. None: a program does.
     agent: AgentSpec | None = None
+    is_aside: bool = False
     progress: Progress = Progress()
     # Why the agent could not go on.
     halt: Hold | None = None
@@ -87,6 +88,13 @@ class Question(Struct, frozen=True, kw_only=True):
     name: str
     text: str
     is_permission: bool = False
+
+
+class Unread(Struct, frozen=True):
+    """A message that wakes, by its position, and who is to answer it; None: whoever works here."""
+
+    position: int
+    agent: str | None = None
 
 
 class LastRun(Struct, frozen=True, kw_only=True):
@@ -153,6 +161,8 @@ class Session(Struct, frozen=True, kw_only=True):
     # Position of the newest message that wakes, and the chain it came by.
     mailbox_waking: int = 0
     mailbox_chain: tuple[str, ...] = ()
+    # What wakes and was not seen, in order; kept only while one of them is put to an agent by name.
+    unread: tuple[Unread, ...] = ()
     # By whom words of strangers came in with a message, until a person has said yes to a run that may act on them.
     untrusted_by: str | None = None
     facts: dict[str, Fact] = {}

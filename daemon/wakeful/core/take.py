@@ -20,6 +20,7 @@ from wakeful.core.landing import land_outputs
 from wakeful.core.looked import TargetLook
 from wakeful.core.machine import Core
 from wakeful.core.observation import (
+    AgentsRead,
     ClockTicked,
     DaemonStarted,
     DaemonStopping,
@@ -37,7 +38,7 @@ from wakeful.core.observation import (
     TargetLooked,
     TargetsHinted,
 )
-from wakeful.core.spec import is_refused
+from wakeful.core.spec import PromptRun, is_refused
 from wakeful.core.people import find_called, refuse_by_role
 from wakeful.core.state import Session
 
@@ -65,6 +66,15 @@ def _(observation: DaemonStopping, core: Core, decision: Decision) -> None:
         run = core.state.get(session_id).run
         if run is not None and run.stop is None and run.staged is None and run.run_id not in observation.spared:
             core.emit(decision, session_id, ev.RunStopRequested(run=run.run, why="shutdown"))
+
+
+@take.register
+def _(observation: AgentsRead, core: Core, decision: Decision) -> None:
+    core.agents = dict(observation.agents)
+    for session in core.state:
+        # Whoever slept for want of an agent, or of its key, may go on.
+        if session.spec is not None and isinstance(session.spec.run, PromptRun):
+            decision.touch(session.id)
 
 
 @take.register

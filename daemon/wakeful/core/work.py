@@ -10,7 +10,8 @@ from typing import Literal
 
 from msgspec import Struct
 
-from wakeful.core.turn import Answered, TokenUsage, ToolCall
+from wakeful.core.agent import AgentSpec, ToolPolicy
+from wakeful.core.turn import Answered, Asked, Entry, TokenUsage, ToolCall
 
 # What ends a run before its agent is done: nothing to be spent is left, a person is asked, or it fails.
 HaltWord = Literal["budget", "asking", "failed"]
@@ -73,6 +74,35 @@ class Halt(Struct, frozen=True, kw_only=True, tag_field="step", tag="halt"):
 Step = Assemble | RequestTurn | RecordAnswer | RecordFault | CallTool | ReturnTool | AskPerson | Halt
 # What a process may post.
 PostedStep = RequestTurn | RecordAnswer | RecordFault | CallTool | ReturnTool | AskPerson | Halt
+
+
+class Beginning(Struct, frozen=True, kw_only=True):
+    """What a run's process is told at its start: who it is, what its model is told, where the conversation stands, and what it may touch."""
+
+    session: str
+    run: int
+    run_id: str
+    agent: AgentSpec
+    instructions: str
+    entries: tuple[Entry, ...]
+    # Calls of the last answer that nobody has begun, and what is said once they are done: the opening of this run is the last of it.
+    pending: tuple[ToolCall, ...] = ()
+    later: tuple[Asked, ...] = ()
+    # Call -> what a person said to it.
+    permissions: dict[str, bool] = {}
+    # As many requests were sent already.
+    turns: int = 0
+    tools: dict[str, ToolPolicy] = {}
+    root: str
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    has_network: bool = False
+
+
+class Recorded(Struct, frozen=True, kw_only=True):
+    """The daemon's answer to steps. `end`: why nothing more is to be begun, in words; the steps before it are on record."""
+
+    end: str | None = None
 
 
 class Progress(Struct, frozen=True, kw_only=True):

@@ -36,6 +36,7 @@ from wakeful.runners.orphans import end_orphans
 from wakeful.runners.pidfd import read_status
 from wakeful.runners.process import Surroundings
 from wakeful.runners.run import LiveRun
+from wakeful.runners.warm import WarmServer
 from wakeful.secrets.known import KnownSecrets
 
 # How often orphans that ended by themselves are reaped while runs are under way. Without a run, no timer is armed.
@@ -61,6 +62,7 @@ class CommandRunner:
         writers: Writers | None = None,
         secrets: KnownSecrets | None = None,
         kept: KeptRuns | None = None,
+        warm: WarmServer | None = None,
         left: Iterable[str] = (),
     ) -> None:
         """`left` are the ids of runs that an earlier daemon began and the log does not know the end of: `recover` follows for each."""
@@ -88,7 +90,15 @@ class CommandRunner:
             writers=writers or Writers(),
             secrets=secrets,
             kept=kept,
+            warm=warm,
         )
+
+    def warm_up(self) -> None:
+        """Agents are about: have a server read what their runs need. Returns at once."""
+        warm = self._around.warm
+        pid = warm.warm_up() if warm is not None else None
+        if pid is not None:
+            self._around.children.spawned(pid)
 
     @property
     def protected(self) -> Protected:
@@ -207,6 +217,8 @@ class CommandRunner:
         await asyncio.to_thread(partial(self._around.pool.shutdown, wait=True))
         if self._around.system is not None:
             self._around.system.close()
+        if self._around.warm is not None:
+            self._around.warm.close()
 
     def _take_end(self, ended: ProcessEnded) -> None:
         # Left to the next daemon, which learns of the end itself.

@@ -31,9 +31,7 @@ def mark_of(state: str, run_id: str) -> int:
 
 def mark_own() -> None:
     """Once per daemon, before it spawns anything."""
-    hard = resource.getrlimit(_LIMIT)[1]
-    if hard == resource.RLIM_INFINITY:
-        resource.setrlimit(_LIMIT, (OWN, hard))
+    set_mark(OWN)
 
 
 @contextmanager
@@ -50,6 +48,18 @@ def marking(mark: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(_LIMIT, before)
+
+
+def set_mark(mark: int) -> None:
+    """On the calling process itself, for good."""
+    hard = resource.getrlimit(_LIMIT)[1]
+    if hard == resource.RLIM_INFINITY:
+        resource.setrlimit(_LIMIT, (mark, hard))
+
+
+def can_mark() -> bool:
+    """Where somebody limited it before us, only the environment of a spawned program carries a mark."""
+    return resource.getrlimit(_LIMIT)[1] == resource.RLIM_INFINITY
 
 
 def read_mark(pid: int) -> int | None:

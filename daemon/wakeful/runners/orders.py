@@ -8,9 +8,11 @@ from __future__ import annotations
 import posixpath
 
 import msgspec
+from msgspec.structs import replace
 
+from wakeful.core.agent import AgentSpec
 from wakeful.core.budget import Amounts, find_allowance
-from wakeful.core.spec import CommandRun, CommitsBinding, FileBinding, PromptRun, ScriptRun, SessionSpec
+from wakeful.core.spec import CommandRun, CommitsBinding, Confinement, FileBinding, PromptRun, RunSpec, ScriptRun, SessionSpec
 from wakeful.core.state import OpenRun, Session
 from wakeful.errors import InternalError
 from wakeful.runners.contract import RunOrder, WorkspaceOrder
@@ -27,6 +29,9 @@ class Premises(msgspec.Struct, frozen=True, kw_only=True):
     # Where outputs are staged; None: nobody would put them in place.
     staged: str | None = None
     socket: str
+    # What a run of an agent is: the program that thinks, and the folders that hold its code.
+    agent_program: tuple[str, ...] = ()
+    agent_code: tuple[str, ...] = ()
 
 
 def make_order(
@@ -38,12 +43,14 @@ def make_order(
     With a `workspace` the spec of `run` is the one that was moved there."""
     spec = run.spec
     match spec.run:
+        case RunSpec() if run.agent is not None:
+            argv, script = premises.agent_program, None
         case CommandRun(argv=argv):
             argv, script = argv, None
         case ScriptRun(text=text):
             argv, script = (), text
         case PromptRun():
-            raise InternalError(f"run {run.run} of {session.name} is an agent's: a prompt is no order for a command")
+            raise InternalError(f"run {run.run} of {session.name} is a prompt, and nobody is there to work on it")
         case None:
             raise InternalError(f"{session.name} has an open run {run.run} but its spec has no `run`")
     return RunOrder(
@@ -73,14 +80,23 @@ def make_order(
         token=token,
         output_limit_bytes=output_limit_bytes,
         limits=spec.run.limits,
-        confinement=spec.confinement,
+        confinement=spec.confinement if run.agent is None else _open_for_agent(spec.confinement, run.agent, premises),
         reads=(*(binding.pattern for binding in spec.files if binding.access == "read"), *exports.values()),
         writes=spec.written_patterns,
         repositories=tuple((binding.repo, binding.path) for binding in spec.bindings if isinstance(binding, CommitsBinding)),
         program=spec.program,
         is_traced=run.trace is not None,
+        is_agent=run.agent is not None,
         allowance=find_allowance(spec.budget, session.spent, run.started_at) if spec.budget is not None else Amounts(),
     )
+
+
+def _open_for_agent(confinement: Confinement, agent: AgentSpec, premises: Premises) -> Confinement:
+    """The process that thinks reads its own code, and speaks with its models and servers; its tools are held to what the spec says."""
+    network = confinement.network
+    if network is not True:
+        network = (*(network or ()), *agent.addresses) or False
+    return replace(confinement, network=network, allow_read=(*confinement.allow_read, *premises.agent_code))
 
 
 def binding_paths(spec: SessionSpec) -> dict[str, str]:

@@ -74,7 +74,7 @@ def is_staged(order: RunOrder) -> bool:
 
 def is_quick(order: RunOrder) -> bool:
     """Otherwise outputs are copied, every place of a view or workspace is looked at, or strace is tried: not on the loop."""
-    return order.confinement.level in ("standard", "none") and order.workspace is None and not order.is_traced
+    return order.confinement.level in ("standard", "none") and order.workspace is None and not order.is_traced and not order.is_agent
 
 
 def prepare(order: RunOrder, begun: Prepared, around: Surroundings) -> Prepared:

@@ -32,6 +32,7 @@ from wakeful.runners.kept import KeptRuns
 from wakeful.runners.mark import marking
 from wakeful.runners.pipe import OutputPipe
 from wakeful.runners.proc import Reaped
+from wakeful.runners.warm import WarmServer
 from wakeful.secrets.known import KnownSecrets
 from wakeful.secrets.redact import Redactor
 
@@ -64,6 +65,8 @@ class Surroundings(Struct, frozen=True):
     secrets: KnownSecrets | None = None
     # None: runs end with the daemon.
     kept: KeptRuns | None = None
+    # None: no agent is ever forked.
+    warm: WarmServer | None = None
 
     def find_redactor(self) -> Redactor:
         """Of every value known by now."""
@@ -193,6 +196,8 @@ class Process(Attended):
         self._limits = limits
         self._entering: Future[None] | None = None
         self._held_since: float | None = None
+        # None: a server forked it.
+        self._popen: subprocess.Popen[bytes] | None = None
 
     def launch(
         self, argv: Sequence[str], cwd: str, environment: Mapping[str, str], launch: Launch, *, is_wrapped: bool = False, handed: Sequence[int] = ()
@@ -232,6 +237,20 @@ class Process(Attended):
         self._around.children.spawned(self.pid)
         self._attend(output)
 
+    def take_over(self, fork: Callable[[int], int]) -> None:
+        """`fork` is given the writing end of its output, and returns the number of a process that has become our child. Raises OSError."""
+        output, writer = os.pipe()
+        self._is_wrapped = False
+        try:
+            self.pid = fork(writer)
+        except BaseException:
+            os.close(output)
+            raise
+        finally:
+            os.close(writer)
+        self._around.children.spawned(self.pid)
+        self._attend(output)
+
     def _signal_group(self, number: int) -> None:
         try:
             os.killpg(self.pid, number)
@@ -245,7 +264,7 @@ class Process(Attended):
             # Out of descriptors: what nobody can watch must not run.
             os.close(output)
             self._signal_group(signal.SIGKILL)
-            self._popen.wait()
+            os.waitpid(self.pid, 0)
             self._around.children.gone(self.pid)
             raise
         loop = self._around.loop
@@ -306,8 +325,9 @@ class Process(Attended):
         except ChildProcessError:
             reaped = None
         self._around.children.gone(self.pid)
-        # subprocess must not wait for a number that may be somebody else's by now.
-        self._popen.returncode = 0 if reaped is None else reaped.status
+        if self._popen is not None:
+            # subprocess must not wait for a number that may be somebody else's by now.
+            self._popen.returncode = 0 if reaped is None else reaped.status
         if reaped is None:
             return None, None
         self._spent.add(reaped)

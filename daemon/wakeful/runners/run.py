@@ -24,6 +24,7 @@ from wakeful.runners.adopted import AdoptedProcess
 from wakeful.runners.capture import Capture
 from wakeful.runners.contract import LiveUsage, RunOrder, StopWord
 from wakeful.runners.environment import build_environment, check_program, program_of
+from wakeful.runners.isolation.confine import ConfinedLaunch
 from wakeful.runners.isolation.writers import Writer
 from wakeful.runners.kept import Keepsake, LeftRun
 from wakeful.runners.preparing import Prepared, begin, confine, is_quick, is_staged, prepare
@@ -37,8 +38,10 @@ from wakeful.runners.problems import (
     find_denial,
 )
 from wakeful.runners.process import Ending, Process, Spent, Surroundings
+from wakeful.runners.mark import can_mark
 from wakeful.runners.saving import Saved, has_nothing_to_save, remove_folders, save, save_nothing
 from wakeful.runners.staging import Staging
+from wakeful.runners.warm import ForkPolicy, ForkRequest
 from wakeful.runners.workspace import WorkspaceArea
 
 _STRENGTH: dict[StopWord | None, int] = {None: 0, "interrupt": 1, "terminate": 2, "kill": 3}
@@ -237,6 +240,8 @@ class LiveRun:
 
     def _spawn(self, process: Process, argv: tuple[str, ...]) -> None:
         prepared, handed = self._prepared, ()
+        if self._fork(process, prepared):
+            return
         if prepared.tracing is not None:
             argv, *handed = prepared.tracing.wrap(argv)
         try:
@@ -244,6 +249,24 @@ class LiveRun:
         finally:
             for fd in handed:
                 os.close(fd)
+
+    def _fork(self, process: Process, prepared: Prepared) -> bool:
+        """An agent's process comes from the server that has it in memory, where there is one and it can confine it; False where it must be started."""
+        order, warm = self._order, self._around.warm
+        is_plain = prepared.view is None and prepared.tracing is None and order.limits == limits.NO_LIMITS and can_mark()
+        if warm is None or not order.is_agent or self._is_checking or not is_plain or not warm.is_ready():
+            return False
+        policy = None
+        if isinstance(prepared.launch, ConfinedLaunch):
+            found = prepared.launch.policy
+            policy = ForkPolicy(grants=found.grants, network=found.network, shielded=found.shielded, kept_writable=found.kept_writable, hidden=found.hidden)
+        request = ForkRequest(environment=prepared.environment, cwd=prepared.cwd, mark=self.mark, policy=policy)
+        try:
+            process.take_over(lambda output: warm.fork(request, output))
+        except OSError:
+            # It is gone, or at its wits' end: nothing was begun.
+            return False
+        return True
 
     def _mind_after(self, pause: float) -> None:
         # Its check is minded as its command was: one timer for both.

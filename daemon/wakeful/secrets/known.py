@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from wakeful.core.agent import AgentSpec
 from wakeful.core.observation import SecretsSeen, SpecsRead
 from wakeful.core.spec import SessionSpec
 from wakeful.errors import OperatorError
@@ -38,9 +39,9 @@ class Known(Struct, frozen=True):
     problem: str | None = None
 
 
-def decide_secrets(spec: SessionSpec) -> tuple[str, ...]:
-    """The names a run of this spec is given: the one place that decides it."""
-    return spec.secrets
+def decide_secrets(spec: SessionSpec, agent: AgentSpec | None = None) -> tuple[str, ...]:
+    """The names a run of this spec is given: the one place that decides it. An agent brings the keys of its models."""
+    return spec.secrets if agent is None else tuple(dict.fromkeys((*spec.secrets, *agent.secrets)))
 
 
 def find_opening(spec: SessionSpec, folder: str) -> str | None:

@@ -91,6 +91,7 @@ TIMED: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "wake_extended": _show_causes,
     "run_started": _show_causes,
     "session_slept": _show_hold,
+    "work_halted": _show_hold,
     "run_finished": _show_retry,
 }
 

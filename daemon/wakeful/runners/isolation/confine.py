@@ -77,11 +77,11 @@ class ConfinedLaunch:
     """A `Launch` under a policy."""
 
     def __init__(self, policy: Policy) -> None:
-        self._policy = policy
+        self.policy = policy
 
     def __call__(self, spawn: Spawn[Spawned]) -> Spawned:
         """Blocks until the program is spawned. What the restriction or the spawn raises is raised here."""
-        policy = self._policy
+        policy = self.policy
         # A mount namespace must come before everything else, and a network leaves more open than what was prepared.
         if policy.guard is None or policy.shielded or policy.network is not False:
             return _spawn_afresh(policy, spawn)

@@ -1,0 +1,251 @@
+"""The durable loop: ask the model, record its answer, carry out its calls, record what came of them, ask again.
+
+Nothing is done that is not on record first: a request, an answer and every call are posted to the daemon before the next step, those that belong
+together in one post. So a process that dies anywhere leaves a conversation the next one goes on from. Knows no provider and no tool
+but by their contract; what ends a run before its agent is done is an `Ending`, never an exception.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from wakeful.agents.contract import Model, ModelAnswer, ModelRequest, ProviderFault, ToolOffer, ToolResult
+from wakeful.agents.tools.box import ToolBox, read_arguments
+from wakeful.core import work
+from wakeful.core.agent import AgentSpec
+from wakeful.core.tokens import estimate_tokens
+from wakeful.core.turn import Asked, Answered, Entry, Returned, ToolCall
+
+# Puts a question to a person: no tool carries it out, the run ends with it.
+ASK_PERSON = "ask_person"
+HAND_OFF = "hand_off"
+# Tries of one request at one model, and the pause before each but the first; the provider's own word counts where it has one.
+PAUSES_SECONDS = (1.0, 4.0, 15.0)
+LONGEST_PAUSE_SECONDS = 60.0
+# What the next try cannot mend.
+LASTING_FAULTS = ("key", "refused", "too_long")
+
+ASK_PERSON_OFFER = ToolOffer(
+    name=ASK_PERSON,
+    description="Ask a person something you cannot find out and must not guess. Your work stops here, and goes on with the answer, which may take days.",
+    parameters={
+        "type": "object",
+        "properties": {"question": {"type": "string", "description": "The whole question, with what they need to know to answer it."}},
+        "required": ["question"],
+        "additionalProperties": False,
+    },
+)
+
+
+class Ending(Struct, frozen=True):
+    """How it ended. `words` None: the agent is done; else why it stopped, which is on record."""
+
+    words: str | None = None
+
+
+class Record(Protocol):
+    """Post steps and return when they are on disk; each post is numbered, so that one that is repeated is recorded once."""
+
+    def __call__(self, *steps: work.PostedStep) -> Awaitable[work.Recorded]: ...
+
+
+class _Ended(Exception):
+    """The daemon said that nothing more is to be begun."""
+
+    def __init__(self, words: str) -> None:
+        super().__init__(words)
+        self.words = words
+
+
+class Loop:
+    """One run of an agent, from where its conversation stands to its end."""
+
+    def __init__(
+        self,
+        beginning: work.Beginning,
+        models: Sequence[Model],
+        tools: ToolBox,
+        record: Record,
+        say: Callable[[str], None],
+        pause: Callable[[float], Awaitable[Any]] = asyncio.sleep,
+    ) -> None:
+        """`models` are those of the agent, in its order; `say` shows what comes, as it comes."""
+        self._beginning = beginning
+        self._agent: AgentSpec = beginning.agent
+        self._models = list(models)
+        self._tools = tools
+        self._may_ask = beginning.tools.get(ASK_PERSON) != "deny"
+        self._post = record
+        self._say = say
+        self._pause = pause
+        self._entries: list[Entry] = []
+        # What they take, by estimate: kept beside them, or every turn of a long conversation would count it anew.
+        self._size_tokens = 0
+        for entry in beginning.entries:
+            self._add(entry)
+        self._turn = beginning.turns
+        # Results that go on record with the next step.
+        self._unposted: list[work.PostedStep] = []
+        self._repeated: tuple[str, str, int] = ("", "", 0)
+        self.has_handed_off = any(isinstance(entry, Returned) and entry.name == HAND_OFF for entry in self._entries)
+
+    @property
+    def last_words(self) -> str:
+        """What the agent said last."""
+        said = (entry.text for entry in reversed(self._entries) if isinstance(entry, Answered) and entry.text)
+        return next(said, "")
+
+    async def run(self) -> Ending:
+        try:
+            await self._carry_out_all(self._beginning.pending)
+            for asked in self._beginning.later:
+                self._add(asked)
+            while True:
+                answered = await self._ask()
+                if not answered.calls:
+                    await self._record()
+                    return await self._judge_stop(answered)
+                await self._carry_out_all(answered.calls)
+        except _Ended as ended:
+            return Ending(ended.words)
+
+    def _add(self, entry: Entry) -> None:
+        self._entries.append(entry)
+        self._size_tokens += _estimate_entry(entry)
+
+    async def _record(self, *steps: work.PostedStep) -> None:
+        """With what waits to be recorded before them."""
+        gathered, self._unposted = (*self._unposted, *steps), []
+        if not gathered:
+            return
+        recorded = await self._post(*gathered)
+        if recorded.end is not None:
+            raise _Ended(recorded.end)
+
+    async def _halt(self, words: str) -> None:
+        await self._record(work.Halt(words=words))
+        raise _Ended(words)
+
+    # -- the model ----------------------------------------------------------------------------
+
+    async def _ask(self) -> Answered:
+        """The next answer, on its way to the record: it is posted with the first call it leads to."""
+        request = self._make_request()
+        self._turn += 1
+        while True:
+            fault = None
+            for pause in (0.0, *PAUSES_SECONDS):
+                await self._pause_for(pause, fault)
+                answer = await self._try(request)
+                if not isinstance(answer, ProviderFault):
+                    self._add(answer.answered)
+                    self._unposted.append(work.RecordAnswer(turn=self._turn, answer=answer.answered, usage=answer.usage))
+                    return answer.answered
+                fault = answer
+                if fault.kind in LASTING_FAULTS:
+                    break
+            assert fault is not None
+            if len(self._models) == 1:
+                await self._halt(str(fault))
+            # The next one of the agent's: for the rest of this run.
+            gone = self._models.pop(0)
+            self._say(f"\n[{gone.name} does not answer; {self._models[0].name} goes on]\n")
+
+    async def _pause_for(self, seconds: float, fault: ProviderFault | None) -> None:
+        wanted = fault.retry_after if fault is not None and fault.retry_after is not None else seconds
+        if wanted > 0:
+            await self._pause(min(wanted, LONGEST_PAUSE_SECONDS))
+
+    async def _try(self, request: ModelRequest) -> ModelAnswer | ProviderFault:
+        model = self._models[0]
+        await self._record(
+            work.RequestTurn(
+                turn=self._turn, model=model.name, input_tokens=_estimate_told(request) + self._size_tokens, max_output_tokens=self._agent.settings.max_output_tokens
+            )
+        )
+        try:
+            return await model.answer(request, self._say)
+        except ProviderFault as fault:
+            self._unposted.append(work.RecordFault(turn=self._turn, model=model.name, fault=fault.kind, words=str(fault)))
+            return fault
+
+    def _make_request(self) -> ModelRequest:
+        offers = (*self._tools.offers, ASK_PERSON_OFFER) if self._may_ask else self._tools.offers
+        return ModelRequest(instructions=self._beginning.instructions, entries=self._entries, tools=offers, settings=self._agent.settings)
+
+    async def _judge_stop(self, answered: Answered) -> Ending:
+        """It calls nothing more: is that the end of its work?"""
+        match answered.stop:
+            case "length":
+                await self._halt(f"{answered.model} ran into its limit of {self._agent.settings.max_output_tokens} tokens; raise settings.max_output of agent {self._agent.name}")
+            case "refused":
+                await self._halt(f"{answered.model} would not answer: {answered.text or 'without words'}")
+        return Ending()
+
+    # -- its tools ----------------------------------------------------------------------------
+
+    async def _carry_out_all(self, calls: Sequence[ToolCall]) -> None:
+        for call in calls:
+            await self._guard_repeats(call)
+            result = await self._carry_out(call)
+            self._add(Returned(call=call.id, name=call.name, text=result.text, is_error=result.is_error))
+            self._unposted.append(work.ReturnTool(call=call.id, name=call.name, text=result.text, is_error=result.is_error))
+            self.has_handed_off = self.has_handed_off or (call.name == HAND_OFF and not result.is_error)
+
+    async def _guard_repeats(self, call: ToolCall) -> None:
+        name, arguments, times = self._repeated
+        times = times + 1 if (name, arguments) == (call.name, call.arguments) else 1
+        self._repeated = (call.name, call.arguments, times)
+        if times > self._agent.limits.repeats:
+            await self._halt(f"it called {call.name} {times} times in a row with the same arguments (limits.repeats of agent {self._agent.name})")
+
+    async def _carry_out(self, call: ToolCall) -> ToolResult:
+        """A ladder: what is no call is answered at once, what needs a person ends the run, the rest is recorded and done."""
+        if call.name == ASK_PERSON and self._may_ask:
+            return await self._ask_person(call)
+        policy = self._tools.policy_of(call.name)
+        if policy == "deny":
+            # It says why, and does nothing.
+            return await self._tools.carry_out(call)
+        if policy == "ask":
+            allowed = self._beginning.permissions.get(call.id)
+            if allowed is None:
+                await self._ask_permission(call)
+            if not allowed:
+                return ToolResult("a person was asked, and said no", is_error=True)
+        self._say(f"\n[{call.name} {call.arguments}]\n")
+        await self._record(work.CallTool(call=call))
+        return await self._tools.carry_out(call)
+
+    async def _ask_person(self, call: ToolCall) -> ToolResult:
+        arguments = read_arguments(call, ASK_PERSON_OFFER)
+        if isinstance(arguments, ToolResult):
+            return arguments
+        question = arguments.get("question")
+        if not isinstance(question, str) or not question.strip():
+            return ToolResult("ask_person takes a question: a text with words", is_error=True)
+        await self._record(work.AskPerson(call=call.id, name=call.name, text=question.strip()))
+        raise _Ended(question)
+
+    async def _ask_permission(self, call: ToolCall) -> None:
+        words = f"may it call {call.name} {call.arguments}?"
+        await self._record(work.AskPerson(call=call.id, name=call.name, text=words, is_permission=True))
+        raise _Ended(words)
+
+
+def _estimate_told(request: ModelRequest) -> int:
+    """What the model takes in besides the conversation."""
+    return estimate_tokens(request.instructions) + sum(estimate_tokens(json.dumps(offer.parameters) + offer.description) for offer in request.tools)
+
+
+def _estimate_entry(entry: Entry) -> int:
+    match entry:
+        case Asked(text=text) | Returned(text=text):
+            return estimate_tokens(text)
+        case Answered(text=text, calls=calls):
+            return estimate_tokens(text) + sum(estimate_tokens(call.name + call.arguments) for call in calls)

@@ -1,0 +1,102 @@
+"""One run of an agent as a process: fetch where its conversation stands, think, leave a hand-off, and say by the exit code how it went.
+
+Started by the daemon's runner as any command is, or by the warm server that has everything imported; confined before its first
+instruction. All it knows comes from the daemon over its run's socket; all it prints is shown live as the run's output.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+
+import msgspec
+
+from wakeful.agents.contract import Model
+from wakeful.agents.daemon import DaemonLink, DaemonRefused
+from wakeful.agents.loop import Ending, Loop
+from wakeful.agents.models import make_model
+from wakeful.agents.tools.box import ToolBox, make_tools
+from wakeful.agents.tools.place import Bounds
+from wakeful.core import work
+from wakeful.core.agent import AgentSpec
+from wakeful.errors import OperatorError
+from wakeful.secrets.store import name_variable
+
+# The agent is not done, and why is on record (sysexits: try again later).
+EXIT_HALTED = 75
+EXIT_FAILED = 1
+LONGEST_HAND_OFF = 16_000
+
+
+async def think(environ: Mapping[str, str]) -> int:
+    """The whole run. Returns its exit code."""
+    async with AsyncExitStack() as stack:
+        link = await stack.enter_async_context(DaemonLink.from_environment(environ))
+        beginning = msgspec.convert(await link.post("/work/begin", {}, key=f"{environ['WAKEFUL_RUN']}.begin"), work.Beginning)
+        record = _make_record(link, beginning)
+        try:
+            models = make_models(beginning.agent, environ)
+            ending = await _work(beginning, models, open_tools(beginning, link, environ), record, link)
+        except OperatorError as error:
+            # Whoever set this up can mend it: in words, and on record.
+            await record(work.Halt(words=str(error)))
+            ending = Ending(str(error))
+    if ending.words is None:
+        return 0
+    say(f"\n[{ending.words}]\n")
+    return EXIT_HALTED
+
+
+async def _work(beginning: work.Beginning, models: Sequence[Model], tools: ToolBox, record: Record, link: DaemonLink) -> Ending:
+    loop = Loop(beginning, models, tools, record, say)
+    ending = await loop.run()
+    if ending.words is None and not loop.has_handed_off:
+        # What it said last is what the next run starts from, unless it took the care to say so itself.
+        text = loop.last_words[:LONGEST_HAND_OFF] or "done; it left no words"
+        await link.call("note", {"text": text}, key=f"{beginning.run_id}.hand_off")
+    return ending
+
+
+def open_tools(beginning: work.Beginning, link: DaemonLink, environ: Mapping[str, str]) -> ToolBox:
+    bounds = Bounds.build(beginning.root, beginning.reads, beginning.writes, environ["WAKEFUL_SCRATCH"])
+    return make_tools(bounds, beginning.tools, link, session=beginning.session, run_id=beginning.run_id)
+
+
+def make_models(agent: AgentSpec, environ: Mapping[str, str]) -> list[Model]:
+    return [make_model(spec, read_secret(spec.key, environ)) for spec in agent.models]
+
+
+def read_secret(name: str | None, environ: Mapping[str, str]) -> str | None:
+    """The value of a secret the run was given as a file."""
+    if name is None:
+        return None
+    place = environ.get(name_variable(name))
+    if place is None:
+        raise OperatorError(f"needs a key: {name} was not given to this run (wakeful secret set {name})")
+    with open(place, encoding="utf-8") as file:
+        return file.read().strip()
+
+
+Record = Callable[..., Awaitable[work.Recorded]]
+
+
+def _make_record(link: DaemonLink, beginning: work.Beginning) -> Record:
+    numbers = itertools.count(1)
+
+    async def record(*steps: work.PostedStep) -> work.Recorded:
+        try:
+            answer = await link.post("/work/steps", {"steps": steps}, key=f"{beginning.run_id}.{next(numbers)}")
+        except DaemonRefused as refusal:
+            # Nothing of it is on record, so nothing of it may have an effect.
+            return work.Recorded(end=str(refusal))
+        return msgspec.convert(answer, work.Recorded)
+
+    return record
+
+
+def say(text: str) -> None:
+    """To whoever follows the run: not kept one by one, the run's output is."""
+    sys.stdout.write(text)
+    sys.stdout.flush()

@@ -1,0 +1,105 @@
+"""POST /work/begin and /work/steps: the process of an agent's run fetches where it stands, and has every step recorded.
+
+For runs alone, each for itself: a token of a run opens nothing of another, and a person has no business here. What is answered is on disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+from msgspec import Struct
+from starlette.requests import Request
+from starlette.responses import Response
+
+from wakeful.api.answers import Forbidden, answer_json, caller_of, service_of
+from wakeful.api.calling import read_body, take_key
+from wakeful.api.peers import Caller
+from wakeful.api.service import Service
+from wakeful.assembling.assemble import Assembled, assemble
+from wakeful.core import calls, work
+from wakeful.core.agency import merge_tools
+from wakeful.core.agent import AgentSpec
+from wakeful.core.state import OpenRun, Session
+from wakeful.core.turn import Asked
+from wakeful.errors import CallerError
+
+
+class Posted(Struct, frozen=True, forbid_unknown_fields=True):
+    steps: tuple[work.PostedStep, ...]
+
+
+async def begin(request: Request) -> Response:
+    """Assemble what the model is told, keep it, record it, and hand it over."""
+    service, caller = service_of(request), caller_of(request)
+    session, run, agent = _find_run(service, caller)
+    assembled = await asyncio.to_thread(assemble, session, agent, log=service.log, blobs=service.blobs)
+    instructions, opening = await asyncio.to_thread(_keep, service, assembled)
+    step = work.Assemble(agent=agent.name, model=agent.models[0].name, instructions=instructions, opening=opening, tokens=assembled.tokens)
+    await _record(service, caller, (step,), f"{run.run_id}.begin")
+    return answer_json(_describe_beginning(session, run, agent, assembled))
+
+
+async def record_steps(request: Request) -> Response:
+    service, caller = service_of(request), caller_of(request)
+    _find_run(service, caller)
+    try:
+        posted = msgspec.json.decode(await read_body(request), type=Posted)
+    except msgspec.MsgspecError as error:
+        raise CallerError(f"the steps do not fit: {error}") from None
+    await _record(service, caller, posted.steps, take_key(request, Posted, {}))
+    return answer_json(work.Recorded(end=_find_end(service, caller)))
+
+
+async def _record(service: Service, caller: Caller, steps: tuple[work.Step, ...], key: str | None) -> None:
+    assert caller.run is not None
+    made = calls.Work(name=caller.run.name, run=caller.run.run, steps=steps)
+    await service.call(made, author=caller.author, key=key, run=caller.run.run)
+
+
+def _find_run(service: Service, caller: Caller) -> tuple[Session, OpenRun, AgentSpec]:
+    if caller.run is None:
+        raise Forbidden("this is for the process of an agent's run; to talk to a session use ask or send")
+    session = service.core.state.get(caller.run.session_id)
+    run = session.run
+    if run is None or run.run != caller.run.run or run.agent is None:
+        raise Forbidden(f"run {caller.run.run} of {session.name} is no agent's run under way")
+    return session, run, run.agent
+
+
+def _find_end(service: Service, caller: Caller) -> str | None:
+    """Why nothing more is to be begun: it halted, or somebody wants it to stop after its step."""
+    assert caller.run is not None
+    run = service.core.state.get(caller.run.session_id).run
+    if run is None or run.run != caller.run.run:
+        return "its run is over"
+    if run.halt is not None:
+        return run.halt.words
+    return f"{run.stop.why} by {run.stop.by}" if run.stop is not None else None
+
+
+def _keep(service: Service, assembled: Assembled) -> tuple[str, str | None]:
+    """On disk before the record that names them. Blocks."""
+    opening = assembled.opening_text
+    return service.blobs.put(assembled.instructions_text.encode()), service.blobs.put(opening.encode()) if opening else None
+
+
+def _describe_beginning(session: Session, run: OpenRun, agent: AgentSpec, assembled: Assembled) -> work.Beginning:
+    spec = run.spec
+    return work.Beginning(
+        session=session.name,
+        run=run.run,
+        run_id=run.run_id,
+        agent=agent,
+        instructions=assembled.instructions_text,
+        entries=assembled.entries,
+        pending=assembled.pending,
+        later=(*assembled.later, Asked(text=opening)) if (opening := assembled.opening_text) else assembled.later,
+        permissions=assembled.permissions,
+        turns=run.progress.turns,
+        tools=merge_tools(agent.tools, spec.tools),
+        root=spec.root,
+        reads=tuple(binding.pattern for binding in spec.files),
+        writes=spec.written_patterns,
+        has_network=bool(spec.confinement.network),
+    )

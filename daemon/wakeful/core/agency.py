@@ -1,0 +1,40 @@
+"""Who works in a session's next run: its own agent, the one it was migrated to, or the one a message was put to.
+
+Agents are declared in files and live in no log: a run records the one it began with. Asked at the start of a run, by the holds, and by whoever shows it.
+"""
+
+from __future__ import annotations
+
+from wakeful.core.agent import AgentSpec, ToolPolicy, prefer_model
+from wakeful.core.machine import Core
+from wakeful.core.owed import read_mailbox
+from wakeful.core.spec import PromptRun
+from wakeful.core.state import Session
+
+_STRICTNESS: dict[ToolPolicy, int] = {"allow": 0, "ask": 1, "deny": 2}
+
+
+def find_owner(core: Core, session: Session) -> AgentSpec | None:
+    """The agent whose session it is, with the model it was migrated to; None where no file declares it."""
+    name = session.agent or (session.spec.agent if session.spec is not None else None)
+    agent = core.agents.get(name) if name is not None else None
+    if agent is None or session.model is None:
+        return agent
+    return prefer_model(agent, session.model) or agent
+
+
+def find_acting(core: Core, session: Session) -> tuple[AgentSpec | None, bool]:
+    """Who works in the next run, None for a program; and whether that is somebody else than usual, for messages put to them."""
+    _, asked = read_mailbox(session)
+    if asked is not None and (agent := core.agents.get(asked)) is not None and agent.can_answer:
+        return agent, True
+    is_prompt = session.spec is not None and isinstance(session.spec.run, PromptRun)
+    return (find_owner(core, session), False) if is_prompt else (None, False)
+
+
+def merge_tools(own: dict[str, ToolPolicy], narrowed: dict[str, ToolPolicy]) -> dict[str, ToolPolicy]:
+    """What an agent may do in a session: the stricter word of both counts, and a session gives no tool that its agent was not given."""
+    merged = dict(own)
+    for name, policy in narrowed.items():
+        merged[name] = max(policy, own.get(name, policy), key=_STRICTNESS.__getitem__)
+    return merged

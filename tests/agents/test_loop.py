@@ -1,0 +1,215 @@
+"""The durable loop against a model that plays a script: what is recorded, in which order, and how a run ends before its agent is done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+from wakeful.agents.contract import ModelAnswer, ModelRequest, ProviderFault, ToolOffer, ToolResult
+from wakeful.agents.loop import Loop
+from wakeful.agents.tools.box import ToolBox
+from wakeful.core import work
+from wakeful.core.agent import AgentLimits, AgentSpec, ModelSpec
+from wakeful.core.turn import Answered, Asked, Returned, TokenUsage, ToolCall
+
+AGENT = AgentSpec(name="docs", models=(ModelSpec(provider="anthropic", model="m"),))
+pytestmark = pytest.mark.asyncio
+
+
+class Scripted:
+    """Gives the next answer of its script to each request, and keeps what it was asked."""
+
+    def __init__(self, *turns: Answered | ProviderFault, name: str = "anthropic:m") -> None:
+        self.name = name
+        self.turns = list(turns)
+        self.asked: list[tuple[Any, ...]] = []
+
+    async def answer(self, request: ModelRequest, say: Callable[[str], None]) -> ModelAnswer:
+        self.asked.append(tuple(request.entries))
+        turn = self.turns.pop(0)
+        if isinstance(turn, ProviderFault):
+            raise turn
+        say(turn.text)
+        return ModelAnswer(answered=turn, usage=TokenUsage(input=10, output=5))
+
+
+class Adder:
+    """Counts what it was really asked to do."""
+
+    def __init__(self, journal: list[Any]) -> None:
+        self.journal = journal
+        self.offer = ToolOffer(name="add", description="Add.", parameters={"type": "object"})
+
+    async def carry_out(self, arguments: Mapping[str, Any], call_id: str) -> ToolResult:
+        self.journal.append(("done", call_id))
+        return ToolResult(str(arguments["a"] + arguments["b"]))
+
+
+def say(text: str) -> Answered:
+    return Answered(model="anthropic:m", text=text)
+
+
+def call(*numbers: int, name: str = "add", arguments: str = '{"a": 1, "b": 2}') -> Answered:
+    calls = tuple(ToolCall(id=f"c{number}", name=name, arguments=arguments) for number in numbers)
+    return Answered(model="anthropic:m", calls=calls, stop="calls")
+
+
+class World:
+    """A daemon that records what it is told, in the order of it, beside what tools really did; `end_at` is the step it ends the run at."""
+
+    def __init__(self, *models: Scripted, end_at: type | None = None, **beginning: Any) -> None:
+        self.journal: list[Any] = []
+        self.posts = 0
+        self.end_at = end_at
+        self.pauses: list[float] = []
+        fields: dict[str, Any] = {"entries": (Asked(text="add them"),), "agent": AGENT, **beginning}
+        self.beginning = work.Beginning(session="s", run=1, run_id="s.1", instructions="be good", root="/p", **fields)
+        tools = ToolBox([Adder(self.journal)], {"add": "allow", **self.beginning.tools}, [])
+        self.loop = Loop(self.beginning, models, tools, self.record, lambda text: None, self.pause)
+
+    async def record(self, *steps: work.PostedStep) -> work.Recorded:
+        self.posts += 1
+        self.journal += steps
+        return work.Recorded(end="no more" if self.end_at and any(isinstance(step, self.end_at) for step in steps) else None)
+
+    async def pause(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+
+    def kinds(self) -> list[str]:
+        return [step[0] if isinstance(step, tuple) else type(step).__name__ for step in self.journal]
+
+
+async def test_every_step_is_on_record_before_the_next_one() -> None:
+    """Request, answer, call, effect, result, request, answer: and two of them in each post, where they belong together."""
+    model = Scripted(call(1), say("three"))
+    world = World(model)
+    assert (await world.loop.run()).words is None
+    assert world.kinds() == ["RequestTurn", "RecordAnswer", "CallTool", "done", "ReturnTool", "RequestTurn", "RecordAnswer"]
+    assert world.posts == 4
+    assert model.asked[1][-1] == Returned(call="c1", name="add", text="3")
+    assert world.loop.last_words == "three" and not world.loop.has_handed_off
+
+
+async def test_two_calls_of_one_answer_are_two_effects_each_on_record_first() -> None:
+    world = World(Scripted(call(1, 2), say("done")))
+    await world.loop.run()
+    assert world.kinds()[1:8] == ["RecordAnswer", "CallTool", "done", "ReturnTool", "CallTool", "done", "ReturnTool"]
+
+
+async def test_calls_that_nobody_had_begun_are_carried_out_before_the_model_is_asked_again() -> None:
+    """A run that was killed between an answer and its calls."""
+    open_call = ToolCall(id="c7", name="add", arguments='{"a": 2, "b": 2}')
+    asked = (Asked(text="add them"), Answered(model="anthropic:m", calls=(open_call,), stop="calls"))
+    model = Scripted(say("four"))
+    world = World(model, entries=asked, pending=(open_call,), later=(Asked(text="and quickly"),), turns=1)
+    await world.loop.run()
+    assert world.kinds() == ["CallTool", "done", "ReturnTool", "RequestTurn", "RecordAnswer"]
+    assert world.journal[3].turn == 2
+    assert model.asked[0][-2:] == (Returned(call="c7", name="add", text="4"), Asked(text="and quickly"))
+
+
+@pytest.mark.parametrize("step", [work.RequestTurn, work.CallTool], ids=["before a request", "before an effect"])
+async def test_nothing_is_begun_once_the_daemon_says_no(step: type) -> None:
+    """A spent budget, a suspension: neither the model nor the tool hears of it."""
+    model = Scripted(call(1), say("never"))
+    world = World(model, end_at=step)
+    assert (await world.loop.run()).words == "no more"
+    assert "done" not in world.kinds()
+    assert len(model.asked) == (0 if step is work.RequestTurn else 1)
+
+
+async def test_a_provider_that_is_busy_is_asked_again_as_it_wishes_and_each_failure_is_on_record() -> None:
+    busy = ProviderFault("busy", "429", retry_after=7.0)
+    world = World(Scripted(busy, ProviderFault("network", "reset"), say("there")))
+    assert (await world.loop.run()).words is None
+    assert world.pauses == [7.0, 4.0]
+    assert world.kinds() == ["RequestTurn", "RecordFault", "RequestTurn", "RecordFault", "RequestTurn", "RecordAnswer"]
+
+
+async def test_a_model_that_never_answers_gives_way_to_the_next_of_its_agent_and_the_last_one_halts_the_run() -> None:
+    gone = [ProviderFault("busy", "529: overloaded")] * 4
+    world = World(Scripted(*gone), Scripted(say("mine"), name="openai:o"))
+    assert (await world.loop.run()).words is None
+    assert [step.model for step in world.journal if isinstance(step, work.RequestTurn)] == ["anthropic:m"] * 4 + ["openai:o"]
+    lonely = World(Scripted(*gone))
+    assert (await lonely.loop.run()).words == "529: overloaded"
+    assert lonely.kinds()[-1] == "Halt"
+
+
+@pytest.mark.parametrize("kind", ["key", "refused", "too_long"])
+async def test_what_the_next_try_cannot_mend_is_not_tried_again(kind: Any) -> None:
+    world = World(Scripted(ProviderFault(kind, "401: no")))
+    assert (await world.loop.run()).words == "401: no"
+    assert world.kinds() == ["RequestTurn", "RecordFault", "Halt"] and world.pauses == []
+
+
+async def test_the_same_call_again_and_again_is_a_breaker() -> None:
+    agent = AgentSpec(name="docs", models=AGENT.models, limits=AgentLimits(repeats=2))
+    world = World(Scripted(call(1), call(2), call(3)), agent=agent)
+    words = (await world.loop.run()).words
+    assert words is not None and "3 times in a row" in words
+    assert world.kinds().count("done") == 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (call(1, name="rm"), "there is no tool 'rm'"),
+        (call(1, arguments="{broken"), "not JSON"),
+        (call(1, arguments="[1]"), "a JSON list"),
+        (call(1, name="ask_person", arguments='{"question": " "}'), "takes a question"),
+    ],
+)
+async def test_a_call_that_is_none_is_answered_to_the_model_and_has_no_effect(answer: Answered, words: str) -> None:
+    model = Scripted(answer, say("sorry"))
+    world = World(model)
+    await world.loop.run()
+    returned = model.asked[1][-1]
+    assert words in returned.text and returned.is_error
+    assert "done" not in world.kinds()
+
+
+async def test_a_denied_tool_is_neither_offered_nor_carried_out() -> None:
+    model = Scripted(call(1), say("then not"))
+    world = World(model, tools={"add": "deny"})
+    await world.loop.run()
+    assert "done" not in world.kinds() and model.asked[1][-1].is_error
+
+
+async def test_a_tool_that_needs_a_person_ends_the_run_with_the_question_and_their_word_decides() -> None:
+    world = World(Scripted(call(1)), tools={"add": "ask"}, end_at=work.AskPerson)
+    assert (await world.loop.run()).words == "no more"
+    question = world.journal[-1]
+    assert question.is_permission and question.call == "c1" and "done" not in world.kinds()
+    open_call = call(1)
+    for said, did in ((True, 1), (False, 0)):
+        model = Scripted(say("ok"))
+        again = World(model, tools={"add": "ask"}, entries=(Asked(text="x"), open_call), pending=open_call.calls, permissions={"c1": said})
+        await again.loop.run()
+        assert again.kinds().count("done") == did
+        assert model.asked[0][-1].is_error is not said
+
+
+async def test_a_question_to_a_person_ends_the_run() -> None:
+    asks = call(1, name="ask_person", arguments='{"question": "which rate?"}')
+    world = World(Scripted(asks), end_at=work.AskPerson)
+    assert (await world.loop.run()).words == "no more"
+    assert world.journal[-1] == work.AskPerson(call="c1", name="ask_person", text="which rate?")
+
+
+@pytest.mark.parametrize("stop", ["length", "refused"])
+async def test_an_answer_that_is_no_end_fails_in_words(stop: Any) -> None:
+    world = World(Scripted(Answered(model="anthropic:m", text="I w", stop=stop)))
+    ending = await world.loop.run()
+    assert ending.words is not None and world.kinds()[-1] == "Halt"
+
+
+def turns_of(steps: Sequence[Any]) -> list[int]:
+    return [step.turn for step in steps if isinstance(step, work.RequestTurn)]
+
+
+async def test_turns_are_numbered_through_and_a_repeated_request_keeps_its_number() -> None:
+    world = World(Scripted(ProviderFault("busy", "429"), call(1), say("done")), turns=4)
+    await world.loop.run()
+    assert turns_of(world.journal) == [5, 5, 6]

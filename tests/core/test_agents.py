@@ -1,0 +1,326 @@
+"""Runs of agents in the simulated world: steps on record, budgets that hold before they are spent, questions, messages put to others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from core.specs import read, session, write
+from core.world import World
+from msgspec.structs import replace
+
+from wakeful.core import calls, work
+from wakeful.core import events as ev
+from wakeful.core.agency import merge_tools
+from wakeful.core.agent import AgentLimits, AgentSpec, ModelSpec
+from wakeful.core.budget import Amounts, Budget
+from wakeful.core.observation import AgentsRead
+from wakeful.core.spec import PromptRun, SessionSpec
+from wakeful.core.state import Session
+from wakeful.core.turn import Answered, TokenUsage, ToolCall
+from wakeful.errors import CallerError
+
+MODEL = ModelSpec(provider="anthropic", model="m")
+DOCS = AgentSpec(name="docs", models=(MODEL,))
+AUDITOR = AgentSpec(name="auditor", models=(ModelSpec(provider="openai", model="o"),))
+HR = AgentSpec(name="hr")
+DAY_US = 86_400_000_000
+
+
+def thinking(name: str = "docs", **keys: Any) -> SessionSpec:
+    return session(name, read("code.py"), write(f"{name}.md"), run=PromptRun(prompt="Keep it true.", retries=0), agent="docs", **keys)
+
+
+def make_world(*specs: SessionSpec, agents: tuple[AgentSpec, ...] = (DOCS, AUDITOR, HR)) -> World:
+    world = World(*specs, files={"code.py": "1"})
+    world.agents = agents  # type: ignore[attr-defined]
+    world.observe(AgentsRead({agent.name: agent for agent in agents}))
+    world.look()
+    return world
+
+
+def boot_again(world: World) -> None:
+    world.crash()
+    world.observe(AgentsRead({agent.name: agent for agent in world.agents}))  # type: ignore[attr-defined]
+
+
+def the(world: World, name: str = "docs") -> Session:
+    return world.core.state.by_name(name)
+
+
+def post(world: World, *steps: work.Step, name: str = "docs") -> None:
+    run = the(world, name).run
+    assert run is not None
+    world.call(calls.Work(name=name, run=run.run, steps=steps), author=f"run:{name}")
+
+
+def request(turn: int = 1, taken: int = 100, made: int = 50) -> work.RequestTurn:
+    return work.RequestTurn(turn=turn, model=MODEL.name, input_tokens=taken, max_output_tokens=made)
+
+
+def answer(turn: int = 1, *, tokens: int = 30, call: ToolCall | None = None) -> work.RecordAnswer:
+    answered = Answered(model=MODEL.name, text="so", calls=(call,) if call else (), stop="calls" if call else "done")
+    return work.RecordAnswer(turn=turn, answer=answered, usage=TokenUsage(input=tokens, output=0))
+
+
+def end(world: World, name: str = "docs", exit_code: int = 0) -> None:
+    """Its process ends, and its outputs are looked at: the run is closed."""
+    world.end(name, exit_code)
+    world.answer_all()
+
+
+def last(world: World, kind: type) -> Any:
+    return next(entry.event for entry in reversed(world.log) if isinstance(entry.event, kind))
+
+
+def test_a_run_records_the_agent_it_began_with_and_an_edited_file_counts_from_the_next() -> None:
+    world = make_world(thinking())
+    assert the(world).run is not None and the(world).run.agent == DOCS
+    edited = replace(DOCS, prompt="Be brief.")
+    world.observe(AgentsRead({"docs": edited}))
+    assert the(world).run.agent == DOCS
+    end(world)
+    world.call(calls.Activate(name="docs"))
+    world.look()
+    assert the(world).run.agent == edited
+
+
+def test_a_migrated_session_is_worked_by_whom_it_was_given_to() -> None:
+    world = make_world(thinking())
+    end(world)
+    world.call(calls.Migrate(name="docs", agent="auditor", model="openai:p"))
+    world.call(calls.Activate(name="docs"))
+    run = the(world).run
+    assert run is not None and run.agent is not None
+    assert (run.agent.name, run.agent.models[0].name) == ("auditor", "openai:p")
+
+
+def test_steps_are_recorded_together_and_counted() -> None:
+    world = make_world(thinking())
+    post(world, request())
+    assert the(world).run.progress.spent_tokens == 150
+    tool = ToolCall(id="c1", name="read", arguments="{}")
+    post(world, answer(call=tool), work.CallTool(call=tool))
+    post(world, work.ReturnTool(call="c1", name="read", text="1"), request(2))
+    post(world, answer(2, tokens=40))
+    assert (the(world).run.progress.turns, the(world).run.progress.tokens, the(world).size_tokens) == (2, 70, 40)
+    end(world)
+    finished = last(world, ev.RunFinished)
+    assert finished.outcome == "succeeded" and finished.usage.tokens == 70
+    together = {entry.transaction for entry in world.log if entry.kind in ("turn_answered", "tool_called") and entry.transaction}
+    assert len(together) == 2
+
+
+def test_steps_of_nobody_and_of_a_run_that_is_over_are_refused() -> None:
+    world = make_world(thinking(), session("plain", read("code.py")))
+    for name, run in (("docs", 7), ("plain", 1)):
+        with pytest.raises(CallerError, match="not an agent's run under way"):
+            world.call(calls.Work(name=name, run=run, steps=(request(),)))
+    large = work.ReturnTool(call="c", name="read", text="x" * 300_000)
+    before = len(world.log)
+    with pytest.raises(CallerError, match="at most"):
+        post(world, request(), large)
+    assert len(world.log) == before
+
+
+# -- budgets ----------------------------------------------------------------------------------
+
+
+def test_a_request_whose_worst_case_is_more_than_what_is_left_of_the_day_is_not_sent_and_the_session_sleeps_until_it_turns() -> None:
+    world = make_world(thinking(budget=Budget(day=Amounts(tokens=400))))
+    post(world, request(), answer(tokens=280))
+    post(world, request(2))
+    halt = the(world).run.halt
+    assert halt is not None and halt.kind == "budget" and "280 of 400 tokens spent, and the next request may take 150" in halt.words
+    end(world, exit_code=75)
+    slept = the(world)
+    assert slept.hold == halt and slept.wake is not None and slept.last_run.outcome == "interrupted"
+    # A person's wish does not lift what was spent; the next day does, and the run goes on from where it stood.
+    world.call(calls.Activate(name="docs"))
+    assert the(world).run is None
+    world.advance(86_400)
+    assert the(world).run is not None and the(world).run.resumed_from == 1
+
+
+def test_a_run_that_reaches_its_own_bound_fails() -> None:
+    world = make_world(thinking(budget=Budget(run=Amounts(tokens=200))))
+    post(world, request(), answer(tokens=100))
+    post(world, request(2))
+    end(world, exit_code=75)
+    assert "budget of the run: 250 of 200 tokens wanted" in the(world).last_run.reason
+    assert the(world).hold.kind == "failed"
+
+
+def test_what_an_agent_may_spend_counts_over_all_its_sessions() -> None:
+    thrifty = replace(DOCS, budget=Budget(day=Amounts(tokens=500)))
+    world = make_world(thinking(), thinking("more"), agents=(thrifty,))
+    post(world, request(), answer(tokens=300))
+    post(world, request(), answer(tokens=100), name="more")
+    post(world, request(), name="more")
+    assert "agent docs: budget of the day: 400 of 500 tokens spent" in the(world, "more").run.halt.words
+
+
+@pytest.mark.parametrize("ending", ["crash", "network"])
+def test_a_request_whose_answer_never_came_counts_at_its_worst(ending: str) -> None:
+    world = make_world(thinking(budget=Budget(day=Amounts(tokens=1000))))
+    post(world, request())
+    if ending == "crash":
+        boot_again(world)
+        world.recover()
+    else:
+        post(world, work.RecordFault(turn=1, model=MODEL.name, fault="network", words="reset"))
+    assert the(world).spent["day"].tokens == 150
+
+
+def test_a_request_that_was_turned_away_costs_nothing() -> None:
+    world = make_world(thinking(budget=Budget(day=Amounts(tokens=1000))))
+    post(world, request(), work.RecordFault(turn=1, model=MODEL.name, fault="busy", words="429"))
+    assert the(world).run.progress.spent_tokens == 0 and "day" not in the(world).spent or the(world).spent["day"].tokens == 0
+
+
+def test_turns_have_a_bound() -> None:
+    world = make_world(thinking(), agents=(replace(DOCS, limits=AgentLimits(turns=2)),))
+    post(world, request(1), answer(1), request(2), answer(2), request(3))
+    end(world, exit_code=75)
+    assert "took 2 turns and did not come to an end" in the(world).last_run.reason
+
+
+# -- crashes and questions --------------------------------------------------------------------
+
+
+def test_a_run_that_was_lost_goes_on_in_the_same_conversation() -> None:
+    world = make_world(thinking())
+    post(world, request(), answer())
+    before = the(world).conversation.stretches
+    boot_again(world)
+    world.recover()
+    world.look()
+    run = the(world).run
+    assert run is not None and run.resumed_from == 1 and run.agent == DOCS
+    assert the(world).conversation.stretches == before
+
+
+def test_a_question_ends_the_run_and_its_answer_wakes_the_session_where_it_stood() -> None:
+    world = make_world(thinking())
+    tool = ToolCall(id="c1", name="ask_person", arguments="{}")
+    post(world, request(), answer(call=tool), work.AskPerson(call="c1", name="ask_person", text="which rate?"))
+    end(world, exit_code=75)
+    asked = the(world)
+    assert asked.hold.kind == "asking" and asked.hold.words.startswith("asks: which rate?") and asked.run is None
+    boot_again(world)
+    world.look()
+    with pytest.raises(CallerError, match="an answer has words"):
+        world.call(calls.Answer(name="docs", text=" "))
+    world.call(calls.Answer(name="docs", text="the new one"))
+    assert last(world, ev.QuestionAnswered) == ev.QuestionAnswered(wake=1, text="the new one", call="c1")
+    assert the(world).run is not None and the(world).run.resumed_from == 1 and the(world).question is None
+
+
+def test_a_permission_takes_a_yes_or_a_no() -> None:
+    world = make_world(thinking())
+    post(world, request(), work.AskPerson(call="c1", name="shell", text="may it?", is_permission=True))
+    end(world, exit_code=75)
+    with pytest.raises(CallerError, match="yes or no"):
+        world.call(calls.Answer(name="docs", text="perhaps"))
+    world.call(calls.Answer(name="docs", text="No"))
+    assert the(world).run is not None
+
+
+def test_a_question_that_is_cancelled_is_asked_no_more() -> None:
+    world = make_world(thinking())
+    post(world, request(), work.AskPerson(call="c1", name="ask_person", text="which?"))
+    end(world, exit_code=75)
+    world.call(calls.Cancel(name="docs"))
+    assert (the(world).question, the(world).hold, the(world).wake) == (None, None, None)
+
+
+def test_a_failure_of_the_provider_sleeps_with_its_words_and_a_new_change_is_tried() -> None:
+    world = make_world(thinking())
+    post(world, request(), work.RecordFault(turn=1, model=MODEL.name, fault="key", words="401"), work.Halt(words="401: the key is wrong"))
+    end(world, exit_code=75)
+    assert the(world).hold.words == "failed: 401: the key is wrong"
+    world.write("code.py", "2")
+    world.look()
+    assert the(world).run is not None
+
+
+# -- one message to another agent -------------------------------------------------------------
+
+
+def test_a_message_put_to_another_agent_is_theirs_alone_and_the_next_goes_back() -> None:
+    world = make_world(thinking())
+    end(world)
+    world.rest()
+    world.call(calls.Ask(name="docs", text="is it safe?", agent="auditor"), author="person:ada")
+    run = the(world).run
+    assert run.agent == AUDITOR and run.is_aside and {cause.kind for cause in run.causes} == {"message", "activation"}
+    world.call(calls.Send(name="docs", text="and shorter, please"), author="person:bob")
+    end(world)
+    back = the(world).run
+    assert back is not None and back.agent == DOCS and not back.is_aside and back.versions["message"] == "2"
+
+
+def test_what_else_is_owed_stays_owed_while_somebody_answers_aside() -> None:
+    world = make_world(thinking())
+    end(world)
+    world.rest()
+    world.write("code.py", "2")
+    world.deliver_hints()
+    world.call(calls.Ask(name="docs", text="is it safe?", agent="auditor"))
+    world.look()
+    assert the(world).run.is_aside
+    end(world)
+    world.look()
+    assert the(world).run is not None and not the(world).run.is_aside
+    assert {cause.binding for cause in the(world).run.causes} == {"code_py"}
+
+
+def test_an_answer_aside_does_not_count_as_having_seen_the_inputs() -> None:
+    world = make_world(thinking())
+    end(world)
+    world.rest()
+    seen = the(world).seen["file code.py content"]
+    world.call(calls.Ask(name="docs", text="is it safe?", agent="auditor"))
+    end(world)
+    world.rest()
+    assert the(world).seen["file code.py content"] == seen and the(world).runs == 2
+
+
+def test_messages_to_different_agents_are_answered_in_order_each_by_its_own() -> None:
+    world = make_world(thinking())
+    end(world)
+    world.rest()
+    world.call(calls.Sleep(name="docs", seconds=60))
+    world.call(calls.Send(name="docs", text="first"))
+    world.call(calls.Ask(name="docs", text="second", agent="auditor"))
+    world.call(calls.Send(name="docs", text="third"))
+    workers = []
+    while the(world).run is not None:
+        workers.append((the(world).run.agent.name, the(world).run.versions["message"]))
+        end(world)
+        world.advance(61)
+        world.look()
+    assert workers == [("docs", "1"), ("auditor", "2"), ("docs", "3")]
+
+
+def test_a_session_whose_work_is_a_program_can_be_asked_through_an_agent_by_name() -> None:
+    world = make_world(session("plain", read("code.py"), agent="hr"))
+    end(world, "plain")
+    world.rest()
+    with pytest.raises(CallerError, match="agent hr has no model"):
+        world.call(calls.Ask(name="plain", text="why?"))
+    with pytest.raises(CallerError, match=r"no agent is called 'audit'.*auditor, docs"):
+        world.call(calls.Ask(name="plain", text="why?", agent="audit"))
+    world.call(calls.Ask(name="plain", text="why?", agent="auditor"))
+    assert the(world, "plain").run.agent == AUDITOR
+    end(world, "plain")
+    world.write("code.py", "2")
+    world.look()
+    assert the(world, "plain").run.agent is None
+
+
+def test_the_stricter_word_of_agent_and_session_counts() -> None:
+    own = {"shell": "ask", "read": "allow", "write": "deny"}
+    assert merge_tools(own, {"shell": "allow", "read": "deny", "write": "allow", "send": "ask"}) == {
+        "shell": "ask", "read": "deny", "write": "deny", "send": "ask",
+    }  # fmt: skip

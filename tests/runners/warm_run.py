@@ -1,0 +1,37 @@
+"""A small program for the warm server to fork: `python warm_run.py FD`. Does what the variable DO of its run says."""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "daemon"))
+
+from wakeful.runners.warm import serve
+
+
+def run() -> int:
+    match os.environ["DO"].split(" ", 1):
+        case ["tell", _]:
+            fds = sorted(int(name) for name in os.listdir("/proc/self/fd"))
+            environ = Path("/proc/self/environ").read_text()
+            print({"parent": os.getppid(), "group": os.getpgrp() == os.getpid(), "fds": fds, "cwd": os.getcwd(), "leak": "CANARY" in environ, "own": os.environ["WAKEFUL_RUN"]})
+            return 0
+        case ["read", path]:
+            print(Path(path).read_text())
+            return 0
+        case ["write", path]:
+            Path(path).write_text("here")
+            return 0
+        case ["wait", path]:
+            Path(path).write_text(str(os.getpid()))
+            if os.fork() == 0:
+                os.setsid()
+            time.sleep(60)
+            return 0
+        case _:
+            return 3
+
+
+if __name__ == "__main__":
+    serve(int(sys.argv[1]), run)
