@@ -1,34 +1,258 @@
-"""The scripted provider is taken for the real one by the real clients, in every wire format."""
+"""The scripted provider is taken for the real one by the real clients, in every wire format: answers, calls, usage and every fault.
+
+Some of what is held here is how the clients behave, not how we would wish: what they take for a whole answer, and what escapes
+them untyped, is what the loop that calls them must guard against.
+"""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterable
+
+import msgspec
 import pytest
-from agents.clients import FORMATS, KEY, make_agent
-from agents.provider import Call, Provider, Reply, Say, ToolCall, Usage
+from agents.clients import FORMATS, KEY, make_agent, make_model
+from agents.provider import Call, Cut, Empty, Fail, Garbage, Provider, Reply, Say, Think, Thought, Turn, Usage
+from pydantic_ai import FunctionToolCallEvent, PartDeltaEvent, PartStartEvent
+from pydantic_ai.exceptions import (
+    ModelAPIError,
+    ModelAuthenticationError,
+    ModelConnectionError,
+    ModelOverloadedError,
+    ModelRateLimitError,
+    ModelServerError,
+    ModelUnavailableError,
+    UnexpectedModelBehavior,
+)
+from pydantic_ai.messages import ModelRequest, ModelResponse, TextPartDelta, UserPromptPart
+from pydantic_ai.models import ModelRequestParameters
 
-pytestmark = pytest.mark.asyncio
+pytestmark = [pytest.mark.asyncio, pytest.mark.parametrize("format", FORMATS)]
+WAYS = pytest.mark.parametrize("is_streaming", [False, True], ids=["plain", "streaming"])
+
+ADD_1_2, ADD_3_4 = Call("add", {"a": 1, "b": 2}), Call("add", {"a": 3, "b": 4})
 
 
-@pytest.mark.parametrize("format", FORMATS)
-async def test_what_the_script_says_is_what_the_client_hears(provider: Provider, format: str) -> None:
-    """Text and usage arrive as scripted; the request shows what the model was asked, and by whose key."""
-    provider.play([Reply((Say("Four, I think."),), usage=Usage(input=120, output=6, cached=20))])
-    result = await make_agent(provider, format).run("What is two and two?")
-    assert result.output == "Four, I think."
-    assert (result.usage.input_tokens, result.usage.output_tokens, result.usage.cache_read_tokens) == (120, 6, 20)
+async def ask_once(provider: Provider, format: str, is_streaming: bool) -> ModelResponse:
+    """One request to the model, without an agent and without a second try."""
+    messages = [ModelRequest(parts=[UserPromptPart("Well?")])]
+    async with make_model(provider, format) as model:
+        if not is_streaming:
+            return await model.request(messages, None, ModelRequestParameters())
+        async with model.request_stream(messages, None, ModelRequestParameters()) as response:
+            async for _ in response:
+                pass
+            return response.get()
+
+
+async def run_agent(provider: Provider, format: str, is_streaming: bool, name: str = "scripted") -> tuple[str, list[object]]:
+    """Run an agent to its end; with a listener, every request of it streams."""
+    heard: list[object] = []
+
+    async def listen(_: object, events: AsyncIterable[object]) -> None:
+        heard.extend([event async for event in events])
+
+    async with make_agent(provider, format, name=name) as agent:
+        result = await agent.run("Sums, please.", event_stream_handler=listen if is_streaming else None)
+    return result.output, heard
+
+
+@WAYS
+async def test_what_the_script_says_is_what_the_client_hears(provider: Provider, format: str, is_streaming: bool) -> None:
+    """Text, usage and the reason it ended arrive as scripted."""
+    text = "Four,  I think.\nOr “五”? "
+    provider.play([Reply((Say(text),), usage=Usage(input=120, output=6, cached=20))])
+    response = await ask_once(provider, format, is_streaming)
+    assert response.text == text
+    assert response.finish_reason == "stop"
+    usage = response.usage
+    assert (usage.input_tokens, usage.output_tokens, usage.cache_read_tokens) == (120, 6, 20)
+    assert provider.requests[0].is_streaming is is_streaming
+
+
+async def test_a_request_shows_what_the_model_was_asked(provider: Provider, format: str) -> None:
+    """Model, key, instructions, words, tools and settings are read into one shape."""
+    provider.play([Say("Four.")])
+    async with make_agent(provider, format) as agent:
+        await agent.run("What is two and two?", model_settings={"temperature": 0.5, "max_tokens": 77})
     [asked] = provider.requests
     assert (asked.format, asked.model, asked.key, asked.last_words) == (format, "scripted", KEY, "What is two and two?")
-    assert "Be brief." in asked.system
-    assert asked.tool_names == ["add"] and asked.tools[0].description == "Add two numbers."
+    assert "Be brief." in asked.system and "two and two" in asked.text
+    [tool] = asked.tools
+    assert (tool.name, tool.description) == ("add", "Add two numbers.")
+    assert set(tool.schema["properties"]) == {"a", "b"}
+    assert (asked.settings["temperature"], asked.settings["max_tokens"]) == (0.5, 77)
 
 
-@pytest.mark.parametrize("format", FORMATS)
-async def test_calls_reach_the_tool_and_results_the_model(provider: Provider, format: str) -> None:
-    """Two calls in one response are both made, and answered in the next request."""
-    provider.play([(Say("Let me see."), Call("add", {"a": 1, "b": 2}), Call("add", {"a": 3, "b": 4})), Say("3 and 7")])
-    result = await make_agent(provider, format).run("Sums, please.")
-    assert result.output == "3 and 7"
+async def test_a_stream_arrives_in_pieces(provider: Provider, format: str) -> None:
+    """Text is heard as it comes, not at the end."""
+    provider.play([Say("one two three four")])
+    output, heard = await run_agent(provider, format, is_streaming=True)
+    first = [event.part.content for event in heard if isinstance(event, PartStartEvent)]
+    rest = [event.delta.content_delta for event in heard if isinstance(event, PartDeltaEvent) and isinstance(event.delta, TextPartDelta)]
+    assert "".join([*first, *rest]) == output == "one two three four"
+    assert len(rest) >= 3
+
+
+@WAYS
+@pytest.mark.parametrize(
+    ("turn", "results"),
+    [(ADD_1_2, ["3"]), ((ADD_1_2, ADD_3_4), ["3", "7"]), ((Say("Let me see."), ADD_1_2, ADD_3_4), ["3", "7"])],
+    ids=["one call", "two calls", "words and calls"],
+)
+async def test_calls_reach_the_tool_and_results_the_model(
+    provider: Provider, format: str, is_streaming: bool, turn: Turn, results: list[str]
+) -> None:
+    """Every call of one response is made with its arguments, and answered in the next request."""
+    provider.play([turn, Say("done")])
+    output, heard = await run_agent(provider, format, is_streaming)
+    assert output == "done"
     last = provider.requests[-1]
-    assert [call.args for call in last.calls] == [{"a": 1, "b": 2}, {"a": 3, "b": 4}]
-    assert all(isinstance(call, ToolCall) and call.name == "add" for call in last.calls)
-    assert [answer.content for answer in last.results] == ["3", "7"]
+    assert [call.name for call in last.calls] == ["add"] * len(results)
+    assert [call.args for call in last.calls] == [{"a": 1, "b": 2}, {"a": 3, "b": 4}][: len(results)]
+    assert [answer.content for answer in last.results] == results
+    assert len({call.id for call in last.calls}) == len(results)
+    assert len([event for event in heard if isinstance(event, FunctionToolCallEvent)]) == (len(results) if is_streaming else 0)
+    assert len(provider.requests) == 2
+
+
+@WAYS
+async def test_arguments_that_do_not_fit_are_handed_back(provider: Provider, format: str, is_streaming: bool) -> None:
+    """A call with arguments of the wrong shape is answered with what is wrong, and the model may try again."""
+    provider.play([Call("add", {"a": "one"}, raw='{"a": 1,' if format in ("openai", "responses") else None), ADD_1_2, Say("done")])
+    output, _ = await run_agent(provider, format, is_streaming)
+    assert output == "done"
+    complaint, result = [answer.content for answer in provider.requests[-1].results]
+    assert ("int_parsing" in complaint or "json_invalid" in complaint) and result == "3"
+
+
+@WAYS
+async def test_reasoning_comes_and_goes_back(provider: Provider, format: str, is_streaming: bool) -> None:
+    """What the model thought is shown to it again, with the signature that proves it where the format has one."""
+    provider.play([(Think("Hmm, sums.", signature="cHJvdmVu"), ADD_1_2), Say("done")])
+    # OpenAI's client hands reasoning back only to models it knows to reason.
+    output, _ = await run_agent(provider, format, is_streaming, name="gpt-5")
+    assert output == "done"
+    last = provider.requests[-1]
+    [thought] = [piece for message in last.messages for piece in message.pieces if isinstance(piece, Thought)]
+    assert thought.text == "Hmm, sums."
+    assert format == "openai" or "cHJvdmVu" in msgspec.json.encode(last.raw).decode()
+    assert format not in ("responses", "anthropic") or thought.signature == "cHJvdmVu"
+
+
+@WAYS
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        (401, ModelAuthenticationError),
+        pytest.param(403, ModelAuthenticationError, marks=pytest.mark.long),
+        (429, ModelRateLimitError),
+        pytest.param(500, ModelServerError, marks=pytest.mark.long),
+        pytest.param(503, ModelUnavailableError, marks=pytest.mark.long),
+        (529, ModelOverloadedError),
+    ],
+)
+async def test_a_failure_has_its_type(
+    provider: Provider, format: str, is_streaming: bool, status: int, expected: type[Exception]
+) -> None:
+    """Each status is told apart by the client, with the provider's own words and how long to wait."""
+    provider.play([Fail(status, retry_after=7, message="no, because")])
+    with pytest.raises(expected, match="no, because") as raised:
+        await ask_once(provider, format, is_streaming)
+    assert raised.value.status_code == status
+    assert raised.value.retry_after == 7
+    assert len(provider.requests) == 1
+
+
+async def test_a_failure_in_mid_stream_has_its_type(provider: Provider, format: str) -> None:
+    """A provider that gives up after it began is not taken for one that finished."""
+    provider.play([Fail(529, after_chunks=3)])
+    with pytest.raises((ModelServerError, ModelOverloadedError)):
+        await ask_once(provider, format, is_streaming=True)
+
+
+@WAYS
+@pytest.mark.parametrize(
+    "turn",
+    [
+        pytest.param(Cut(3), id="closed"),
+        pytest.param(Cut(3, how="reset"), id="reset", marks=pytest.mark.long),
+        pytest.param(Cut(0), id="unanswered"),
+        pytest.param(Cut(0, how="reset"), id="reset unanswered", marks=pytest.mark.long),
+    ],
+)
+async def test_a_cut_connection_has_its_type(provider: Provider, format: str, is_streaming: bool, turn: Cut) -> None:
+    """A connection lost before or within an answer is an error of the connection, never half an answer."""
+    provider.play([turn])
+    with pytest.raises(ModelConnectionError):
+        await ask_once(provider, format, is_streaming)
+    assert len(provider.requests) == 1
+
+
+async def test_a_stream_that_ends_early_and_tidily_tells_no_figures(provider: Provider, format: str) -> None:
+    """Clients take half a stream for an answer when the connection ends well: only a missing reason or missing usage betrays it."""
+    provider.play([Cut(4, how="end")])
+    response = await ask_once(provider, format, is_streaming=True)
+    assert response.finish_reason is None or response.usage.output_tokens == 0
+
+
+@WAYS
+@pytest.mark.parametrize("kind", ["text", "shape", *(pytest.param(kind, marks=pytest.mark.long) for kind in ("html", "truncated", "nothing"))])
+async def test_garbage_never_passes_for_an_answer(provider: Provider, format: str, is_streaming: bool, kind: str) -> None:
+    """What is no answer of the format is an error, or an answer with nothing in it; some of the errors have no type of their own."""
+    provider.play([Garbage(kind)])
+    try:
+        response = await ask_once(provider, format, is_streaming)
+    except (ModelAPIError, UnexpectedModelBehavior, TypeError):
+        return
+    assert response.parts == [] and response.usage.output_tokens == 0
+
+
+@WAYS
+async def test_an_empty_answer_is_well_formed(provider: Provider, format: str, is_streaming: bool) -> None:
+    """A model may say nothing: there is usage, and no part."""
+    provider.play([Empty(Usage(50, 2))])
+    response = await ask_once(provider, format, is_streaming)
+    assert (response.parts, response.usage.input_tokens, response.usage.output_tokens) == ([], 50, 2)
+
+
+@WAYS
+@pytest.mark.parametrize(("stop", "reason"), [("length", "length"), ("refused", "content_filter")])
+async def test_an_answer_says_why_it_stopped(provider: Provider, format: str, is_streaming: bool, stop: str, reason: str) -> None:
+    """An answer that reached its length, and a refusal, are told from one that is complete."""
+    provider.play([Reply((Say("As far as"),), stop=stop)])
+    response = await ask_once(provider, format, is_streaming)
+    assert response.finish_reason == reason
+    assert stop == "refused" or response.text == "As far as"
+
+
+async def test_a_client_that_tries_again_meets_the_next_turn(provider: Provider, format: str) -> None:
+    """A fault is met once, then the same request is answered; Google's client does not try again by itself."""
+    provider.play([Fail(429, retry_after=0.01), Say("at last")])
+    messages = [ModelRequest(parts=[UserPromptPart("Well?")])]
+    async with make_model(provider, format, retries=2) as model:
+        if format == "google":
+            with pytest.raises(ModelRateLimitError):
+                await model.request(messages, None, ModelRequestParameters())
+        response = await model.request(messages, None, ModelRequestParameters())
+    assert response.text == "at last"
+    assert len(provider.requests) == 2
+
+
+async def test_a_history_with_an_open_call_is_refused(provider: Provider, format: str) -> None:
+    """As with the real ones, a call that was never answered spoils the conversation: 400, and the test hears of it."""
+    provider.play([ADD_1_2, Say("done")])
+    async with make_agent(provider, format) as agent:
+        messages = (await agent.run("Sums, please.")).all_messages()
+    async with make_model(provider, format) as model:
+        with pytest.raises(ModelAPIError, match="not answered"):
+            await model.request([*messages[:2], ModelRequest(parts=[UserPromptPart("And?")])], None, ModelRequestParameters())
+    [surprise] = provider.surprises
+    assert "BrokenHistory" in surprise
+    provider.forget()
+
+
+@WAYS
+async def test_the_wrong_key_is_refused(format: str, is_streaming: bool) -> None:
+    """A provider that knows its keys takes no other."""
+    with Provider([Say("come in")], keys={"another"}) as provider, pytest.raises(ModelAuthenticationError):
+        await ask_once(provider, format, is_streaming)

@@ -39,7 +39,7 @@ class Answer(msgspec.Struct, frozen=True):
         return tuple(part for part in self.parts if isinstance(part, Call))
 
 
-def prepare(reply: Reply | Part | tuple[Part, ...], asked: Asked, call_prefix: str) -> Answer:
+def prepare(reply: Reply | Part | tuple[Part, ...], asked: Asked, call_prefix: str | None) -> Answer:
     """Fill in what the script left open."""
     match reply:
         case Reply():
@@ -73,8 +73,12 @@ def cut_text(text: str) -> list[str]:
     return re.findall(r"\s*\S+\s*$|\s*\S+|\s+", text)
 
 
-def cut_args(args: dict[str, object]) -> list[str]:
-    text = msgspec.json.encode(args).decode()
+def write_args(call: Call) -> str:
+    return dump(call.args) if call.raw is None else call.raw
+
+
+def cut_args(call: Call) -> list[str]:
+    text = write_args(call)
     return [text[at : at + ARGUMENT_PIECE_CHARACTERS] for at in range(0, len(text), ARGUMENT_PIECE_CHARACTERS)]
 
 
@@ -82,9 +86,9 @@ def dump(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _with_id(part: Part, prefix: str, number: int, index: int) -> Part:
+def _with_id(part: Part, prefix: str | None, number: int, index: int) -> Part:
     match part:
-        case Call(name=name, args=args, id=None):
-            return Call(name, args, prefix + make_id(number, index, name))
+        case Call(id=None) if prefix is not None:
+            return msgspec.structs.replace(part, id=prefix + make_id(number, index, part.name))
         case Say() | Call() | Think():
             return part

@@ -149,6 +149,15 @@ def merge_roles(pieces: list[tuple[Literal["user", "model"], Piece]]) -> tuple[M
     return tuple(messages)
 
 
+def read_args(text: str) -> dict[str, object]:
+    """Read a call's arguments; what is no JSON object is kept under an empty name, as providers take any text back."""
+    try:
+        args = msgspec.json.decode(text or "{}")
+    except msgspec.DecodeError:
+        return {"": text}
+    return args if isinstance(args, dict) else {"": args}
+
+
 def _answers(result: ToolResult, call: tuple[str | None, str | None]) -> bool:
     if result.id is None or call[0] is None:
         return result.name == call[1]

@@ -13,7 +13,7 @@ import msgspec
 from agents.provider.answer import dump, prepare
 from agents.provider.asked import Asked
 from agents.provider.formats import Format
-from agents.provider.script import Cut, Empty, Fail, Garbage, Hold, Reply, Slow, Turn
+from agents.provider.script import UNHEARD, Cut, Empty, Fail, Garbage, Hold, Reply, Slow, Turn
 
 EVENTS = "text/event-stream; charset=utf-8"
 JSON = "application/json"
@@ -47,7 +47,7 @@ class ScriptMistake(Exception):
 def deliver(turn: Turn, asked: Asked, format: Format) -> Delivery:
     match turn:
         case Fail():
-            return _fail(turn, format)
+            return _fail(turn, asked, format)
         case Garbage():
             return _garble(turn, asked, format)
         case Empty(usage=usage):
@@ -80,9 +80,12 @@ def _answer(reply: Turn, asked: Asked, format: Format) -> Delivery:
     return plain(200, format.write(answer))
 
 
-def _fail(turn: Fail, format: Format) -> Delivery:
+def _fail(turn: Fail, asked: Asked, format: Format) -> Delivery:
+    if asked.is_streaming and turn.after_chunks:
+        begun = _cut(Cut(turn.after_chunks, how="end"), _answer(UNHEARD, asked, format))
+        return msgspec.structs.replace(begun, chunks=(*begun.chunks, format.fail_event(turn.status, turn.message).encode()))
     headers = {} if turn.retry_after is None else {"Retry-After": f"{turn.retry_after:g}"}
-    return plain(turn.status, format.fail(turn.status, turn.message), headers)
+    return plain(turn.status, format.fail(turn.status, turn.message, turn.retry_after), headers)
 
 
 def _garble(turn: Garbage, asked: Asked, format: Format) -> Delivery:

@@ -44,14 +44,20 @@ class Think(_Word, frozen=True):
 
 
 class Call(_Word, frozen=True):
-    """A call of a tool. Without an id the server makes one, as providers do."""
+    """A call of a tool. Without an id the server makes one, as providers do.
+
+    `raw` replaces the arguments by text that need not be JSON, where the format carries text: OpenAI's, and Anthropic's streams.
+    """
 
     name: str
     args: dict[str, object] = {}
     id: str | None = None
+    raw: str | None = None
 
 
 Part: TypeAlias = Say | Think | Call
+# Long enough in every format to be cut in the middle.
+UNHEARD = Say("this will never be heard to its end")
 
 
 class Reply(_Word, frozen=True):
@@ -63,11 +69,12 @@ class Reply(_Word, frozen=True):
 
 
 class Fail(_Word, frozen=True):
-    """An HTTP error in the provider's own shape."""
+    """An HTTP error in the provider's own shape. With `after_chunks`, told in the middle of a stream that began well."""
 
     status: int
     retry_after: float | None = None
     message: str = "scripted failure"
+    after_chunks: int = 0
     times: int | None = 1
 
 
@@ -78,7 +85,7 @@ class Cut(_Word, frozen=True):
     """
 
     after_chunks: int = 2
-    then: Turn = Say("this will never be heard to its end")
+    then: Turn = UNHEARD
     how: Literal["close", "reset", "end"] = "close"
     times: int | None = 1
 

@@ -16,19 +16,19 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import msgspec
 
+from agents.provider.answer import count_tokens
 from agents.provider.asked import Asked, BrokenHistory, refuse_broken_history
 from agents.provider.delivery import Delivery, ScriptMistake, deliver, plain
+from agents.provider.endpoint import Endpoint
 from agents.provider.formats import Format, Wire
-from agents.provider.formats.anthropic import Anthropic
-from agents.provider.formats.openai import OpenAI
+from agents.provider.formats.known import FORMATS, find_counted, write_count
 from agents.provider.script import Script, ScriptExhausted, read_script, start
 
-FORMATS: tuple[Format, ...] = (OpenAI(), Anthropic())
 # How soon the accepting thread notices that the test is over.
 _POLL_SECONDS = 0.02
 
 
-class Provider:
+class Provider(Endpoint):
     """A model on loopback. Close it, or use it as a context: no thread and no socket outlives that."""
 
     def __init__(self, script: Script = (), *, keys: set[str] | None = None, port: int = 0) -> None:
@@ -43,15 +43,8 @@ class Provider:
         self._choose = start(script)
         self._server = _Server(self, port)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(_POLL_SECONDS,), name="scripted provider")
+        super().__init__(f"http://127.0.0.1:{self._server.server_port}")
         self._thread.start()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_port}"
-
-    def base_url(self, format: str) -> str:
-        """Say what the SDK of a format takes for its base: OpenAI's want the version in it, the others add their own."""
-        return f"{self.url}/v1" if format in ("openai", "responses") else self.url
 
     def play(self, script: Script) -> None:
         """Replace the script; counted faults and arrivals begin anew."""
@@ -84,7 +77,8 @@ class Provider:
 
     def answer(self, path: str, query: dict[str, str], headers: dict[str, str], body: bytes) -> Delivery:
         """Decide the response to one request, and keep the request."""
-        format = next((format for format in FORMATS if format.serves(path)), None)
+        counted = find_counted(path)
+        format = counted or next((format for format in FORMATS if format.serves(path)), None)
         if format is None:
             return self._surprise(404, f"nothing is served at {path}", None)
         with self._lock:
@@ -94,10 +88,12 @@ class Provider:
             asked = format.read(Wire(number, path, query, headers, msgspec.json.decode(body)))
         except (msgspec.DecodeError, KeyError, TypeError, AttributeError) as error:
             return self._surprise(400, f"{path}: not a request of this format: {error!r}", format)
+        if counted:
+            return plain(200, write_count(counted, count_tokens(asked.text)))
         with self._lock:
             self.requests.append(asked)
         if self._keys is not None and asked.key not in self._keys:
-            return plain(401, format.fail(401, "invalid key"))
+            return plain(401, format.fail(401, "invalid key", None))
         try:
             refuse_broken_history(asked.messages)
             return deliver(self._choose(asked), asked, format)
@@ -122,11 +118,13 @@ class Provider:
         return plain(200, {})
 
     def wait(self, seconds: float, gate: str | None) -> None:
-        """Wait as a delivery says, or until the provider closes."""
+        """Wait as a delivery says; what was still waiting when the provider closes is never answered."""
         if gate is not None:
             self._gate(gate).wait()
         elif seconds:
             self._closing.wait(seconds)
+        if self._closing.is_set():
+            raise ConnectionAbortedError("the provider closed")
 
     def complain(self, what: str) -> None:
         with self._lock:
@@ -141,7 +139,7 @@ class Provider:
 
     def _surprise(self, status: int, what: str, format: Format | None) -> Delivery:
         self.complain(what)
-        return plain(status, format.fail(status, what) if format else {"error": {"message": what}})
+        return plain(status, format.fail(status, what, None) if format else {"error": {"message": what}})
 
 
 class _Server(ThreadingHTTPServer):

@@ -25,7 +25,8 @@ class Format(Protocol):
     """What the server needs of a provider's wire format."""
 
     name: str
-    call_prefix: str
+    # What ids of calls begin with; None where the provider sends no ids.
+    call_prefix: str | None
 
     def serves(self, path: str) -> bool: ...
 
@@ -37,4 +38,8 @@ class Format(Protocol):
         """Yield whole server-sent events, one a chunk."""
         ...
 
-    def fail(self, status: int, message: str) -> dict[str, object]: ...
+    def fail(self, status: int, message: str, retry_after: float | None) -> dict[str, object]: ...
+
+    def fail_event(self, status: int, message: str) -> str:
+        """Tell of a failure in the middle of a stream, where no status can be sent any more."""
+        ...

@@ -76,8 +76,11 @@ class Anthropic:
         yield _event("message_delta", delta=ending, usage={"output_tokens": answer.usage.output})
         yield _event("message_stop")
 
-    def fail(self, status: int, message: str) -> dict[str, object]:
+    def fail(self, status: int, message: str, retry_after: float | None) -> dict[str, object]:
         return {"type": "error", "error": {"type": _ERRORS.get(status, "api_error"), "message": message}, "request_id": "req_script"}
+
+    def fail_event(self, status: int, message: str) -> str:
+        return _event("error", error=self.fail(status, message, None)["error"])
 
 
 def _read_message(message: dict[str, object]) -> list[tuple[str, Piece]]:
@@ -136,9 +139,9 @@ def _deltas(part: Part) -> Iterator[dict[str, object]]:
         case Think(text=text, signature=signature):
             yield from ({"type": "thinking_delta", "thinking": piece} for piece in cut_text(text))
             yield {"type": "signature_delta", "signature": signature}
-        case Call(args=args):
+        case Call():
             yield {"type": "input_json_delta", "partial_json": ""}
-            yield from ({"type": "input_json_delta", "partial_json": piece} for piece in cut_args(args))
+            yield from ({"type": "input_json_delta", "partial_json": piece} for piece in cut_args(part))
 
 
 def _write_usage(answer: Answer) -> dict[str, object]:

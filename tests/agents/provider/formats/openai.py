@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import msgspec
-
-from agents.provider.answer import Answer, cut_args, cut_text, dump
-from agents.provider.asked import Asked, Other, Piece, Text, Tool, ToolCall, ToolResult, merge_roles
+from agents.provider.answer import Answer, cut_args, cut_text, dump, write_args
+from agents.provider.asked import Asked, Other, Piece, Text, Thought, Tool, ToolCall, ToolResult, merge_roles, read_args
 from agents.provider.formats import Wire
 from agents.provider.formats.bearer import read_bearer
 from agents.provider.script import Call, Say, Think
@@ -88,10 +86,10 @@ class OpenAI:
                     yield from (chunk({field: piece}) for piece in cut_text(text))
                 case Think(text=text):
                     yield from (chunk({"reasoning_content": piece}) for piece in cut_text(text))
-                case Call(name=name, args=args, id=id):
+                case Call(name=name, id=id):
                     opened = {"index": calls, "id": id, "type": "function", "function": {"name": name, "arguments": ""}}
                     yield chunk({"tool_calls": [opened]})
-                    for piece in cut_args(args):
+                    for piece in cut_args(part):
                         yield chunk({"tool_calls": [{"index": calls, "function": {"arguments": piece}}]})
                     calls += 1
         yield chunk({}, _STOPS[answer.stop])
@@ -100,9 +98,12 @@ class OpenAI:
             yield _event({**_envelope(answer, "chat.completion.chunk"), "choices": [], "usage": _write_usage(answer)})
         yield "data: [DONE]\n\n"
 
-    def fail(self, status: int, message: str) -> dict[str, object]:
+    def fail(self, status: int, message: str, retry_after: float | None) -> dict[str, object]:
         kind, code = ERROR_TYPES.get(status, ("server_error", None))
         return {"error": {"message": message, "type": kind, "param": None, "code": code}}
+
+    def fail_event(self, status: int, message: str) -> str:
+        return _event(self.fail(status, message, None))
 
 
 def _read_message(message: dict[str, object]) -> list[tuple[str, Piece]]:
@@ -111,7 +112,9 @@ def _read_message(message: dict[str, object]) -> list[tuple[str, Piece]]:
             return [("user", ToolResult(message["tool_call_id"], None, _read_text(message["content"])))]
         case "assistant":
             said = _read_text(message.get("content"))
-            pieces: list[Piece] = [Text(said)] if said else []
+            thought = message.get("reasoning_content")
+            pieces: list[Piece] = [Thought(thought, None)] if thought else []
+            pieces += [Text(said)] if said else []
             pieces += [_read_call(call) for call in message.get("tool_calls") or ()]
             return [("model", piece) for piece in pieces]
         case _:
@@ -135,7 +138,7 @@ def _read_text(content: object) -> str:
 
 
 def _read_call(call: dict[str, object]) -> ToolCall:
-    return ToolCall(call["id"], call["function"]["name"], msgspec.json.decode(call["function"]["arguments"] or "{}"))
+    return ToolCall(call["id"], call["function"]["name"], read_args(call["function"]["arguments"]))
 
 
 def _read_tool(function: dict[str, object]) -> Tool:
@@ -143,7 +146,7 @@ def _read_tool(function: dict[str, object]) -> Tool:
 
 
 def _write_call(call: Call) -> dict[str, object]:
-    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": dump(call.args)}}
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": write_args(call)}}
 
 
 def _write_usage(answer: Answer) -> dict[str, object]:

@@ -1,0 +1,238 @@
+"""The script language: which turn a request gets, what is counted and what is not, and how a test steers a provider."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import msgspec
+import pytest
+from agents.provider import (
+    Asked, Call, Cut, Empty, Endpoint, Fail, Garbage, Hold, Provider, Reply, Route, Routes, Say, Script, Slow, Think, Turn, Turns,
+    Usage, spawn,
+)  # fmt: skip
+from agents.provider.script import read_script, write_script
+from waiting import eventually
+
+
+def body(*words: str, model: str = "m", stream: bool = False) -> dict[str, object]:
+    """A request in OpenAI's format; its messages are a person's and the model's by turns."""
+    messages = [{"role": ("user", "assistant")[place % 2], "content": word} for place, word in enumerate(words)]
+    return {"model": model, "messages": messages, "stream": stream}
+
+
+def ask(provider: Endpoint, *words: str, model: str = "m") -> str:
+    """Ask once; an error is told by its number."""
+    request = urllib.request.Request(f"{provider.url}/v1/chat/completions", json.dumps(body(*words, model=model)).encode())
+    try:
+        with urllib.request.urlopen(request, timeout=30) as response:
+            return json.load(response)["choices"][0]["message"]["content"]
+    except urllib.error.HTTPError as error:
+        return str(error.code)
+
+
+def test_the_same_request_gets_the_same_answer(provider: Provider) -> None:
+    """The turn follows from what the request shows, so that a client that was killed may ask again."""
+    provider.play([Say("first"), Say("second"), Say("third")])
+    assert [ask(provider, "hi"), ask(provider, "hi")] == ["first", "first"]
+    assert ask(provider, "hi", "first", "and", "second", "so?") == "third"
+    assert ask(provider, "hi", "first", "and") == "second"
+
+
+def test_a_fault_is_met_as_often_as_it_says(provider: Provider) -> None:
+    """Faults stand ahead of the reply they delay, are used up there, and come back nowhere else."""
+    provider.play([Say("first"), Fail(429), Fail(503, times=2), Say("second"), Fail(500, times=None)])
+    assert ask(provider, "hi") == "first"
+    assert [ask(provider, "hi", "first", "and") for _ in range(5)] == ["429", "503", "503", "second", "second"]
+    assert [ask(provider, "hi", "first", "and", "second", "so?") for _ in range(3)] == ["500"] * 3
+    assert ask(provider, "hi") == "first"
+
+
+def test_every_message_may_play_the_list_anew(provider: Provider) -> None:
+    """Counted since the last words of a person, a long history does not shift the turns."""
+    provider.play(Turns((Say("always this"),), by="message"))
+    assert ask(provider, "hi") == ask(provider, "hi", "first", "and", "second", "so?") == "always this"
+
+
+def test_turns_may_come_in_the_order_of_arrival(provider: Provider) -> None:
+    """A script may as well count requests, faults among them."""
+    provider.play(Turns((Say("first"), Fail(503), Say("third")), by="arrival"))
+    assert [ask(provider, "hi") for _ in range(3)] == ["first", "503", "third"]
+
+
+def test_a_function_may_be_the_script(provider: Provider) -> None:
+    """Total freedom: the turn is whatever the function makes of the request."""
+
+    def echo(asked: Asked) -> Turn:
+        return Say(f"{asked.model_turns}: {asked.last_words}")
+
+    provider.play(echo)
+    assert ask(provider, "hi", "0: hi", "again") == "1: again"
+
+
+def test_several_conversations_share_a_provider(provider: Provider) -> None:
+    """Routes tell conversations apart by model, by the last message and by anything shown; each counts for itself."""
+    provider.play(
+        Routes(
+            (
+                Route((Fail(429), Say("cheap")), model="small"),
+                Route((Say("weather"),), says="rain", by="message"),
+                Route((Say("marked"), Say("still marked")), shows="MARK"),
+            )
+        )
+    )
+    assert [ask(provider, "hi", model="small") for _ in range(2)] == ["429", "cheap"]
+    assert ask(provider, "MARK", "marked", "will it rain?") == "weather"
+    assert ask(provider, "MARK", "marked", "and?") == "still marked"
+
+
+@pytest.mark.parametrize(
+    ("script", "words", "said"),
+    [
+        ([Say("only one")], ["hi", "only one", "more?"], "ScriptExhausted: the script has 1 places by history; this request is at place 2"),
+        (Routes((Route((Say("x"),), model="other"),)), ["hi"], "ScriptExhausted: no route matches"),
+        ([], [], "BrokenHistory: messages: at least one"),
+    ],
+)  # fmt: skip
+def test_a_request_without_a_turn_is_refused_and_told(script: Script, words: list[str], said: str) -> None:
+    """A script that is too short never improvises: the client gets a 400, which it does not repeat, and the test hears why."""
+    with Provider(script) as provider:
+        assert ask(provider, *words) == "400"
+        assert provider.surprises[0].startswith(said)
+
+
+def test_a_fault_that_cannot_happen_is_told() -> None:
+    """A cut after more events than there are would prove nothing."""
+    with Provider([Cut(50, then=Say("short"))]) as provider:
+        request = urllib.request.Request(f"{provider.url}/v1/chat/completions", json.dumps(body("hi", stream=True)).encode())
+        with pytest.raises(urllib.error.HTTPError, match="400"):
+            urllib.request.urlopen(request, timeout=10)
+        assert provider.surprises == ["ScriptMistake: cut after 50 events, but there are only 4"]
+
+
+@pytest.mark.parametrize(
+    ("path", "sent"),
+    [("/v1/elsewhere", b"{}"), ("/v1/messages", b"not json"), ("/v1/messages", b"[]"), ("/v1/messages", b'{"model":"m"}'), ("/v1/responses", b'{"model":"m","input":"hi","previous_response_id":"r"}')],
+)  # fmt: skip
+def test_what_is_no_request_is_refused_and_told(path: str, sent: bytes) -> None:
+    """A client that speaks no known format is a surprise too."""
+    with Provider([Say("x")]) as provider:
+        with pytest.raises(urllib.error.HTTPError, match="40[04]"):
+            urllib.request.urlopen(urllib.request.Request(provider.url + path, sent), timeout=10)
+        assert len(provider.surprises) == 1 and path in provider.surprises[0]
+
+
+def test_a_held_request_waits_for_its_gate(provider: Provider) -> None:
+    """Slowness without a clock: the request has arrived, and nothing comes back until the test says so."""
+    provider.play([Hold("door", then=Say("in"))])
+    heard: list[str] = []
+    asking = threading.Thread(target=lambda: heard.append(ask(provider, "hi")))
+    asking.start()
+    eventually(lambda: len(provider.requests) == 1)
+    assert heard == []
+    provider.release("door")
+    asking.join(timeout=10)
+    assert heard == ["in"]
+
+
+def test_a_stream_may_be_held_in_the_middle(provider: Provider) -> None:
+    """What came before the gate is heard before it opens."""
+    provider.play([Hold("door", then=Say("one two three"), after_chunks=2)])
+    connection = http.client.HTTPConnection(provider.url.removeprefix("http://"), timeout=10)
+    connection.request("POST", "/v1/chat/completions", json.dumps(body("hi", stream=True)))
+    response = connection.getresponse()
+    assert b"one" in response.readline() + response.readline() + response.readline()
+    provider.release("door")
+    assert b"three" in response.read()
+    connection.close()
+
+
+def test_slowness_is_at_least_as_slow_as_it_says(provider: Provider) -> None:
+    """Before the first byte, and between the events of a stream."""
+    provider.play([Slow(before=0.2, then=Say("late"))])
+    began = time.monotonic()
+    assert ask(provider, "hi") == "late"
+    assert time.monotonic() - began >= 0.2
+
+
+def test_closing_waits_for_nobody(provider: Provider) -> None:
+    """Requests that are held or slow end with the provider, and so does every connection's thread."""
+    before = set(threading.enumerate())
+    other = Provider([Slow(before=3600, then=Say("never"))])
+    heard: list[object] = []
+
+    def ask_other() -> None:
+        try:
+            heard.append(ask(other, "hi"))
+        except (OSError, http.client.HTTPException) as error:
+            heard.append(type(error))
+
+    asking = threading.Thread(target=ask_other)
+    asking.start()
+    eventually(lambda: len(other.requests) == 1)
+    other.close()
+    asking.join(timeout=10)
+    assert heard == [http.client.RemoteDisconnected]
+    assert set(threading.enumerate()) <= before
+
+
+EVERY_WORD = (
+    Say("a"),
+    (Think("b"), Say("c"), Call("d", {"e": [1, None]}), Call("f", id="g", raw="{")),
+    Reply((Say("h"),), usage=Usage(1, 2, 3), stop="length"),
+    Fail(429, retry_after=1.5, message="m", after_chunks=2, times=None),
+    Cut(3, then=Call("i"), how="reset"),
+    Garbage("html", text="<p>"),
+    Empty(Usage(1, 0)),
+    Slow(1, 2, then=Hold("gate", then=(Say("j"), Call("k")), after_chunks=1)),
+)
+
+
+def test_a_script_can_be_written_down() -> None:
+    """Every word survives its JSON form, in a list, with its counting, and in routes."""
+    for script in (Turns(EVERY_WORD, by="message"), Routes((Route(EVERY_WORD, model="m", says="s"),))):
+        assert read_script(write_script(script)) == script
+    assert read_script(write_script(list(EVERY_WORD))) == Turns(EVERY_WORD)
+    assert read_script('[{"turn": "say", "text": "hi"}]') == Turns((Say("hi"),))
+
+
+@pytest.mark.parametrize("text", ['[{"turn": "shout"}]', '[{"turn": "say", "txt": "x"}]', '{"turns": [], "by": "luck"}', "[1]", "{"])
+def test_a_script_that_says_nothing_known_is_refused(text: str) -> None:
+    """A slip in a script is told where it is read, not played as something else."""
+    with pytest.raises((msgspec.ValidationError, msgspec.DecodeError)):
+        read_script(text)
+
+
+def test_a_provider_can_live_in_another_process(tmp_path: Path) -> None:
+    """It prints where it is, and is steered and asked over the same connection as it answers on."""
+    with spawn([Fail(503), Say("from afar")], tmp_path) as far:
+        assert [ask(far, "hi"), ask(far, "hi")] == ["503", "from afar"]
+        assert [asked.last_words for asked in far.requests] == ["hi", "hi"]
+        assert far.requests[0].messages[0].text == "hi"
+        far.play([Hold("a door", then=Say("again"))])
+        far.release("a door")
+        assert ask(far, "hi") == "again"
+        assert ask(far, "hi", "again", "more?") == "400"
+        assert len(far.surprises) == 1
+        far.forget()
+        assert (far.requests, far.surprises) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("path", "sent", "name"),
+    [
+        ("/v1/messages/count_tokens", {"model": "m", "messages": [{"role": "user", "content": "x" * 400}]}, "input_tokens"),
+        ("/v1/responses/input_tokens", {"model": "m", "input": "x" * 400}, "input_tokens"),
+        ("/v1beta/models/m:countTokens", {"contents": [{"role": "user", "parts": [{"text": "x" * 400}]}]}, "totalTokens"),
+    ],
+)
+def test_tokens_are_counted_without_a_turn(provider: Provider, path: str, sent: dict[str, object], name: str) -> None:
+    """To ask what a request would take is not to make it: nothing is played or kept."""
+    with urllib.request.urlopen(urllib.request.Request(provider.url + path, json.dumps(sent).encode()), timeout=10) as told:
+        assert 100 <= json.load(told)[name] < 140
+    assert provider.requests == []
