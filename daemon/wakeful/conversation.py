@@ -1,6 +1,6 @@
 """The conversation of a session, read from the log along its line; and how it is made shorter.
 
-Messages are what people and sessions sent, the hand-offs runs left, and what merged forks brought. A `Summariser` makes
+Messages are what people and sessions sent, what agents said, the hand-offs runs left, and what merged forks brought. A `Summariser` makes
 a summary of old ones: by rule where no model is at hand (`ByRule`), by the session's agent where it has
 one. Reads the log alone, and blocks while it does: the API calls it off the loop.
 """
@@ -22,7 +22,9 @@ from wakeful.errors import CallerError
 from wakeful.eventlog.codec import decode
 from wakeful.eventlog.contract import EventLog, Record
 
-MESSAGE_KINDS = ("message_added", "note_added", "session_merged")
+MESSAGE_KINDS = ("message_added", "note_added", "session_merged", "turn_answered")
+# What takes room of it.
+SAID_KINDS = (*MESSAGE_KINDS, "tool_returned")
 MESSAGES_KEPT = 20
 
 
@@ -43,6 +45,16 @@ class Summariser(Protocol):
     def summarise(self, request: SummaryRequest) -> str: ...
 
 
+class Given(Struct, frozen=True):
+    """A summary that somebody made already: the model of a run, `name`."""
+
+    name: str
+    summary: str
+
+    def summarise(self, request: SummaryRequest) -> str:
+        return self.summary
+
+
 class ByRule:
     name = "rule"
 
@@ -52,8 +64,7 @@ class ByRule:
 
 def read_conversation(log: EventLog, session: Session) -> list[Message]:
     """The messages the assembled context would hold, oldest first."""
-    stretches = session.conversation.stretches or (Stretch(session.id, 1),)
-    return [message for stretch in stretches for message in read_messages(log, stretch)]
+    return [message for stretch in find_stretches(session) for message in read_messages(log, stretch)]
 
 
 def read_messages(log: EventLog, stretch: Stretch) -> Iterator[Message]:
@@ -70,6 +81,8 @@ def _read_text(record: Record) -> str | None:
     match decode(record.kind, record.payload):
         case ev.MessageAdded(text=text) | ev.NoteAdded(text=text) | ev.SessionMerged(summary=text):
             return text
+        case ev.TurnAnswered(answer=answer, purpose="work"):
+            return answer.words
         case _:
             return None
 
@@ -84,9 +97,8 @@ def make_compress(log: EventLog, session: Session, keep: int, summariser: Summar
     request = SummaryRequest(
         objective=spec.objective if spec is not None else None, earlier=session.conversation.summary, messages=tuple(old)
     )
-    stretches = session.conversation.stretches or (Stretch(session.id, 1),)
     first = (kept[0].session, kept[0].seq) if kept else (session.id, session.seq + 1)
-    replaced, left = split_stretches(stretches, *first)
+    replaced, left = split_stretches(find_stretches(session), *first)
     return Compress(
         name=session.name,
         at=session.seq,
@@ -95,9 +107,36 @@ def make_compress(log: EventLog, session: Session, keep: int, summariser: Summar
         summary=_ensure_objective(summariser.summarise(request), request.objective),
         messages=len(old),
         kept_messages=len(kept),
-        kept_bytes=sum(count_bytes(message.text) for message in kept),
+        kept_bytes=sum(_count_said(log, stretch) for stretch in left),
         by=summariser.name,
     )
+
+
+def choose_kept(log: EventLog, session: Session, most_bytes: int) -> int:
+    """How many of the newest messages, with what tools brought meanwhile, fit into so many bytes; at least one."""
+    kept, used = 0, 0
+    for record in reversed([record for stretch in find_stretches(session) for record in log.read(stretch.session, from_seq=stretch.first, to_seq=stretch.last, kinds=SAID_KINDS)]):
+        used += _count_record(record)
+        if used > most_bytes:
+            break
+        kept += bool(record.kind in MESSAGE_KINDS and _read_text(record))
+    return max(kept, 1)
+
+
+def find_stretches(session: Session) -> tuple[Stretch, ...]:
+    return session.conversation.stretches or (Stretch(session.id, 1),)
+
+
+def _count_said(log: EventLog, stretch: Stretch) -> int:
+    return sum(map(_count_record, log.read(stretch.session, from_seq=stretch.first, to_seq=stretch.last, kinds=SAID_KINDS)))
+
+
+def _count_record(record: Record) -> int:
+    """What it takes of a conversation, as the reducer counts it."""
+    if record.payload is not None and record.kind == "tool_returned":
+        returned = decode(record.kind, record.payload)
+        return count_bytes(returned.text) if isinstance(returned, ev.ToolReturned) else 0
+    return count_bytes(_read_text(record) or "")
 
 
 def _ensure_objective(summary: str, objective: str | None) -> str:

@@ -59,7 +59,7 @@ def _tell_run(event: ev.Event) -> str | None:
             return f"run {run}: {visible(first.path)}{rest} not put in place: {visible(first.words)}; kept in {visible(first.kept or 'no place')}"
         case ev.RunFinished():
             return _finished(event)
-        case ev.TurnAnswered(run=run, answer=answer) if answer.text:
+        case ev.TurnAnswered(run=run, answer=answer, purpose="work") if answer.text:
             return f"run {run} says: {visible(answer.text)}"
         case ev.TurnFailed(run=run, words=words):
             return f"run {run}: no answer from its model: {visible(words)}"

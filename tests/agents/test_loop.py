@@ -10,7 +10,7 @@ from wakeful.agents.contract import ModelAnswer, ModelRequest, ProviderFault, To
 from wakeful.agents.loop import Loop
 from wakeful.agents.tools.box import ToolBox
 from wakeful.core import work
-from wakeful.core.agent import AgentLimits, AgentSpec, ModelSpec
+from wakeful.core.agent import AgentLimits, AgentSpec, ModelSpec, TokenWindow
 from wakeful.core.turn import Answered, Asked, Returned, TokenUsage, ToolCall
 
 AGENT = AgentSpec(name="docs", models=(ModelSpec(provider="anthropic", model="m"),))
@@ -137,11 +137,27 @@ async def test_a_model_that_never_answers_gives_way_to_the_next_of_its_agent_and
     assert lonely.kinds()[-1] == "Halt"
 
 
-@pytest.mark.parametrize("kind", ["key", "refused", "too_long"])
+@pytest.mark.parametrize("kind", ["key", "refused"])
 async def test_what_the_next_try_cannot_mend_is_not_tried_again(kind: Any) -> None:
     world = World(Scripted(ProviderFault(kind, "401: no")))
     assert (await world.loop.run()).words == "401: no"
     assert world.kinds() == ["RequestTurn", "RecordFault", "Halt"] and world.pauses == []
+
+
+async def test_a_conversation_that_is_too_long_is_neither_sent_nor_failed_but_to_be_made_shorter() -> None:
+    """By our own estimate, or by the provider's word: what was done until then is on record."""
+    small = AgentSpec(name="docs", models=AGENT.models, window=TokenWindow(compress_at=400))
+    model = Scripted(call(1), say("never"))
+    world = World(model, agent=small)
+    world.loop._tools.tools["add"].carry_out = long_result  # type: ignore[method-assign]
+    assert (await world.loop.run()).is_long
+    assert len(model.asked) == 1 and world.kinds()[-1] == "ReturnTool"
+    told = World(Scripted(ProviderFault("too_long", "413")))
+    assert (await told.loop.run()).is_long and told.kinds()[-1] == "RecordFault"
+
+
+async def long_result(arguments: Mapping[str, Any], call_id: str) -> ToolResult:
+    return ToolResult("a file " * 300)
 
 
 async def test_the_same_call_again_and_again_is_a_breaker() -> None:

@@ -150,7 +150,7 @@ LOOKS = [
     ("search", "owned"), ("search", EVIL), ("costs", "--by", "session,agent,cause,day"), ("top", "--once"), ("doctor",), ("verify",), ("check",),
     ("rewind", "words", "mark", "--files", "--dry-run"), ("merge", "words", "trial", "--dry-run"), ("compress", "words", "--keep", "0", "--dry-run"),
     ("erase", "words", "7", "--dry-run"), ("erase", "words", "8", "--dry-run"), ("archive", "--due", "--dry-run"), ("replay", "words", "1"), ("replay", "words", "2"),
-    ("resolve", "words", EVIL, "--ours", "--because", EVIL), ("answer", EVIL, EVIL), ("answer", "words", EVIL), ("resume", EVIL), ("suspend", EVIL), ("interrupt", EVIL), ("cancel", EVIL), ("open", EVIL), ("rename", "trial", EVIL),
+    ("resolve", "words", EVIL, "--ours", "--because", EVIL), ("ask", EVIL, EVIL), ("ask", "words", EVIL, "--agent", EVIL), ("answer", EVIL, EVIL), ("answer", "words", EVIL), ("resume", EVIL), ("suspend", EVIL), ("interrupt", EVIL), ("cancel", EVIL), ("open", EVIL), ("rename", "trial", EVIL),
     ("forget", "words", EVIL + "x"), ("load", EVIL), ("load", f"./{EVIL_NAME}"), ("migrate", "words", "--agent", EVIL), ("new", EVIL_NAME), ("check", f"{EVIL_NAME}"),
     ("save", "words", "-o", f"{EVIL_NAME}.bundle"), ("export", "words", "-o", f"{EVIL_NAME}.jsonl"), ("backup", f"{EVIL_NAME}.backup"), ("restore", f"{EVIL_NAME}.backup"),
     ("secret", "list"), ("secret", "remove", EVIL), ("token", "new", "--scope", "read", "--note", EVIL), ("token", "list"), ("token", "revoke", EVIL),

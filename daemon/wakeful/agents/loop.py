@@ -43,9 +43,12 @@ ASK_PERSON_OFFER = ToolOffer(
 
 
 class Ending(Struct, frozen=True):
-    """How it ended. `words` None: the agent is done; else why it stopped, which is on record."""
+    """How it ended. `words` None: the agent is done; else why it stopped, which is on record.
+
+    `is_long`: it did not end, its conversation is longer than the model should be told; summarised, it goes on."""
 
     words: str | None = None
+    is_long: bool = False
 
 
 class Record(Protocol):
@@ -60,6 +63,10 @@ class _Ended(Exception):
     def __init__(self, words: str) -> None:
         super().__init__(words)
         self.words = words
+
+
+class _TooLong(Exception):
+    """The next request would tell the model more than its agent wants it to be told."""
 
 
 class Loop:
@@ -95,6 +102,16 @@ class Loop:
         self.has_handed_off = any(isinstance(entry, Returned) and entry.name == HAND_OFF for entry in self._entries)
 
     @property
+    def entries(self) -> Sequence[Entry]:
+        """The conversation so far, with what is still to be said."""
+        return (*self._entries, *(asked for asked in self._beginning.later if asked not in self._entries))
+
+    @property
+    def turns(self) -> int:
+        """How many there were of this run, those before this process included."""
+        return self._turn
+
+    @property
     def last_words(self) -> str:
         """What the agent said last."""
         said = (entry.text for entry in reversed(self._entries) if isinstance(entry, Answered) and entry.text)
@@ -111,6 +128,9 @@ class Loop:
                     await self._record()
                     return await self._judge_stop(answered)
                 await self._carry_out_all(answered.calls)
+        except _TooLong:
+            await self._record()
+            return Ending(is_long=True)
         except _Ended as ended:
             return Ending(ended.words)
 
@@ -136,6 +156,8 @@ class Loop:
     async def _ask(self) -> Answered:
         """The next answer, on its way to the record: it is posted with the first call it leads to."""
         request = self._make_request()
+        if _estimate_told(request) + self._size_tokens > self._agent.window.compress_at:
+            raise _TooLong
         self._turn += 1
         while True:
             fault = None
@@ -150,6 +172,8 @@ class Loop:
                 if fault.kind in LASTING_FAULTS:
                     break
             assert fault is not None
+            if fault.kind == "too_long":
+                raise _TooLong
             if len(self._models) == 1:
                 await self._halt(str(fault))
             # The next one of the agent's: for the rest of this run.

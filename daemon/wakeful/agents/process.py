@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Mapping, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from wakeful.agents.contract import Model
 from wakeful.agents.daemon import DaemonLink, DaemonRefused
-from wakeful.agents.loop import Ending, Loop
+from wakeful.agents.loop import Ending, Loop, Record
 from wakeful.agents.models import make_model
+from wakeful.agents.summarising import summarise
 from wakeful.agents.tools.box import ToolBox, make_tools
 from wakeful.agents.tools.place import Bounds
 from wakeful.core import work
@@ -28,17 +29,17 @@ from wakeful.secrets.store import name_variable
 EXIT_HALTED = 75
 EXIT_FAILED = 1
 LONGEST_HAND_OFF = 16_000
+# Of one run: a conversation that grows faster than it is made shorter does not come to an end.
+MOST_SUMMARIES = 3
 
 
 async def think(environ: Mapping[str, str]) -> int:
     """The whole run. Returns its exit code."""
-    async with AsyncExitStack() as stack:
-        link = await stack.enter_async_context(DaemonLink.from_environment(environ))
-        beginning = msgspec.convert(await link.post("/work/begin", {}, key=f"{environ['WAKEFUL_RUN']}.begin"), work.Beginning)
+    async with DaemonLink.from_environment(environ) as link:
+        beginning = await _begin(link, environ)
         record = _make_record(link, beginning)
         try:
-            models = make_models(beginning.agent, environ)
-            ending = await _work(beginning, models, open_tools(beginning, link, environ), record, link)
+            ending = await _work(beginning, record, link, environ)
         except OperatorError as error:
             # Whoever set this up can mend it: in words, and on record.
             await record(work.Halt(words=str(error)))
@@ -49,14 +50,39 @@ async def think(environ: Mapping[str, str]) -> int:
     return EXIT_HALTED
 
 
-async def _work(beginning: work.Beginning, models: Sequence[Model], tools: ToolBox, record: Record, link: DaemonLink) -> Ending:
-    loop = Loop(beginning, models, tools, record, say)
-    ending = await loop.run()
+async def _begin(link: DaemonLink, environ: Mapping[str, str], again: int = 0) -> work.Beginning:
+    return msgspec.convert(await link.post("/work/begin", {}, key=f"{environ['WAKEFUL_RUN']}.begin.{again}"), work.Beginning)
+
+
+async def _work(beginning: work.Beginning, record: Record, link: DaemonLink, environ: Mapping[str, str]) -> Ending:
+    models, tools = make_models(beginning.agent, environ), open_tools(beginning, link, environ)
+    for again in range(MOST_SUMMARIES + 1):
+        loop = Loop(beginning, models, tools, record, say)
+        ending = Ending(is_long=True) if beginning.is_long else await loop.run()
+        if not ending.is_long:
+            break
+        if again == MOST_SUMMARIES or (problem := await _shorten(beginning, loop, models, record, link, environ)) is not None:
+            words = problem if again < MOST_SUMMARIES else f"its conversation is still too long after {MOST_SUMMARIES} summaries"
+            await record(work.Halt(words=words))
+            return Ending(words)
+        beginning = await _begin(link, environ, again + 1)
     if ending.words is None and not loop.has_handed_off:
         # What it said last is what the next run starts from, unless it took the care to say so itself.
         text = loop.last_words[:LONGEST_HAND_OFF] or "done; it left no words"
         await link.call("note", {"text": text}, key=f"{beginning.run_id}.hand_off")
     return ending
+
+
+async def _shorten(
+    beginning: work.Beginning, loop: Loop, models: Sequence[Model], record: Record, link: DaemonLink, environ: Mapping[str, str]
+) -> str | None:
+    """Why its conversation cannot be made shorter; None where it was."""
+    cheaper = beginning.agent.window.compress_by
+    chosen = [make_model(cheaper, read_secret(cheaper.key, environ)), *models] if cheaper is not None else models
+    try:
+        return await summarise(replace(beginning, turns=loop.turns), loop.entries, chosen, record, link, say)
+    except DaemonRefused as refusal:
+        return f"its conversation does not fit its model and cannot be made shorter: {refusal}"
 
 
 def open_tools(beginning: work.Beginning, link: DaemonLink, environ: Mapping[str, str]) -> ToolBox:
@@ -77,9 +103,6 @@ def read_secret(name: str | None, environ: Mapping[str, str]) -> str | None:
         raise OperatorError(f"needs a key: {name} was not given to this run (wakeful secret set {name})")
     with open(place, encoding="utf-8") as file:
         return file.read().strip()
-
-
-Record = Callable[..., Awaitable[work.Recorded]]
 
 
 def _make_record(link: DaemonLink, beginning: work.Beginning) -> Record:

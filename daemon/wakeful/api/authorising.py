@@ -74,6 +74,7 @@ RULES: dict[str, Rule] = {
     # A run's own, and nobody else's.
     "POST /work/begin": Rule("owner", is_for_runs=True),
     "POST /work/steps": Rule("owner", is_for_runs=True),
+    "POST /work/compress": Rule("owner", is_for_runs=True),
     # They read and write files anywhere, as the daemon's user.
     "POST /bundle/save": ADMIN,
     "POST /bundle/load": ADMIN,
@@ -82,6 +83,7 @@ RULES: dict[str, Rule] = {
     "POST /bundle/due": ADMIN,
     "POST /call/send": TALK_OF_RUNS,
     "POST /call/note": TALK_OF_RUNS,
+    "POST /call/ask": RUN,
     "POST /call/remember": TALK_OF_RUNS,
     "POST /call/forget": TALK,
     "POST /call/activate": RUN,

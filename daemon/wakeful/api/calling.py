@@ -43,6 +43,7 @@ VERBS: dict[str, type[Struct]] = {
     "rename": calls.Rename,
     "send": calls.Send,
     "note": calls.Note,
+    "ask": calls.Ask,
     "remember": calls.Remember,
     "forget": calls.Forget,
 }

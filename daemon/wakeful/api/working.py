@@ -17,12 +17,19 @@ from wakeful.api.calling import read_body, take_key
 from wakeful.api.peers import Caller
 from wakeful.api.service import Service
 from wakeful.assembling.assemble import Assembled, assemble
+from wakeful.conversation import ByRule, Given, choose_kept, make_compress
 from wakeful.core import calls, work
 from wakeful.core.agency import merge_tools
 from wakeful.core.agent import AgentSpec
 from wakeful.core.state import OpenRun, Session
 from wakeful.core.turn import Asked
 from wakeful.errors import CallerError
+
+
+# What stays of a conversation that is made shorter, of what it may have before it is.
+KEPT_SHARE = 0.3
+# About what a token of prose and code has.
+BYTES_PER_TOKEN = 3.5
 
 
 class Posted(Struct, frozen=True, forbid_unknown_fields=True):
@@ -36,7 +43,7 @@ async def begin(request: Request) -> Response:
     assembled = await asyncio.to_thread(assemble, session, agent, log=service.log, blobs=service.blobs)
     instructions, opening = await asyncio.to_thread(_keep, service, assembled)
     step = work.Assemble(agent=agent.name, model=agent.models[0].name, instructions=instructions, opening=opening, tokens=assembled.tokens)
-    await _record(service, caller, (step,), f"{run.run_id}.begin")
+    await _record(service, caller, (step,), take_key(request, Posted, {}))
     return answer_json(_describe_beginning(session, run, agent, assembled))
 
 
@@ -49,6 +56,28 @@ async def record_steps(request: Request) -> Response:
         raise CallerError(f"the steps do not fit: {error}") from None
     await _record(service, caller, posted.steps, take_key(request, Posted, {}))
     return answer_json(work.Recorded(end=_find_end(service, caller)))
+
+
+class Summary(Struct, frozen=True, forbid_unknown_fields=True):
+    """What the conversation comes to, and the model that said so. No text: by rule, since no model made a sound one."""
+
+    text: str
+    by: str
+
+
+async def compress(request: Request) -> Response:
+    """Old conversation gives way to a summary that the run's model made; what is newest stays."""
+    service, caller = service_of(request), caller_of(request)
+    session, _, agent = _find_run(service, caller)
+    try:
+        summary = msgspec.json.decode(await read_body(request), type=Summary)
+    except msgspec.MsgspecError as error:
+        raise CallerError(f"the summary does not fit: {error}") from None
+    most = int(agent.window.compress_at * KEPT_SHARE * BYTES_PER_TOKEN)
+    keep = await asyncio.to_thread(choose_kept, service.log, session, most)
+    made = await asyncio.to_thread(make_compress, service.log, service.core.state.get(session.id), keep, Given(summary.by, summary.text) if summary.text else ByRule())
+    words = await service.call(made, author=caller.author, key=take_key(request, Summary, {}), run=caller.run.run if caller.run is not None else None)
+    return answer_json({"words": words})
 
 
 async def _record(service: Service, caller: Caller, steps: tuple[work.Step, ...], key: str | None) -> None:
@@ -96,6 +125,9 @@ def _describe_beginning(session: Session, run: OpenRun, agent: AgentSpec, assemb
         pending=assembled.pending,
         later=(*assembled.later, Asked(text=opening)) if (opening := assembled.opening_text) else assembled.later,
         permissions=assembled.permissions,
+        is_long=assembled.total_tokens > agent.window.compress_at,
+        summary=session.conversation.summary,
+        objective=spec.objective,
         turns=run.progress.turns,
         tools=merge_tools(agent.tools, spec.tools),
         root=spec.root,

@@ -139,6 +139,9 @@ class _Reader:
                 self._start(record, event)
             case ev.PromptAssembled():
                 self._open(record, event)
+            case ev.TurnAnswered(purpose="summary"):
+                # What became of it stands before the conversation.
+                return
             case ev.TurnAnswered(answer=answer):
                 self._close_turn()
                 self._turn = _Turn(answer)

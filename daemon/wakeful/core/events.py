@@ -15,7 +15,7 @@ from wakeful.core.agent import AgentSpec
 from wakeful.core.knowledge import Conflict, Fact, Origin, Recollection, Stretch, Workspace
 from wakeful.core.observation import ChangeWord, Enforced, KeptOutput, Output, StagedOutput, Traced, Usage
 from wakeful.core.spec import SessionSpec
-from wakeful.core.turn import Answered, TokenUsage, ToolCall
+from wakeful.core.turn import Answered, Purpose, TokenUsage, ToolCall
 
 Outcome = Literal["succeeded", "failed", "cancelled", "interrupted", "lost"]
 # Ordered by strength: the stronger replaces the weaker (rule 23).
@@ -303,14 +303,18 @@ class TurnRequested(Struct, frozen=True, kw_only=True):
     max_output_tokens: int
     # None: nobody knows what this model costs.
     usd: float | None = None
+    purpose: Purpose = "work"
 
 
 class TurnAnswered(Struct, frozen=True, kw_only=True):
+    """What a model said. A summary is no part of the conversation, but for what `conversation_compressed` makes of it."""
+
     run: int
     turn: int
     answer: Answered
     usage: TokenUsage
     usd: float | None = None
+    purpose: Purpose = "work"
 
 
 class TurnFailed(Struct, frozen=True, kw_only=True):

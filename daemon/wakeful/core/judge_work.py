@@ -116,7 +116,13 @@ def _(step: work.RequestTurn, core: Core, session: Session, run: OpenRun, wall: 
         return [ev.WorkHalted(run=run.run, hold=hold)]
     return [
         ev.TurnRequested(
-            run=run.run, turn=step.turn, model=step.model, input_tokens=step.input_tokens, max_output_tokens=step.max_output_tokens, usd=usd
+            run=run.run,
+            turn=step.turn,
+            model=step.model,
+            input_tokens=step.input_tokens,
+            max_output_tokens=step.max_output_tokens,
+            usd=usd,
+            purpose=step.purpose,
         )
     ]
 
@@ -124,7 +130,7 @@ def _(step: work.RequestTurn, core: Core, session: Session, run: OpenRun, wall: 
 @_take_step.register
 def _(step: work.RecordAnswer, core: Core, session: Session, run: OpenRun, wall: int) -> list[ev.Event]:
     usd: float | None = None
-    return [ev.TurnAnswered(run=run.run, turn=step.turn, answer=step.answer, usage=step.usage, usd=usd)]
+    return [ev.TurnAnswered(run=run.run, turn=step.turn, answer=step.answer, usage=step.usage, usd=usd, purpose=step.purpose)]
 
 
 @_take_step.register

@@ -64,6 +64,11 @@ class Conversation(Struct, frozen=True, kw_only=True):
             late_bytes=self.late_bytes + size,
         )
 
+    def grow(self, text: str) -> Conversation:
+        """What an agent was told besides messages takes room, too."""
+        size = count_bytes(text)
+        return replace(self, size_bytes=self.size_bytes + size, recent_bytes=self.recent_bytes + size, late_bytes=self.late_bytes + size)
+
     def keep_late(self) -> Conversation:
         """The run since whose start the late ones came has dealt with all before them."""
         return replace(self, recent=self.late, recent_bytes=self.late_bytes)

@@ -13,6 +13,9 @@ from msgspec import Struct
 # Why a model stopped: it is done, it waits for tools, it ran into its limit, it would not.
 StopReason = Literal["done", "calls", "length", "refused"]
 
+# What a turn is for: the session's work, or a shorter version of its conversation.
+Purpose = Literal["work", "summary"]
+
 INTERRUPTED = "interrupted, effect unknown: this call had begun when the run was cut short; look whether it took effect before you repeat it"
 
 
@@ -50,6 +53,12 @@ class Answered(Struct, frozen=True, kw_only=True, tag_field="kind", tag="answere
     calls: tuple[ToolCall, ...] = ()
     stop: StopReason = "done"
     raw: str | None = None
+
+
+    @property
+    def words(self) -> str:
+        """What it said; of one that only calls, whom."""
+        return self.text or f"[calls {', '.join(call.name for call in self.calls)}]"
 
 
 class Returned(Struct, frozen=True, kw_only=True, tag_field="kind", tag="returned"):

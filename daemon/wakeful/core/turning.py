@@ -28,12 +28,14 @@ def fold_turn(
     match event:
         case ev.TurnRequested(turn=turn, input_tokens=taken, max_output_tokens=made, usd=usd):
             return _put(session, run, replace(done, turns=turn, reserved_tokens=taken + made, reserved_usd=usd or 0.0), at)
-        case ev.TurnAnswered(usage=usage, usd=usd, answer=answer):
-            settled = replace(
-                done, tokens=done.tokens + usage.total, usd=done.usd + (usd or 0.0), reserved_tokens=0, reserved_usd=0.0, size_tokens=usage.total
-            )
+        case ev.TurnAnswered(usage=usage, usd=usd, answer=answer, purpose=purpose):
+            settled = replace(done, tokens=done.tokens + usage.total, usd=done.usd + (usd or 0.0), reserved_tokens=0, reserved_usd=0.0)
             session = _put(_charge(session, run, at, usage.total, usd or 0.0), run, settled, at)
-            return replace(session, size_tokens=usage.total, conversation=session.conversation.add(answer.text) if answer.text else session.conversation)
+            if purpose == "summary":
+                return session
+            return replace(session, size_tokens=usage.total, conversation=session.conversation.add(answer.words))
+        case ev.ToolReturned(text=text):
+            return replace(session, conversation=session.conversation.grow(text), last_active_at=at)
         case ev.TurnFailed(fault=fault):
             return _settle_unanswered(session, run, at) if fault == UNKNOWN_EFFECT else _put(session, run, replace(done, reserved_tokens=0, reserved_usd=0.0), at)
         case ev.QuestionAsked(call=call, name=name, text=text, is_permission=is_permission):

@@ -11,7 +11,7 @@ from typing import Literal
 from msgspec import Struct
 
 from wakeful.core.agent import AgentSpec, ToolPolicy
-from wakeful.core.turn import Answered, Asked, Entry, TokenUsage, ToolCall
+from wakeful.core.turn import Answered, Asked, Entry, Purpose, TokenUsage, ToolCall
 
 # What ends a run before its agent is done: nothing to be spent is left, a person is asked, or it fails.
 HaltWord = Literal["budget", "asking", "failed"]
@@ -34,12 +34,14 @@ class RequestTurn(Struct, frozen=True, kw_only=True, tag_field="step", tag="requ
     model: str
     input_tokens: int
     max_output_tokens: int
+    purpose: Purpose = "work"
 
 
 class RecordAnswer(Struct, frozen=True, kw_only=True, tag_field="step", tag="answer"):
     turn: int
     answer: Answered
     usage: TokenUsage
+    purpose: Purpose = "work"
 
 
 class RecordFault(Struct, frozen=True, kw_only=True, tag_field="step", tag="fault"):
@@ -90,6 +92,11 @@ class Beginning(Struct, frozen=True, kw_only=True):
     later: tuple[Asked, ...] = ()
     # Call -> what a person said to it.
     permissions: dict[str, bool] = {}
+    # It is longer than its agent wants it: to be summarised before anything else.
+    is_long: bool = False
+    # What the summary of before holds.
+    summary: str | None = None
+    objective: str | None = None
     # As many requests were sent already.
     turns: int = 0
     tools: dict[str, ToolPolicy] = {}
@@ -114,8 +121,6 @@ class Progress(Struct, frozen=True, kw_only=True):
     # Of the request under way, at its worst; what it took replaces them.
     reserved_tokens: int = 0
     reserved_usd: float = 0.0
-    # How much the model took in last: the size of the conversation.
-    size_tokens: int = 0
 
     @property
     def spent_tokens(self) -> int:

@@ -47,6 +47,8 @@ def tell(event: ev.Event) -> str:
             return f"run {run}: agent {agent} with {model} is told about {count(sum(tokens.values()), 'token')}"
         case ev.TurnRequested(run=run, turn=turn, model=model, input_tokens=tokens):
             return f"run {run} asks {model}, turn {turn}, about {count(tokens, 'token')}"
+        case ev.TurnAnswered(run=run, answer=answer, usage=usage, purpose="summary"):
+            return f"run {run}: {answer.model} summarised the conversation in {count(usage.output, 'token')}"
         case ev.TurnAnswered(run=run, turn=turn, answer=answer, usage=usage):
             calls = f", and calls {', '.join(call.name for call in answer.calls)}" if answer.calls else ""
             return f"run {run}, turn {turn}: {answer.model} answered with {count(usage.output, 'token')}{calls}"

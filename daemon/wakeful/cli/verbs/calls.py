@@ -92,7 +92,7 @@ def wait_for_run(client: Client, name: str, head: int) -> dict[str, Any]:
     """The end, for good, of the run that takes the activation recorded after `head` in."""
     position: int | None = None
     taken: set[int] = set()
-    for line in _records_after(client, name, head):
+    for line in records_after(client, name, head):
         payload = line["payload"]
         match line["kind"]:
             case "activation_requested" if position is None:
@@ -106,7 +106,7 @@ def wait_for_run(client: Client, name: str, head: int) -> dict[str, Any]:
     raise Failure(f"{escape(name)}: the daemon stopped before the run ended")
 
 
-def _records_after(client: Client, name: str, head: int) -> Iterator[dict[str, Any]]:
+def records_after(client: Client, name: str, head: int) -> Iterator[dict[str, Any]]:
     """What was recorded, then what will be: following begins before the log is read, so nothing falls between."""
     following = client.stream_lines("/follow", name=name, words="true")
     last = head
@@ -172,11 +172,11 @@ def read_duration(text: str) -> float:
     return float(parts[1]) * _UNIT_SECONDS[parts[2]]
 
 
-@verb("answer", "wakeful answer payroll yes")
+@verb("answer", "wakeful answer payroll yes", "wakeful answer api-docs 'the new scheme, from May on'")
 @named
 @click.argument("text")
 def answer_verb(options: Options, name: str, key: str | None, text: str) -> None:
-    """Answer what a session asks, such as whether it may run (`approve: before_run`): yes or no."""
+    """Answer what a session asks: whether it may run (`approve: before_run`), or what its agent wants to know."""
     carry_out(options, "answer", key, name=name, text=text)
 
 

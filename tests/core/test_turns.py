@@ -34,14 +34,14 @@ def thinking(name: str = "docs", **keys: Any) -> SessionSpec:
 def make_world(*specs: SessionSpec, agents: tuple[AgentSpec, ...] = (DOCS, AUDITOR, HR)) -> World:
     world = World(*specs, files={"code.py": "1"})
     world.agents = agents  # type: ignore[attr-defined]
-    world.observe(AgentsRead({agent.name: agent for agent in agents}))
+    world.observe(AgentsRead(agents={agent.name: agent for agent in agents}))
     world.look()
     return world
 
 
 def boot_again(world: World) -> None:
     world.crash()
-    world.observe(AgentsRead({agent.name: agent for agent in world.agents}))  # type: ignore[attr-defined]
+    world.observe(AgentsRead(agents={agent.name: agent for agent in world.agents}))  # type: ignore[attr-defined]
 
 
 def the(world: World, name: str = "docs") -> Session:
@@ -77,7 +77,7 @@ def test_a_run_records_the_agent_it_began_with_and_an_edited_file_counts_from_th
     world = make_world(thinking())
     assert the(world).run is not None and the(world).run.agent == DOCS
     edited = replace(DOCS, prompt="Be brief.")
-    world.observe(AgentsRead({"docs": edited}))
+    world.observe(AgentsRead(agents={"docs": edited}))
     assert the(world).run.agent == DOCS
     end(world)
     world.call(calls.Activate(name="docs"))

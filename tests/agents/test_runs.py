@@ -1,0 +1,131 @@
+"""Sessions that think, end to end: a real daemon, its real agent process, and a model on loopback that plays a script."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from agents.provider import Call, Fail, Hold, Provider, Say, Turns
+from agents.provider.asked import ToolResult
+from e2e.box import Box
+from waiting import eventually
+
+KEY = {"WAKEFUL_SECRET_ANTHROPIC_API_KEY": "sk-secret-canary-0001"}
+PATIENCE = 60.0
+
+
+def declare(box: Box, provider: Provider, *, tools: str = "{}", agent: str = "", **session: str) -> None:
+    """A session that keeps page.md true to code.py, worked by the agent `docs`."""
+    (box.specs / "agents").mkdir(exist_ok=True)
+    box.write("code.py", "def pay(): ...\n")
+    (box.specs / "agents" / "docs.yaml").write_text(
+        f"prompt: You write documentation.\nmodel: anthropic:claude-test\nbase_url: {provider.url}\ntools: {tools}\n{agent}"
+    )
+    keys = "".join(f"{name}: {text}\n" for name, text in session.items())
+    box.spec(
+        "docs",
+        "agent: docs\nobjective: Keep page.md true to code.py.\n"
+        "bindings: {code: {file: code.py, settle: 0ms}, page: {file: page.md, access: write}}\n"
+        f"run: {{prompt: Bring page.md in line with the code.}}\n{keys}",
+    )
+
+
+def results(asked: Any) -> list[ToolResult]:
+    return [piece for message in asked.messages for piece in message.pieces if isinstance(piece, ToolResult)]
+
+
+def test_a_change_is_dealt_with_by_the_agent_and_everything_is_on_record(box: Box, provider: Provider) -> None:
+    provider.play([Call("read", {"path": "code.py"}), Call("write", {"path": "page.md", "content": "pay()\n"}), Say("The page is true again.")])
+    declare(box, provider)
+    box.start(env=KEY)
+    row = box.wait_at_rest("docs", runs=1, seconds=PATIENCE)
+    assert row["last_run"]["outcome"] == "succeeded", box.ask("output", "docs")
+    assert box.read("page.md") == "pay()\n"
+    kinds = box.kinds("docs")
+    steps = [kind for kind in kinds if kind.startswith(("prompt_", "turn_", "tool_"))]
+    turn = ["turn_requested", "turn_answered", "tool_called", "tool_returned"]
+    assert steps == ["prompt_assembled", *turn, *turn, "turn_requested", "turn_answered"]
+    first = provider.requests[0]
+    assert "You write documentation." in first.system and "Keep page.md true" in first.system
+    assert "Bring page.md in line with the code." in first.messages[0].text
+    assert results(provider.requests[1])[0].content.endswith("def pay(): ...\n") or "def pay()" in results(provider.requests[1])[0].content
+    shown = box.json("show", "docs")
+    assert shown["handoff"] == "The page is true again."
+    assert "The page is true again." in box.ask("output", "docs")
+    # Nothing that lasts holds the key, and nobody woke twice for its own writing.
+    assert all(b"sk-secret-canary" not in path.read_bytes() for path in box.state.rglob("*") if path.is_file())
+    assert row["runs"] == 1
+
+
+def test_without_a_key_the_session_sleeps_and_says_which(box: Box, provider: Provider) -> None:
+    declare(box, provider)
+    box.start()
+    row = box.wait_for("docs", PATIENCE, state="sleeping")
+    assert row["reason"].startswith("needs a key: ANTHROPIC_API_KEY") and row["owed"]
+    assert provider.requests == []
+
+
+@pytest.mark.parametrize("when", ["asked", "in a tool"])
+def test_a_daemon_killed_in_the_middle_goes_on_from_the_last_step(box: Box, provider: Provider, when: str) -> None:
+    """kill -9 of daemon and agent: nothing that is on record is asked again, and a call with an unknown effect is not repeated."""
+    turns = [Call("remember", {"key": "seen", "value": "yes"}), Say("done")]
+    if when == "asked":
+        turns.insert(1, Hold("killed", Call("recall", {})))
+    else:
+        turns.insert(1, Call("shell", {"command": "echo begun >> ledger; while [ ! -e go ]; do sleep 0.05; done"}))
+    provider.play(turns)
+    declare(box, provider, tools="{shell: allow}", allow="{write: [.]}")
+    box.start(env=KEY)
+    if when == "asked":
+        eventually(lambda: len(provider.requests) == 2, PATIENCE)
+    else:
+        eventually(lambda: box.read("ledger"), PATIENCE)
+    box.kill()
+    provider.release("killed")
+    box.write("go", "")
+    box.start(env=KEY)
+    row = box.wait_at_rest("docs", runs=2, seconds=PATIENCE)
+    assert row["last_run"]["outcome"] == "succeeded", box.ask("output", "docs")
+    assert [fact["value"] for fact in box.json("facts", "docs")] == ["yes"]
+    assert box.kinds("docs").count("fact_set") == 1
+    if when == "in a tool":
+        assert box.lines("ledger") == ["begun"]
+        assert "interrupted, effect unknown" in results(provider.requests[-1])[-1].content
+
+
+def test_a_question_puts_the_session_to_sleep_and_the_answer_goes_to_the_model(box: Box, provider: Provider) -> None:
+    provider.play([Call("ask_person", {"question": "Which rate?"}), Say("I used it.")])
+    declare(box, provider)
+    box.start(env=KEY)
+    row = box.wait_for("docs", PATIENCE, state="sleeping")
+    assert row["reason"].startswith("asks: Which rate?")
+    box.ask("answer", "docs", "the one of May")
+    row = box.wait_at_rest("docs", runs=2, seconds=PATIENCE)
+    assert row["last_run"]["outcome"] == "succeeded"
+    assert "the one of May" in results(provider.requests[-1])[-1].content
+
+
+def test_a_provider_that_refuses_the_key_puts_the_session_to_sleep_with_its_words(box: Box, provider: Provider) -> None:
+    provider.play(Fail(401, message="invalid x-api-key", times=None))
+    declare(box, provider)
+    box.start(env=KEY)
+    row = box.wait_for("docs", PATIENCE, state="sleeping")
+    assert "401" in row["reason"] and "sk-secret" not in row["reason"]
+    assert len(provider.requests) == 1
+
+
+def test_one_message_is_answered_by_another_agent_and_the_next_by_the_owner(box: Box, provider: Provider) -> None:
+    provider.play(Turns((Say("It is true."),), by="message"))
+    declare(box, provider)
+    (box.specs / "agents" / "security.yaml").write_text(f"prompt: You look for holes.\nmodel: anthropic:claude-wary\nbase_url: {provider.url}\n")
+    box.start(env=KEY)
+    box.wait_at_rest("docs", runs=1, seconds=PATIENCE)
+    provider.play(Turns((Say("Safe enough."),), by="message"))
+    said = box.run("ask", "docs", "Is it safe?", "--agent", "security")
+    assert (said.returncode, said.stdout.strip()) == (0, "Safe enough."), said.stderr
+    asked = provider.requests[-1]
+    assert asked.model == "claude-wary" and "You look for holes." in asked.system and "Is it safe?" in asked.text
+    again = json.loads(box.ask("ask", "docs", "And now?", "--json"))
+    assert (again["answer"], again["agent"], again["outcome"]) == ("Safe enough.", "docs", "succeeded")
+    assert provider.requests[-1].model == "claude-test"
