@@ -12,7 +12,7 @@ from msgspec import Struct
 
 KIB, MIB = 2**10, 2**20
 
-LimitName = Literal["payload", "message", "note", "fact", "facts", "conversation", "output", "records", "mailbox", "kept_file", "kept_run", "kept_files"]
+LimitName = Literal["payload", "message", "note", "fact", "facts", "conversation", "output", "records", "mailbox", "tokens", "kept_file", "kept_run", "kept_files"]
 
 
 class Levels(Struct, frozen=True):
@@ -34,6 +34,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     output: Levels = Levels(MIB, 2 * MIB)
     records: Levels = Levels(1_000_000, 10_000_000)
     mailbox: Levels = Levels(1_000, 10_000)
+    # What an agent's model takes in to go on. Far above what any takes: its own window comes first, and is compressed to.
+    tokens: Levels = Levels(100_000, 10_000_000)
     # Contents of files that runs read and wrote: one bound each, and 0 keeps none at all.
     kept_file: Levels = Levels(8 * MIB, 8 * MIB)
     kept_run: Levels = Levels(64 * MIB, 64 * MIB)
@@ -48,7 +50,7 @@ class Limits(Struct, frozen=True, kw_only=True):
         return f"{MEANINGS[name]}: at most {say_amount(name, hard)}, this would be {say_amount(name, amount)}" if amount > hard else None
 
 
-COUNTED: frozenset[LimitName] = frozenset({"facts", "records", "mailbox", "kept_files"})
+COUNTED: frozenset[LimitName] = frozenset({"facts", "records", "mailbox", "tokens", "kept_files"})
 # These have a hard level alone.
 UNWARNED: frozenset[LimitName] = frozenset({"kept_file", "kept_run", "kept_files"})
 # What each is about, in the order people read them.
@@ -62,6 +64,7 @@ MEANINGS: dict[LimitName, str] = {
     "output": "output kept of one run",
     "records": "records of a session",
     "mailbox": "messages a session has not seen",
+    "tokens": "tokens its agent's model takes in to go on",
     "kept_file": "one file whose content is kept",
     "kept_run": "new contents of files kept of one run",
     "kept_files": "files of one run whose contents are new and kept",
@@ -74,6 +77,7 @@ ADVICE: dict[LimitName, str] = {
     "conversation": "wakeful compress NAME",
     "records": "wakeful archive NAME",
     "mailbox": "see why it does not run: wakeful why NAME",
+    "tokens": "begin a new conversation: wakeful activate NAME --fresh",
 }
 
 

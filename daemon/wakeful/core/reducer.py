@@ -248,7 +248,7 @@ def _begin_anew(session: Session) -> Session:
     if session.dealt_from:
         stretches = cut_line(session.line, session.id, session.dealt_from + 1)
         came = replace(came, stretches=stretches, summary=None, messages=came.recent, size_bytes=came.recent_bytes)
-    return replace(session, memory={}, conversation=came, is_fresh_wanted=False)
+    return replace(session, memory={}, conversation=came, is_fresh_wanted=False, size_tokens=0)
 
 
 @_apply.register
@@ -511,7 +511,8 @@ def _(event: ev.ConversationCompressed, session: Session, at: int, author: str, 
         messages=event.kept_messages,
         size_bytes=event.kept_bytes,
     )
-    return replace(session, conversation=conversation)
+    # How much the model takes in now is known with its next answer.
+    return replace(session, conversation=conversation, size_tokens=0)
 
 
 @_apply.register

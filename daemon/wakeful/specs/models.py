@@ -389,6 +389,7 @@ class LimitKeys(Keys):
     output: _SizeLimit = _describe(None, "Output kept of a run: head and tail. Default: {warn: 1MiB, hard: 2MiB}.")
     records: _CountLimit = _describe(None, "Records of a session. Default: {warn: 1000000, hard: 10000000}.")
     mailbox: _CountLimit = _describe(None, "Messages a session has not seen. Default: {warn: 1000, hard: 10000}.")
+    tokens: _CountLimit = _describe(None, "What an agent's model takes in to go on; above `warn`, `list` suggests a fresh start. Default: {warn: 100000, hard: 10000000}.")
     kept_file: _KeptSizeLimit = _describe(None, "One file whose content is kept. Default: 8MiB; 0: none is.")
     kept_run: _KeptSizeLimit = _describe(None, "New contents of files kept of one run. Default: 64MiB; 0: none are.")
     kept_files: _KeptCountLimit = _describe(None, "Files of one run whose contents are new and kept. Default: 2000; 0: none are.")

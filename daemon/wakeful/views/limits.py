@@ -42,6 +42,7 @@ def weigh(session: Session) -> dict[LimitName, int]:
         "facts": len(session.facts),
         "conversation": session.conversation.size_bytes,
         "records": session.seq,
+        "tokens": session.size_tokens,
         # A container has nobody to read its mailbox: there it is a record, not a backlog.
         "mailbox": session.mailbox - int(session.seen.get("message") or 0) if session.is_live else 0,
     }

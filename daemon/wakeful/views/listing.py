@@ -86,7 +86,7 @@ class Rows:
             return kept[1:]
         # Nothing is queued for one that is quiet: asking each of 10,000 would take a third of the time.
         row = _build_row(core, session, moment, None if is_quiet else find_queue_words(core, session, moment))
-        encoded = self._encoder.encode(row), self._encoder.encode(brief_row(row, session))
+        encoded = self._encoder.encode(row), self._encoder.encode(brief_row(row, session, core.settings.limits.tokens.warn))
         if is_quiet:
             self._kept[session.id] = (session, *encoded)
         return encoded
@@ -107,15 +107,15 @@ def _find_restless(core: Core) -> set[str]:
     return restless
 
 
-def brief_row(row: dict[str, Any], session: Session) -> tuple[object, ...]:
+def brief_row(row: dict[str, Any], session: Session, long_tokens: int) -> tuple[object, ...]:
     """A row for a table: name, state, runs, last outcome, when that ended (in microseconds), and the most telling remark."""
     last = session.last_run
     outcome, finished_at = (last.outcome, last.finished_at) if last is not None else (None, None)
-    return row["name"], row["state"], row["runs"], outcome, finished_at, _remark(row, session)
+    return row["name"], row["state"], row["runs"], outcome, finished_at, _remark(row, session, long_tokens)
 
 
-def _remark(row: dict[str, Any], session: Session) -> str:
-    """The most telling of: why it sleeps, what its wake waits for, what is new, that nothing confines it."""
+def _remark(row: dict[str, Any], session: Session, long_tokens: int) -> str:
+    """The most telling of: why it sleeps, what its wake waits for, what is new, that nothing confines it, how long its conversation is."""
     if row["reason"]:
         return row["reason"]
     if row["queued"]:
@@ -123,7 +123,15 @@ def _remark(row: dict[str, Any], session: Session) -> str:
     if row["owed"] and row["state"] != "running":
         return f"new: {', '.join(row['owed'])}"
     # Whoever looks at the list knows whom nothing holds back.
-    return "not isolated" if _is_unisolated(session) else ""
+    if _is_unisolated(session):
+        return "not isolated"
+    return _say_size(session.size_tokens, long_tokens) if session.size_tokens else ""
+
+
+def _say_size(tokens: int, long_tokens: int) -> str:
+    """From a point on, every turn of a long conversation costs what it would to begin anew."""
+    said = f"{tokens / 1000:.0f}k tokens" if tokens >= 1000 else f"{tokens} tokens"
+    return f"{said}: activate --fresh begins anew" if tokens > long_tokens else said
 
 
 def _is_unisolated(session: Session) -> bool:

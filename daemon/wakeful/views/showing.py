@@ -129,6 +129,7 @@ def _view_recorded(session: Session) -> dict[str, Any]:
         "kept_outputs": [structs.asdict(kept) for kept in session.last_run.kept] if session.last_run is not None else [],
         "successes": session.successes,
         "mailbox": session.mailbox,
+        "tokens": session.size_tokens,
         "facts": view_facts(session),
         "handoff": session.handoff,
         **view_knowledge(session),

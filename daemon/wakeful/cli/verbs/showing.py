@@ -245,6 +245,7 @@ def _participants(found: dict[str, Any]) -> list[str]:
 def _keeps(found: dict[str, Any]) -> list[str]:
     talk = found["conversation"]
     said = f"{count(talk['messages'], 'message')}, {count(talk['bytes'], 'byte')}" if talk["messages"] else ""
+    said += f", {count(found['tokens'], 'token')} for its model" if said and found["tokens"] else ""
     blocks = {
         "FACTS": [f"{fact['key']} = {fact['value']}" for fact in found["facts"]],
         "CONFLICTS, to be settled with wakeful resolve": [say_conflict(conflict) for conflict in found["conflicts"]],
