@@ -200,6 +200,19 @@ def test_a_run_that_was_lost_goes_on_in_the_same_conversation() -> None:
     assert the(world).conversation.stretches == before
 
 
+def test_an_agent_whose_process_was_killed_is_tried_again_where_it_stood_a_few_times() -> None:
+    world = make_world(thinking())
+    stretches = []
+    for _ in range(3):
+        post(world, request(), answer())
+        stretches.append(the(world).conversation.stretches)
+        world.end("docs", exit_code=None, signal=9)
+        world.answer_all()
+        world.advance(20)
+    assert the(world).run is None and the(world).hold.words == "failed: killed by signal 9" and the(world).runs == 3
+    assert stretches[0] == stretches[1] == stretches[2]
+
+
 def test_a_question_ends_the_run_and_its_answer_wakes_the_session_where_it_stood() -> None:
     world = make_world(thinking())
     tool = ToolCall(id="c1", name="ask_person", arguments="{}")
