@@ -1,7 +1,8 @@
-"""The loop ends rather than go on with half a plan."""
+"""The loop ends rather than go on with half a plan, and what it showed is found in the log."""
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,33 @@ async def test_a_plan_that_cannot_be_carried_out_after_it_was_recorded_ends_the_
         reactor.observe(SpecsRead(declared=(Declaration(spec, "digest"),)))
         await eventually_async(lambda: bool(met), what="the end of the daemon")
         assert str(met[0]) == "a defect"
+    finally:
+        reactor.close()
+        log.close()
+
+
+@pytest.mark.asyncio
+async def test_what_was_decided_is_in_the_log_for_whoever_waits_for_it_and_for_no_longer(tmp_path: Path) -> None:
+    """A reader of the log finds what the list showed it, also while more and more is decided."""
+    log = open_log(tmp_path / "state")
+    reactor = Reactor(Core([]), log, snapshots={})
+    ignore = lambda *_: None  # noqa: E731
+    reactor.outside = Outside(follow=ignore, forget=ignore, look=ignore, start=ignore, wake_at=ignore, runner=None, fatal=ignore)  # type: ignore[arg-type]
+    try:
+        reactor.observe(DaemonStarted(incarnation="one", settings=Settings()))
+        for number in range(3):
+            spec = SessionSpec(name=f"s{number}", objective="Begin.", root=str(tmp_path))
+            reactor.observe(SpecsRead(declared=(Declaration(spec, "digest"),)))
+            (session,) = [session for session in reactor.core.state if session.name == spec.name]
+            assert log.head(session.id).seq < session.seq, "decided, and on its way to disk"
+            waiting = asyncio.create_task(reactor.recorded_so_far())
+            await asyncio.sleep(0)
+            # Decided after the question was asked: nobody waits for that.
+            later = SessionSpec(name=f"later{number}", objective="Begin.", root=str(tmp_path))
+            reactor.observe(SpecsRead(declared=(Declaration(later, "digest"),)))
+            await waiting
+            assert log.head(session.id).seq == session.seq
+        await reactor.settled()
     finally:
         reactor.close()
         log.close()

@@ -342,6 +342,9 @@ class Daemon:
     def moment(self) -> Moment:
         return read_moment()
 
+    async def recorded_so_far(self) -> None:
+        await self.reactor.recorded_so_far()
+
     async def call(self, call: Call, *, author: str, key: str | None = None, run: int | None = None) -> str:
         if isinstance(call, Rename) and self._spec_file(call.new).exists():
             raise CallerError(f"{self._spec_file(call.new)} exists already; choose a free name")

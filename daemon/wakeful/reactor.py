@@ -69,6 +69,7 @@ class Reactor:
         # Appends on their way to disk, per session: a plan is made only from what is durable.
         self._pending: dict[str, int] = {}
         self._all_durable = asyncio.Event()
+        self._latest: asyncio.Future[tuple[Appended, ...]] | None = None
         self._started: set[str] = set()
         self._recovering: set[str] = set()
         self._landing: set[str] = set()
@@ -149,6 +150,11 @@ class Reactor:
             self._all_durable.clear()
             await self._all_durable.wait()
 
+    async def recorded_so_far(self) -> None:
+        """Wait until what was decided before this is durable, whatever is decided meanwhile: whoever saw it finds it in the log."""
+        if self._latest is not None:
+            await asyncio.wait((self._latest,))
+
     def close(self) -> None:
         """Take nothing more: what is seen from now on is for the next daemon to look at."""
         self._is_closed = True
@@ -172,7 +178,7 @@ class Reactor:
 
     def _record(self, decision: Decision) -> asyncio.Future[tuple[Appended, ...]]:
         appends = _group(decision.entries)
-        durable = self.log.append(appends, decision.moment.wall)
+        durable = self._latest = self.log.append(appends, decision.moment.wall)
         touched = [append.session for append in appends]
         for session_id in touched:
             self._pending[session_id] = self._pending.get(session_id, 0) + 1

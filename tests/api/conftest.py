@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 import pytest
 from api.small_daemon import RunningDaemon
+from waiting import PATIENCE_SECONDS
 
 
 @pytest.fixture
@@ -21,12 +22,12 @@ def daemon(tmp_path: Path) -> Iterator[RunningDaemon]:
 
 class SocketConnection(http.client.HTTPConnection):
     def __init__(self, path: Path) -> None:
-        super().__init__("wakeful", timeout=10)
+        super().__init__("wakeful", timeout=PATIENCE_SECONDS)
         self._path = path
 
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(10)
+        self.sock.settimeout(PATIENCE_SECONDS)
         self.sock.connect(str(self._path))
 
 

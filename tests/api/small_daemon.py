@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from waiting import PATIENCE_SECONDS
 from wakeful import __version__
 from wakeful.api.server import ControlSocket
 from wakeful.api.service import FollowLine, PathVerdict, RunIdentity
@@ -101,6 +102,9 @@ class SmallDaemon:
 
     def moment(self) -> Moment:
         return Moment(time.time_ns() // 1000, time.monotonic())
+
+    async def recorded_so_far(self) -> None:
+        """Whatever was decided was awaited, see `_record`."""
 
     async def observe(self, observation: Observation) -> None:
         self._inbox.append(observation)
@@ -256,14 +260,14 @@ class RunningDaemon:
 
     def __enter__(self) -> "RunningDaemon":
         self._thread.start()
-        self._ready.wait(10)
+        assert self._ready.wait(PATIENCE_SECONDS)
         if self._error is not None:
             raise self._error
         return self
 
     def __exit__(self, *_: object) -> None:
         self._loop.call_soon_threadsafe(self._over.set)
-        self._thread.join(10)
+        self._thread.join(PATIENCE_SECONDS)
         assert not self._thread.is_alive()
 
     def _run(self) -> None:
@@ -289,4 +293,4 @@ class RunningDaemon:
         return self.small.places.socket
 
     def do(self, action: Callable[[SmallDaemon], Coroutine[Any, Any, T]]) -> T:
-        return asyncio.run_coroutine_threadsafe(action(self.small), self._loop).result(10)
+        return asyncio.run_coroutine_threadsafe(action(self.small), self._loop).result(PATIENCE_SECONDS)

@@ -1,5 +1,7 @@
 """`export` over the wire: every record of every session in the order of recording, with its whole envelope."""
 
+from collections.abc import Iterator
+
 import pytest
 from api.conftest import Speaker
 from api.small_daemon import RunningDaemon, SmallDaemon, declare, reads
@@ -9,17 +11,23 @@ from wakeful.core.calls import Note
 FIELDS = ["session", "id", "seq", "at", "kind", "author", "run", "payload", "hash", "parent", "rationale", "payload_hash"]
 
 
-@pytest.fixture
-def noted(daemon: RunningDaemon) -> RunningDaemon:
-    """Two sessions whose records alternate."""
+@pytest.fixture(scope="module")
+def noted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDaemon]:
+    """Two sessions whose records alternate. Whoever exports changes nothing, so one is enough for all."""
 
     async def live(small: SmallDaemon) -> None:
         await small.declare(*(declare(name, reads("in", f"{name}.csv")) for name in ("a", "b")))
         for number in range(1200):
             await small.call(Note(name="ab"[number % 2], text=f"note {number}"), author="person:ada", key=None, run=None)
 
-    daemon.do(live)
-    return daemon
+    with RunningDaemon(tmp_path_factory.mktemp("noted")) as running:
+        running.do(live)
+        yield running
+
+
+@pytest.fixture
+def speaker(noted: RunningDaemon) -> Speaker:
+    return Speaker(noted.socket)
 
 
 def test_all_sessions_are_exported_in_the_order_of_recording(noted: RunningDaemon, speaker: Speaker) -> None:

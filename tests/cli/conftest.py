@@ -1,13 +1,13 @@
-"""The command as a person runs it: a process of its own, against a small daemon on a real socket."""
+"""The command against a small daemon on a real socket."""
 
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from api.small_daemon import RunningDaemon, declare, reads, writes
+from commands import run_command
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -17,10 +17,7 @@ FILING = declare("hr/filing", reads("result", "out.csv"))
 
 def run_wakeful(*words: str, cwd: Path | None = None, **environ: str) -> subprocess.CompletedProcess[str]:
     """Run `wakeful` to its end, with these variables added to the test's environment."""
-    return subprocess.run(
-        [sys.executable, "-m", "wakeful", *words],
-        capture_output=True, text=True, timeout=60, check=False, cwd=cwd, env={**os.environ, **environ}, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+    return run_command(*words, environment={**os.environ, **environ}, folder=cwd)
 
 
 @pytest.fixture

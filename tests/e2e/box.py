@@ -14,18 +14,21 @@ import signal
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
-from waiting import eventually
+from commands import run_command
+from processes import is_stopped
+from waiting import PATIENCE_SECONDS, eventually
 from wakeful.cli.client import Client
 from wakeful.runners.isolation.shield import can_shield
 
 WAKEFUL = str(Path(sys.executable).parent / "wakeful")
-# A run that writes down what it saw, by appending whole lines: the independent ledger.
-READY_SECONDS = 30.0
 SETTINGS = "wakeful.yaml"
+# Commands that change the process they run in, or that wait for a program of the person's.
+IN_A_PROCESS_OF_THEIR_OWN = ("daemon", "migrate", "install", "uninstall")
 
 
 class Box:
@@ -47,15 +50,26 @@ class Box:
 
     def spec(self, name: str, text: str) -> Path:
         path = self.specs / f"{name}.yaml"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(textwrap.dedent(text))
+        self._write(path, textwrap.dedent(text))
         return path
 
     def write(self, path: str, text: str) -> Path:
+        """In place where that is one step, so that however busy the machine is nobody finds a file cut off and not yet written."""
         target = self.folder / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text + self.reach() if path == SETTINGS else text)
+        self._write(target, text + self.reach() if path == SETTINGS else text)
         return target
+
+    def _write(self, target: Path, text: str) -> None:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        content = text.encode()
+        if target.exists() and 0 < target.stat().st_size <= len(content):
+            with target.open("r+b", buffering=0) as file:
+                file.write(content)
+            return
+        # Beside the box, where nobody looks.
+        fresh = self.folder.with_name(f".{self.folder.name}.writing")
+        fresh.write_bytes(content)
+        fresh.replace(target.resolve())
 
     def reach(self) -> str:
         """Runs here are confined as everybody's are, and may write their ledgers anywhere in the box."""
@@ -97,7 +111,7 @@ class Box:
     def wait_ready(self) -> None:
         daemon = self.daemon
         assert daemon is not None
-        eventually(lambda: self._is_ready() or daemon.poll() is not None, READY_SECONDS)
+        eventually(lambda: self._is_ready() or daemon.poll() is not None)
         assert daemon.poll() is None, f"the daemon ended with {daemon.returncode}:\n{self.output.read_text()}"
 
     def _is_ready(self) -> bool:
@@ -105,22 +119,34 @@ class Box:
 
     def once(self) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            self.arguments("--once"), capture_output=True, text=True, cwd=self.folder, env=self.environment(), timeout=60
+            self.arguments("--once"), capture_output=True, text=True, cwd=self.folder, env=self.environment(), timeout=PATIENCE_SECONDS
         )
 
     def kill(self) -> None:
         """kill -9, and nothing else: what was started by it is left to the next daemon."""
         assert self.daemon is not None
         self.daemon.send_signal(signal.SIGKILL)
-        self.daemon.wait(10)
+        self.daemon.wait(PATIENCE_SECONDS)
         self.daemon = None
 
     def stop(self) -> int:
         assert self.daemon is not None
         self.daemon.terminate()
-        code = self.daemon.wait(60)
+        code = self.daemon.wait(PATIENCE_SECONDS)
         self.daemon = None
         return code
+
+    @contextlib.contextmanager
+    def held_still(self) -> Iterator[None]:
+        """The daemon does nothing meanwhile, so that what is done to files is one change to it, however long it takes."""
+        daemon = self.daemon
+        assert daemon is not None
+        daemon.send_signal(signal.SIGSTOP)
+        try:
+            eventually(lambda: is_stopped(daemon.pid))
+            yield
+        finally:
+            daemon.send_signal(signal.SIGCONT)
 
     def close(self) -> None:
         if self.daemon is not None and self.daemon.poll() is None:
@@ -145,9 +171,11 @@ class Box:
     # -- asking -------------------------------------------------------------------------------
 
     def run(self, *arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [WAKEFUL, *arguments], capture_output=True, text=True, cwd=self.folder, env=self.environment() | (env or {}), timeout=60
-        )
+        """The command, as a script gives it."""
+        environment = self.environment() | (env or {})
+        if arguments[0] in IN_A_PROCESS_OF_THEIR_OWN:
+            return subprocess.run([WAKEFUL, *arguments], capture_output=True, text=True, cwd=self.folder, env=environment, timeout=PATIENCE_SECONDS)
+        return run_command(*arguments, environment=environment, folder=self.folder)
 
     def ask(self, *arguments: str) -> str:
         done = self.run(*arguments)
@@ -171,27 +199,33 @@ class Box:
     def row(self, name: str) -> dict[str, Any]:
         return next(row for row in self.rows() if row["name"] == name)
 
+    def find_row(self, name: str) -> dict[str, Any] | None:
+        """None while nobody has heard of it."""
+        return next((row for row in self.rows() if row["name"] == name), None)
+
     def kinds(self, name: str) -> list[str]:
         return [record["kind"] for record in self.log(name)]
 
     # -- waiting ------------------------------------------------------------------------------
 
-    def wait_at_rest(self, name: str, *, runs: int | None = None, seconds: float = 20.0) -> dict[str, Any]:
-        """Until the session is neither running nor owed anything (and has had that many runs)."""
+    def wait_at_rest(self, name: str, *, runs: int | None = None, seconds: float = PATIENCE_SECONDS) -> dict[str, Any]:
+        """Until the session is there, neither running nor owed anything (and has had that many runs)."""
 
         def at_rest() -> dict[str, Any] | None:
-            row = self.row(name)
-            is_over = row["state"] != "running" and not row["owed"] and row["queued"] is None
+            row = self.find_row(name)
+            is_over = row is not None and row["state"] != "running" and not row["owed"] and row["queued"] is None
             return row if is_over and (runs is None or row["runs"] >= runs) else None
 
-        return eventually(at_rest, seconds)
+        return eventually(at_rest, seconds, what=f"{name} at rest after {runs} runs")
 
-    def wait_for(self, name: str, seconds: float = 20.0, **wanted: Any) -> dict[str, Any]:
+    def wait_for(self, name: str, **wanted: Any) -> dict[str, Any]:
+        """Until the session is there, and its row says this."""
+
         def matches() -> dict[str, Any] | None:
-            row = self.row(name)
-            return row if all(row[key] == value for key, value in wanted.items()) else None
+            row = self.find_row(name)
+            return row if row is not None and all(row[key] == value for key, value in wanted.items()) else None
 
-        return eventually(matches, seconds)
+        return eventually(matches, what=f"{name}: {wanted}")
 
 
 def copy_examples(folder: Path) -> None:

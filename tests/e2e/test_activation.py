@@ -102,7 +102,7 @@ def test_the_removed_file_of_a_socket_handed_over_is_told_not_remade(box: Box, l
     start(box, listener)
     box.wait_ready()
     box.socket.unlink()
-    eventually(lambda: "restart its socket unit" in box.output.read_text(), 20)
+    eventually(lambda: "restart its socket unit" in box.output.read_text())
     assert not box.socket.exists()
 
 

@@ -50,7 +50,7 @@ def test_a_spent_budget_puts_a_session_to_sleep_with_its_reason_across_a_restart
 def test_a_run_that_spends_more_than_it_may_is_stopped_and_says_so(box: Box, budget: str, script: str, words: str) -> None:
     box.spec("work", f"objective: Spend.\nbudget: {budget}\nfirst: run\nrun:\n  script: |\n    {script}\n  retries: 0\n  grace: 1s\n")
     box.start()
-    eventually(lambda: [one for one in box.log("work") if one["kind"] == "run_finished"], 20)
+    eventually(lambda: [one for one in box.log("work") if one["kind"] == "run_finished"])
     (finished,) = [one for one in box.log("work") if one["kind"] == "run_finished"]
     assert finished["payload"]["outcome"] == "failed"
     assert words in finished["payload"]["reason"]

@@ -192,7 +192,7 @@ def test_sigint_twice_stops_without_waiting_for_runs(box: Box) -> None:
     start_waiting(box)
     assert box.daemon is not None
     box.daemon.send_signal(signal.SIGINT)
-    eventually(lambda: box.daemon.poll() is not None or box.daemon.send_signal(signal.SIGINT), 20)
+    eventually(lambda: box.daemon.poll() is not None or box.daemon.send_signal(signal.SIGINT))
     box.daemon = None
 
 

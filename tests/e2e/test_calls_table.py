@@ -144,4 +144,4 @@ def test_a_call_leaves_the_state_the_records_and_no_process_it_should(box: Box, 
         assert (row["owed"], row["queued"]) == ([], None), "what it was woken by is dealt with"
     pids = [int(line) for line in box.lines(f"pids-{name}")]
     assert len(pids) >= 2 * row["runs"]
-    eventually(lambda: not any(map(is_alive, pids)), 5.0)
+    eventually(lambda: not any(map(is_alive, pids)))

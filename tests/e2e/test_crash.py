@@ -57,8 +57,8 @@ def test_random_kills_lose_no_change(box: Box, seed: int) -> None:
         box.start(is_ready=dice.random() < 0.7)
     box.wait_ready()
     for number in numbers:
-        eventually(lambda name=f"s{number}": is_past_crashing(box, name), 30)
-        row = box.wait_at_rest(f"s{number}", seconds=30)
+        eventually(lambda name=f"s{number}": is_past_crashing(box, name))
+        row = box.wait_at_rest(f"s{number}")
         assert row["last_run"]["outcome"] == "succeeded", row
         assert box.lines(f"ledger{number}")[-1].split()[1] == latest[number]
         check_history(box, f"s{number}", box.lines(f"ledger{number}"))

@@ -124,6 +124,6 @@ def test_a_loop_behind_our_back_goes_to_sleep(box: Box) -> None:
         )
     box.start()
     # Which of the two starts its twelfth time first is chance: its sleep is the end of the other's wakes as well.
-    slept = eventually(lambda: [row for row in box.json("list") if row["state"] == "sleeping"], 40.0)
+    slept = eventually(lambda: [row for row in box.json("list") if row["state"] == "sleeping"])
     assert all(row["reason"].startswith("loop") and row["owed"] for row in slept)
     assert all(box.lines("ledger").count(name) <= 13 for name in ("ping", "pong"))

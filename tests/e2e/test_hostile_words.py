@@ -6,20 +6,16 @@ into a pipe and at a terminal, and nothing but newlines and our own colours may 
 
 from __future__ import annotations
 
-import contextlib
-import io
 import os
 import pty
 import re
 import subprocess
-import sys
 import time
 
 import pytest
 
 from e2e.box import WAKEFUL, Box
-from waiting import eventually
-from wakeful.cli import main
+from waiting import PATIENCE_SECONDS, eventually
 from wakeful.cli.command import VERBS
 from wakeful.escaping import escape, escape_lines
 
@@ -99,25 +95,19 @@ def say(box: Box, *words: str) -> None:
 
 
 def ask(box: Box, *words: str) -> str:
-    """What a pipe gets of it, errors included. In this process: a hundred interpreters take a minute to start."""
-    out, problems = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
-    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(problems):
-        patch.setattr(sys, "argv", ["wakeful", *words])
-        patch.chdir(box.folder)
-        for name, value in (box.environment() | {"WAKEFUL_SPECS": str(box.specs), "WAKEFUL_STATE": str(box.state)}).items():
-            patch.setenv(name, value)
-        assert main() in (0, 1, 2)
-    shown = [stream.buffer.getvalue().decode() for stream in (out, problems) if stream.flush() is None]  # type: ignore[attr-defined]
-    return "".join(shown)
+    """What a pipe gets of it, errors included."""
+    done = box.run(*words, env={"WAKEFUL_SPECS": str(box.specs), "WAKEFUL_STATE": str(box.state)})
+    assert done.returncode in (0, 1, 2)
+    return done.stdout + done.stderr
 
 
-def ask_at_terminal(box: Box, *words: str, seconds: float | None = None) -> str:
-    """What a terminal gets of it, without what the terminal itself adds at the end of a line. `seconds`: then it is ended."""
+def ask_at_terminal(box: Box, *words: str) -> str:
+    """What a terminal gets of it, without what the terminal itself adds at the end of a line."""
     ours, theirs = pty.openpty()
     done = subprocess.Popen([WAKEFUL, *words], stdin=theirs, stdout=theirs, stderr=theirs, cwd=box.folder, env=box.environment() | {"TERM": "xterm", "COLUMNS": "80"})
     os.close(theirs)
     seen = b""
-    end = time.monotonic() + (seconds or 60)
+    end = time.monotonic() + PATIENCE_SECONDS
     os.set_blocking(ours, False)
     while time.monotonic() < end:
         try:
@@ -130,7 +120,7 @@ def ask_at_terminal(box: Box, *words: str, seconds: float | None = None) -> str:
         seen += piece
     if done.poll() is None:
         done.terminate()
-    done.wait(10)
+    done.wait(PATIENCE_SECONDS)
     os.close(ours)
     return seen.decode(errors="backslashreplace").replace("\r\n", "\n")
 
@@ -198,10 +188,10 @@ def test_nor_does_what_is_followed(planted: Box) -> None:
             following = subprocess.Popen([WAKEFUL, *words], stdout=out, cwd=planted.folder, env=planted.environment())
         try:
             # What is noted before it listens goes by unseen.
-            eventually(lambda: planted.run("note", "words", EVIL) and "note: e" in planted.read("followed"), 30)
+            eventually(lambda: planted.run("note", "words", EVIL) and "note: e" in planted.read("followed"))
         finally:
             following.terminate()
-            following.wait(10)
+            following.wait(PATIENCE_SECONDS)
         shown = (planted.folder / "followed").read_bytes().decode()
         assert not find_unsafe(shown), find_unsafe(shown)
 

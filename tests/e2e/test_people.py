@@ -27,7 +27,7 @@ def test_people_and_runs_are_told_apart(box: Box) -> None:
         following = subprocess.Popen([WAKEFUL, "follow", "words"], stdout=out, cwd=box.folder, env=box.environment())
     try:
         # What is noted before it listens goes by unseen.
-        eventually(lambda: box.ask("note", "words", "seen") and box.read("followed"), 20)
+        eventually(lambda: box.ask("note", "words", "seen") and box.read("followed"))
     finally:
         following.terminate()
         following.wait(10)

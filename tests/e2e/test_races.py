@@ -206,7 +206,7 @@ def test_nothing_of_a_stopped_tree_is_alive_after_its_grace(box: Box, verb: str)
     client = start(box, "work", STUBBORN)
     pids = wait_tree(box)
     client.call(verb, name="work")
-    eventually(lambda: not any(map(is_alive, pids)), 5.0)
+    eventually(lambda: not any(map(is_alive, pids)))
     eventually(lambda: at_rest(client, "work"))
     assert judge_runs(box, "work") == ["interrupted" if verb == "interrupt" else "cancelled"]
 
@@ -220,7 +220,7 @@ def test_a_stop_that_was_recorded_is_carried_out_by_the_next_daemon(box: Box, ve
     box.kill()
     assert any(map(is_alive, pids)), "the fault came before the end of its grace"
     box.start()
-    eventually(lambda: not any(map(is_alive, pids)), 20)
+    eventually(lambda: not any(map(is_alive, pids)))
     eventually(lambda: at_rest(client, "work"))
     assert judge_runs(box, "work") == ["interrupted" if verb == "interrupt" else "cancelled"]
     assert box.row("work")["state"] == ("terminated" if verb == "terminate" else "suspended")
@@ -293,7 +293,7 @@ def test_messages_are_sent_once_and_in_order_across_kill_9(box: Box) -> None:
     senders = start_writers(box, "send_until_heard", 4)
     kills = 0
     for wanted in (10, 40, 70):
-        eventually(lambda wanted=wanted: count_records(box) >= wanted, 30)
+        eventually(lambda wanted=wanted: count_records(box) >= wanted)
         if any(sender.poll() is None for sender in senders):
             box.kill()
             kills += 1

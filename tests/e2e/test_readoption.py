@@ -118,7 +118,7 @@ def begin(box: Box, spec: str = SPEC, **env: str) -> int:
     """Until the run is under way and kept; its process."""
     box.spec("work", spec)
     box.start(env=env)
-    eventually(lambda: box.read("pid") and "run-" in box.read("stored"), 20)
+    eventually(lambda: box.read("pid") and "run-" in box.read("stored"))
     return int(box.read("pid"))
 
 
@@ -142,7 +142,7 @@ def test_a_run_outlives_a_killed_daemon_and_ends_under_the_next_as_if_nothing_ha
     kinds = kept.kinds("work")
     assert [kind for kind in kinds if kind.startswith("run_")] == ["run_started", "run_readopted", "run_finished"]
     assert "run 1 goes on" in kept.words("log", "work")
-    assert eventually(lambda: kept.read("stored") == "", 5) is True
+    assert eventually(lambda: kept.read("stored") == "") is True
     [finished] = [record["payload"] for record in kept.log("work") if record["kind"] == "run_finished"]
     assert finished["files"] is not None and finished["written"].keys() == {"o"}
     assert "It outlived the daemon that started it." in kept.words("why", "work")
@@ -169,7 +169,7 @@ def test_a_run_that_ends_while_no_daemon_is_there_loses_nothing(kept: Box) -> No
     flood = "head -c 3000000 /dev/zero | tr '\\0' x"
     begin(kept, SPEC.replace("echo before", f"{flood}; echo; echo before").replace("echo after", f"{flood}; echo; echo after"))
     # What is being read in the very moment a daemon is killed is lost, a chunk of it: here it has read all there is.
-    eventually(lambda: kept.ask("output", "work").endswith("x\nbefore\n"), 10)
+    eventually(lambda: kept.ask("output", "work").endswith("x\nbefore\n"))
     os.kill(int(kept.read("main")), signal.SIGSTOP)
     kept.write("go", "")
     kill_daemon(kept)
@@ -211,7 +211,7 @@ def test_time_goes_on_without_a_daemon(kept: Box) -> None:
 def test_a_run_of_an_earlier_daemon_can_be_stopped(kept: Box, call: str, outcome: str) -> None:
     """The whole tree ends, what it had daemonised included."""
     begin(kept, SPEC.replace("echo before", "setsid sh -c 'echo $$ > stray.new; mv stray.new stray; exec sleep 600' &\n        echo before"))
-    stray = int(eventually(lambda: kept.read("stray"), 10))
+    stray = int(eventually(lambda: kept.read("stray")))
     kill_daemon(kept)
     assert is_alive(stray)
     kept.ask(call, "work")
@@ -238,8 +238,8 @@ def test_a_check_under_way_outlives_its_daemon_too(kept: Box) -> None:
     """The command is not run again for it, and there is one output."""
     begin(kept, SPEC + "      check: [sh, -c, 'echo checking > checking; while [ ! -e went ]; do sleep 0.02; done; echo checked']\n")
     kept.write("go", "")
-    eventually(lambda: kept.read("checking"), 10)
-    eventually(lambda: kept.ask("output", "work").count("--- check"), 10)
+    eventually(lambda: kept.read("checking"))
+    eventually(lambda: kept.ask("output", "work").count("--- check"))
     kill_daemon(kept)
     kept.write("went", "")
     row = kept.wait_at_rest("work", runs=1)
@@ -257,9 +257,9 @@ def test_a_strict_run_lands_its_outputs_under_the_next_daemon(kept: Box) -> None
     kept.write("in.txt", "1\n")
     kept.spec("work", STRICT)
     kept.start()
-    eventually(lambda: "run-" in kept.read("stored"), 20)
+    eventually(lambda: "run-" in kept.read("stored"))
     folder = kept.state / "staged"
-    eventually(lambda: list(folder.glob("*/0/first.txt")), 10)
+    eventually(lambda: list(folder.glob("*/0/first.txt")))
     kill_daemon(kept)
     assert not (kept.folder / "made/first.txt").exists()
     kept.write("gate/go", "")
@@ -300,7 +300,7 @@ def test_what_a_run_sends_to_the_supervisor_is_not_taken_for_the_daemons(kept: B
     """It knows where the supervisor listens, and says that another process is its own: nothing is added, nothing taken away."""
     kept.write("forge.py", FORGE)
     begin(kept, SPEC.replace("echo before", f"{sys.executable} forge.py && touch forged; echo before"))
-    eventually(lambda: (kept.folder / "forged").exists(), 10)
+    eventually(lambda: (kept.folder / "forged").exists())
     kill_daemon(kept)
     assert [name for name in kept.lines("stored") if name.startswith("run-")] == [f"run-{kept.log('work')[0]['payload']['id']}.1"]
     kept.write("go", "")
@@ -314,11 +314,11 @@ def test_a_run_that_a_killed_daemon_left_cannot_pass_for_a_person(box: Box) -> N
     box.write("in.txt", "1\n")
     box.spec("work", f"objective: Ask.\nbindings: {{i: {{file: in.txt}}}}\nrun: {{command: [{sys.executable}, ask.py]}}\n")
     box.start()
-    eventually(lambda: box.lines("answers"), 10)
+    eventually(lambda: box.lines("answers"))
     box.kill()
     before = len(box.lines("answers"))
     box.start()
-    eventually(lambda: len(box.lines("answers")) > before, 10)
+    eventually(lambda: len(box.lines("answers")) > before)
     box.wait_for("work", runs=2)
     assert set(box.lines("answers")) == {"403"}
 
@@ -344,10 +344,10 @@ def test_a_run_in_a_workspace_ends_with_its_daemon_and_is_run_again(kept: Box) -
     kept.spec("work", WORKSPACE)
     kept.start()
     scratch = kept.state / "scratch"
-    [pid] = eventually(lambda: [int(text) for path in scratch.glob("*/pid") if (text := path.read_text())], 20)
+    [pid] = eventually(lambda: [int(text) for path in scratch.glob("*/pid") if (text := path.read_text())])
     kill_daemon(kept)
-    eventually(lambda: not is_alive(pid), 10)
-    assert eventually(lambda: kept.kinds("work").count("run_started") == 2, 20) and "run_readopted" not in kept.kinds("work")
+    eventually(lambda: not is_alive(pid))
+    assert eventually(lambda: kept.kinds("work").count("run_started") == 2) and "run_readopted" not in kept.kinds("work")
     assert kept.read("out.txt") == ""
     (next(scratch.glob("*/pid")).parent / "go").touch()
     row = kept.wait_at_rest("work", runs=2)
@@ -368,9 +368,9 @@ def test_a_traced_run_ends_with_its_daemon(kept: Box) -> None:
     for name in ("go", "pid"):
         (kept.folder / name).unlink()
     Client(str(kept.socket)).call("trace", name="work")
-    pid = int(eventually(lambda: kept.read("pid"), 20))
+    pid = int(eventually(lambda: kept.read("pid")))
     kill_daemon(kept)
-    eventually(lambda: not is_alive(pid), 10)
+    eventually(lambda: not is_alive(pid))
     kept.write("go", "")
     kept.wait_at_rest("work")
     ends = [record["payload"] for record in kept.log("work") if record["kind"] == "run_finished"]

@@ -150,8 +150,8 @@ def test_who_stops_listening_ends_the_replay(words: Box) -> None:
         return "".join(path.read_text().strip() for path in words.state.glob("replays/*/scratch/*/alive"))
 
     replay = subprocess.Popen([WAKEFUL, "replay", "words", "1", "--command", command], env=words.environment(), cwd=words.folder)
-    pid = int(eventually(find_pid, 10))
+    pid = int(eventually(find_pid))
     replay.send_signal(signal.SIGINT)
     replay.wait(10)
-    eventually(lambda: not os.path.exists(f"/proc/{pid}"), 10)
-    eventually(lambda: replays_left(words) == [], 10)
+    eventually(lambda: not os.path.exists(f"/proc/{pid}"))
+    eventually(lambda: replays_left(words) == [])

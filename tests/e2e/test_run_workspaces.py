@@ -64,7 +64,7 @@ class Bench(Box):
 
     def hold(self) -> Path:
         """The run is under way, and waits; the file that lets it go on."""
-        [begun] = eventually(lambda: list((self.state / "scratch").glob("*/begun")), 20)
+        [begun] = eventually(lambda: list((self.state / "scratch").glob("*/begun")))
         return begun.with_name("go")
 
     def is_swept(self) -> bool:
@@ -102,7 +102,7 @@ echo 8 > data/order.txt"""
     assert not (bench.folder / "out/old.txt").exists()
     # What it changed of its inputs stayed behind, and is told.
     assert bench.read("data/order.txt") == "7" and finished["undeclared"] == ["data/order.txt"]
-    eventually(bench.is_swept, 10)
+    eventually(bench.is_swept)
     shown = " ".join(bench.ask("show", "maker").split())
     assert "standard; in a workspace of its own (copy)" in shown
     assert json.loads(bench.ask("show", "maker", "--json"))["confinement"]["workspace"] == "copy"
@@ -139,7 +139,7 @@ touch elsewhere.txt"""
     assert said.startswith("commits up to ") and rest == ["elsewhere.txt"]
     assert _list_tree(bench.folder / ".git") == before
     assert bench.read("lib/rules.txt") == "edited too, and not bound"
-    eventually(bench.is_swept, 10)
+    eventually(bench.is_swept)
     # What it committed can be handed over as an output is.
     bench.git("fetch", "-q", str(bench.folder / "out/own.bundle"), "HEAD")
     assert bench.git("log", "--format=%s %P", "-1", "FETCH_HEAD").strip() == f"own {commit}"
@@ -192,7 +192,7 @@ def test_a_run_that_takes_too_long_lands_nothing(bench: Bench) -> None:
     bench.start()
     bench.settle()
     assert bench.finished()["outcome"] == "failed" and not (bench.folder / "out/a.txt").exists()
-    eventually(bench.is_swept, 10)
+    eventually(bench.is_swept)
 
 
 @pytest.mark.long
@@ -272,11 +272,11 @@ def test_a_stop_while_the_workspace_is_being_made_starts_nothing(bench: Bench) -
         bench.write(f"out/{number % 50}/{number}", "x" * 200)
     bench.declare("copy", "echo ran > $WAKEFUL_SCRATCH/ran")
     bench.start(is_ready=False)
-    eventually(lambda: list((bench.state / "staged").glob("*/tree")), 20)
+    eventually(lambda: list((bench.state / "staged").glob("*/tree")))
     bench.ask("cancel", "maker")
     bench.settle()
     assert bench.finished()["outcome"] == "cancelled" and not list((bench.state / "scratch").glob("*/ran"))
-    eventually(bench.is_swept, 10)
+    eventually(bench.is_swept)
 
 
 @pytest.mark.long
@@ -288,12 +288,12 @@ def test_a_daemon_that_is_stopped_while_a_workspace_is_being_made_begins_nothing
         bench.write(f"out/{number % 50}/{number}", "x" * 200)
     bench.declare("copy", "echo ran >> $WAKEFUL_SCRATCH/ran")
     bench.start(is_ready=False)
-    eventually(lambda: list((bench.state / "staged").glob("*/tree")), 20)
+    eventually(lambda: list((bench.state / "staged").glob("*/tree")))
     assert bench.stop() == 0 and not list((bench.state / "scratch").glob("*/ran"))
     bench.start()
-    row = eventually(lambda: (row := bench.row("maker"))["last_run"] and row["last_run"]["outcome"] == "succeeded" and row, 30)
+    row = eventually(lambda: (row := bench.row("maker"))["last_run"] and row["last_run"]["outcome"] == "succeeded" and row)
     assert row["runs"] == 2 and [path.read_text() for path in (bench.state / "scratch").glob("*/ran")] == ["ran\n"]
-    eventually(bench.is_swept, 10)
+    eventually(bench.is_swept)
 
 
 @pytest.mark.long
@@ -306,4 +306,4 @@ def test_too_much_is_refused_with_figures(bench: Bench) -> None:
     bench.start()
     bench.wait_at_rest("maker", runs=1)
     assert "more than 50000 files or 2147483648 bytes" in bench.finished()["reason"]
-    eventually(bench.is_swept, 10)
+    eventually(bench.is_swept)

@@ -99,7 +99,7 @@ def test_outputs_land_after_success_and_the_record_says_how(staged: StagedBox) -
     finished = staged.finished()
     assert finished["outcome"] == "succeeded" and finished["assumed"] is False and finished["isolation"]["level"] == ("strict" if staged.way == "strict" else "standard")
     assert set(finished["written"]) == {"report", "pages"}
-    eventually(lambda: not list((staged.state / "staged").iterdir()), 10)
+    eventually(lambda: not list((staged.state / "staged").iterdir()))
 
 
 def test_a_failed_run_lands_nothing(staged: StagedBox) -> None:
@@ -111,7 +111,7 @@ def test_a_failed_run_lands_nothing(staged: StagedBox) -> None:
     staged.settle(runs=1)
     assert staged.read("out/report.txt") == "old"
     assert "outputs_staged" not in staged.kinds() and staged.finished()["assumed"] is False
-    eventually(lambda: not list((staged.state / "staged").iterdir()), 10)
+    eventually(lambda: not list((staged.state / "staged").iterdir()))
 
 
 @pytest.mark.parametrize("verb", ["cancel", "interrupt"])
@@ -120,7 +120,7 @@ def test_a_stopped_run_lands_nothing(staged: StagedBox, verb: str) -> None:
     staged.write("order.txt", "1")
     staged.declare("trap 'exit 0' INT TERM\necho half > out/report.txt\ntouch $WAKEFUL_SCRATCH/begun\nwhile true; do sleep 0.05; done")
     staged.start()
-    eventually(lambda: list((staged.state / "scratch").glob("*/begun")), 20)
+    eventually(lambda: list((staged.state / "scratch").glob("*/begun")))
     staged.ask(verb, "maker")
     staged.settle(runs=1)
     # The program had its grace: where bubblewrap waits for it, that was not signalled.
@@ -134,7 +134,7 @@ def test_what_a_person_changed_meanwhile_stays_and_so_does_the_runs_own(staged: 
     staged.write("out/report.txt", "old")
     staged.declare("echo ours > out/report.txt\necho page > site/a.html\ntouch $WAKEFUL_SCRATCH/begun\nwhile [ ! -e $WAKEFUL_SCRATCH/go ]; do sleep 0.05; done")
     staged.start()
-    [begun] = eventually(lambda: list((staged.state / "scratch").glob("*/begun")), 20)
+    [begun] = eventually(lambda: list((staged.state / "scratch").glob("*/begun")))
     staged.save("out/report.txt", "theirs")
     begun.with_name("go").touch()
     staged.settle(runs=1)
@@ -212,7 +212,7 @@ def test_a_landing_that_was_cut_short_is_finished_by_the_next_daemon(staged: Sta
     assert kinds.count("run_started") == kinds.count("outputs_staged") == kinds.count("outputs_landed") == 1
     [ledger] = (staged.state / "scratch").glob("*/runs")
     assert ledger.read_text() == "run\n"
-    eventually(lambda: not list((staged.state / "staged").iterdir()), 10)
+    eventually(lambda: not list((staged.state / "staged").iterdir()))
 
 
 def test_what_a_killed_daemon_left_of_an_unfinished_run_is_swept(staged: StagedBox) -> None:
@@ -220,14 +220,14 @@ def test_what_a_killed_daemon_left_of_an_unfinished_run_is_swept(staged: StagedB
     staged.write("order.txt", "1")
     staged.declare("echo new > out/report.txt\ntouch $WAKEFUL_SCRATCH/begun\nwhile [ ! -e $WAKEFUL_SCRATCH/go ]; do sleep 0.05; done")
     staged.start()
-    [begun] = eventually(lambda: list((staged.state / "scratch").glob("*/begun")), 20)
+    [begun] = eventually(lambda: list((staged.state / "scratch").glob("*/begun")))
     staged.kill()
     assert list((staged.state / "staged").iterdir()) and not (staged.folder / "out/report.txt").exists()
     begun.with_name("go").touch()
     staged.start()
     staged.settle(runs=2)
     assert staged.read("out/report.txt") == "new\n"
-    eventually(lambda: not list((staged.state / "staged").iterdir()), 10)
+    eventually(lambda: not list((staged.state / "staged").iterdir()))
 
 
 def test_a_reader_wakes_by_what_landed_and_sees_all_of_it(staged: StagedBox) -> None:
@@ -323,7 +323,7 @@ def test_an_edit_during_the_run_wakes_it_again_as_a_conflict(staged: StagedBox) 
     staged.write("list.txt", "b\na\n")
     staged.spec("keeper", staged.fill(BOTH, script="sort -o list.txt list.txt\n    touch $WAKEFUL_SCRATCH/begun\n    while [ ! -e $WAKEFUL_SCRATCH/go ]; do sleep 0.05; done"))
     staged.start()
-    [begun] = eventually(lambda: list((staged.state / "scratch").glob("*/begun")), 20)
+    [begun] = eventually(lambda: list((staged.state / "scratch").glob("*/begun")))
     staged.save("list.txt", "z\nb\na\n")
     begun.with_name("go").touch()
     staged.settle("keeper", runs=2)

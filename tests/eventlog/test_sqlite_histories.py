@@ -95,7 +95,7 @@ def test_an_erasure_waits_for_a_reader_that_holds_the_old_bytes_while_appends_go
     append(log, "a", "after the reader began")
     erasing = threading.Thread(target=log.erase, args=("a", [1]))
     erasing.start()
-    assert eventually(lambda: next(log.read("a")).payload is None, 5)
+    assert eventually(lambda: next(log.read("a")).payload is None)
     append(log, "a", "while it waits")
     assert erasing.is_alive()
     reader.close()
@@ -118,7 +118,7 @@ def test_a_start_removes_what_a_crash_left_of_an_erasure(log: SqliteLog, tmp_pat
     assert find_canary(tmp_path / "state") != []
     opened = open_log(tmp_path / "state")
     try:
-        assert eventually(lambda: find_canary(tmp_path / "state") == [], 10)
+        assert eventually(lambda: find_canary(tmp_path / "state") == [])
         assert opened.search(CANARY) == []
     finally:
         opened.close()

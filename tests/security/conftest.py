@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from e2e.box import SETTINGS, Box
-from waiting import eventually
+from waiting import PATIENCE_SECONDS
 from wakeful.runners.isolation.landlock import probe_abi
 
 VICTIM = Path(__file__).with_name("victim.py")
@@ -66,14 +66,13 @@ class Attack(Box):
         if self.daemon is None:
             self.start()
         for name in ("open", "shut"):
-            self.settle(name, runs=1, seconds=60)
+            self.settle(name, runs=1)
 
     def spec_raw(self, name: str, text: str) -> None:
         (self.specs / f"{name}.yaml").write_text(text)
 
-    def settle(self, name: str, *, runs: int = 1, seconds: float = 30.0) -> dict[str, Any]:
+    def settle(self, name: str, *, runs: int = 1, seconds: float = PATIENCE_SECONDS) -> dict[str, Any]:
         """Until a session that was perhaps declared only just now has had its run."""
-        eventually(lambda: any(row["name"] == name for row in self.rows()), seconds, what=f"{name} declared")
         return self.wait_at_rest(name, runs=runs, seconds=seconds)
 
     def outcome(self, name: str) -> str:

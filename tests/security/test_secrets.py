@@ -204,7 +204,7 @@ def test_a_run_finds_its_secret_in_a_file_of_its_own_that_goes_with_it(box: Secr
     found = json.loads(box.read("out/result.txt"))
     assert (found["value"], found["mode"]) == (CANARY, [0o600, 0o700])
     assert found["inherited"] == [] and "cnry-" not in found["argv"]
-    eventually(lambda: not os.path.exists(found["path"]), 5)
+    eventually(lambda: not os.path.exists(found["path"]))
 
 
 @pytest.mark.parametrize("source", ["credential", "file", "environment"])
@@ -244,7 +244,7 @@ def test_a_session_without_its_secret_sleeps_and_wakes_by_itself_when_it_is_set(
     save_secret(str(box.config / "wakeful" / "secrets"), "canary", CANARY.encode())
     path = box.config / "wakeful" / "secrets" / "canary"
     path.chmod(0o644)
-    eventually(lambda: "mode 0644" in box.words("show", "leaky"), 10)
+    eventually(lambda: "mode 0644" in box.words("show", "leaky"))
     path.chmod(0o600)
     box.wait_at_rest("leaky", runs=1)
     assert [kind for kind in box.kinds("leaky") if kind == "run_started"] == ["run_started"]
@@ -285,7 +285,7 @@ def test_whoever_follows_the_output_sees_it_redacted_as_it_comes(box: SecretBox)
     box.wait_for("speaking", state="running")
     following = subprocess.Popen([WAKEFUL, "output", "speaking", "--follow"], cwd=box.folder, env=box.environment(), stdout=(box.folder / "followed").open("wb"))
     try:
-        eventually(lambda: "second line" in box.read("followed"), 20)
+        eventually(lambda: "second line" in box.read("followed"))
         assert box.read("followed") == "first line\n[secret canary]\nsecond line\n"
     finally:
         box.write("go", "")
@@ -299,9 +299,9 @@ def test_a_probe_has_its_sessions_secrets_and_its_complaints_are_redacted(box: S
     box.write("ask.sh", 'cat "$WAKEFUL_SECRET_CANARY" >&2; [ -e up ] && wc -c < "$WAKEFUL_SECRET_CANARY"')
     box.spec("asking", "objective: o\nsecrets: [canary]\nbindings: {ask: {probe: [sh, ask.sh], check_every: 1s}}\nrun: {command: ['true']}\n")
     box.start()
-    eventually(lambda: "[secret canary]" in box.words("show", "asking"), 20)
+    eventually(lambda: "[secret canary]" in box.words("show", "asking"))
     box.write("up", "")
-    box.wait_at_rest("asking", runs=1, seconds=20)
+    box.wait_at_rest("asking", runs=1)
     assert not [path for path in box.runtime.rglob("lent-*")]
     surfaces = read_surfaces(box, "asking")
     assert not {name: found for name, data in surfaces.items() if (found := find_canaries(data, CANARY))}
@@ -326,10 +326,10 @@ def test_a_spec_that_holds_a_value_is_refused_before_the_log_has_it(box: SecretB
     text = "objective: o\nbindings: {{in: {{file: in.txt}}}}\nrun: {{command: [echo], env: {{TOKEN: {}}}}}\n"
     box.spec("told", text.format(json.dumps(CANARY)))
     box.start()
-    eventually(lambda: "holds the value of the secret canary" in box.output.read_text(), 10)
+    eventually(lambda: "holds the value of the secret canary" in box.output.read_text())
     assert box.rows() == []
     box.spec("told", text.format("none"))
-    eventually(lambda: any(row["name"] == "told" for row in box.rows()), 10)
+    eventually(lambda: any(row["name"] == "told" for row in box.rows()))
     box.wait_at_rest("told", runs=1)
     surfaces = read_surfaces(box, "told")
     assert not {name: found for name, data in surfaces.items() if (found := find_canaries(data, CANARY))}
@@ -343,7 +343,7 @@ def test_a_spec_that_would_open_every_secret_is_refused(box: SecretBox, opening:
     box.spec("wide", text)
     box.spec("narrow", f"objective: o\nallow: {{read: ['{box.config}/tool']}}\nbindings: {{in: {{file: in.txt}}}}\nrun: {{command: ['true']}}\n")
     box.start()
-    eventually(lambda: "would open every secret" in box.output.read_text(), 10)
+    eventually(lambda: "would open every secret" in box.output.read_text())
     assert [row["name"] for row in box.rows()] == ["narrow"]
 
 

@@ -31,7 +31,7 @@ class StrictAttack(Attack):
                 spec.write(keys)
         self.start()
         for name in ("open", "shut"):
-            self.settle(name, runs=1, seconds=60)
+            self.settle(name, runs=1)
 
     def assert_stopped(self, words: str = "No such file or directory") -> None:
         assert self.outcome("open") == "succeeded", self.told("open")
@@ -68,10 +68,10 @@ def test_nothing_is_written_beside_its_outputs(strict: StrictAttack) -> None:
             name = f"shut{place.name.replace('.', '')}"
             strict.declare(name, "strict", do="write", path=str(place), text="import os")
             strict.start() if strict.daemon is None else None
-            strict.settle(name, runs=1, seconds=60)
+            strict.settle(name, runs=1)
             assert not place.exists()
         strict.declare("open", "none", do="write", path=str(Path(shared) / "planted"), text="import os")
-        strict.settle("open", runs=1, seconds=60)
+        strict.settle("open", runs=1)
         assert (Path(shared) / "planted").exists()
 
 
@@ -89,7 +89,7 @@ def test_other_processes_are_not_there(strict: StrictAttack, bystander: subproce
         strict.declare(name, level, do=do, pid=bystander.pid)
         if strict.daemon is None:
             strict.start()
-        strict.settle(name, runs=1, seconds=60)
+        strict.settle(name, runs=1)
         if name == "shut":
             assert bystander.poll() is None
     strict.assert_stopped("not permitted" if do == "limit" else "No such process")
@@ -156,7 +156,7 @@ def test_the_control_socket_is_there_for_its_own_session_alone(strict: StrictAtt
     strict.declare("shedding", "strict", do="shed_mark")
     strict.start()
     for name in ("noting", "nobody", "shedding"):
-        strict.settle(name, runs=1, seconds=60)
+        strict.settle(name, runs=1)
     assert strict.outcome("noting") == "succeeded", strict.told("noting")
     assert any(record["kind"] == "note_added" for record in strict.log("noting"))
     assert strict.outcome("nobody") == "failed" and "speaks with that run's token" in strict.told("nobody")
@@ -167,7 +167,7 @@ def test_what_forks_away_ends_with_its_run(strict: StrictAttack) -> None:
     """Two forks and a session of its own do not leave the namespace."""
     strict.declare("forking", "strict", do="fork_away", pid_file=str(strict.project / "out/forking.txt"))
     strict.start()
-    strict.settle("forking", runs=1, seconds=60)
+    strict.settle("forking", runs=1)
     assert strict.outcome("forking") == "succeeded", strict.told("forking")
     left = [path for path in Path("/proc").glob("[0-9]*/cmdline") if b"forking.json" in _read(path)]
     assert not left

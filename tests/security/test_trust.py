@@ -63,7 +63,7 @@ class Shop(Box):
             row = next((row for row in self.rows() if row["name"] == name), None)
             return row if row is not None and row["state"] == "sleeping" and words in (row["reason"] or "") else None
 
-        return eventually(matches, 20, what=f"{name} sleeping: {words}")
+        return eventually(matches, what=f"{name} sleeping: {words}")
 
     def post(self, route: str, **body: Any) -> str:
         """What the daemon says to a request that it refuses."""
@@ -72,7 +72,7 @@ class Shop(Box):
         return str(refusal.value)
 
     def rest(self, name: str, runs: int) -> dict[str, Any]:
-        eventually(lambda: any(row["name"] == name for row in self.rows()), 20, what=f"{name} declared")
+        eventually(lambda: any(row["name"] == name for row in self.rows()), what=f"{name} declared")
         return self.wait_at_rest(name, runs=runs)
 
 
@@ -115,10 +115,10 @@ def test_a_spec_that_is_changed_in_a_project_does_not_run(pinned: Shop) -> None:
     refused = pinned.run("activate", "shop/count")
     assert refused.returncode == 1 and "needs trust" in refused.stderr
     pinned.put("data.txt", "one\ntwo\n")
-    eventually(lambda: pinned.row("shop/count")["queued"] or pinned.row("shop/count")["owed"], 20)
+    eventually(lambda: pinned.row("shop/count")["queued"] or pinned.row("shop/count")["owed"])
     assert not (pinned.project / "out" / "gotcha").exists()
     pinned.ask("trust", str(pinned.project))
-    eventually(lambda: (pinned.project / "out" / "gotcha").exists(), 20, what="the attack, undefended")
+    eventually(lambda: (pinned.project / "out" / "gotcha").exists(), what="the attack, undefended")
 
 
 def test_one_byte_is_enough_also_over_a_restart_and_through_a_link(pinned: Shop) -> None:
@@ -152,7 +152,7 @@ def test_the_difference_is_shown_with_what_hides_in_it_and_trusted_as_shown(pinn
     told = pinned.post("/trust/accept", name="shop/count", digest=digest)
     assert "changed since it was shown" in told
     pinned.ask("trust", "shop/count", "--yes")
-    eventually(lambda: (pinned.project / "out" / "gotcha").exists(), 20)
+    eventually(lambda: (pinned.project / "out" / "gotcha").exists())
 
 
 def test_a_spec_put_back_as_it_was_needs_nobody(pinned: Shop) -> None:
@@ -171,7 +171,7 @@ def test_a_new_spec_of_a_project_waits_and_not_even_its_probe_is_run(pinned: Sho
     assert not canary.exists()
     # The same spec in the person's own folder: its probe runs.
     pinned.spec("own", f"objective: x\n{probe}run: {{command: ['true']}}\n")
-    eventually(canary.exists, 20, what="the probe of a spec that is followed")
+    eventually(canary.exists, what="the probe of a spec that is followed")
 
 
 def test_a_program_that_is_changed_in_a_project_needs_trust_as_well(pinned: Shop) -> None:
@@ -182,7 +182,7 @@ def test_a_program_that_is_changed_in_a_project_needs_trust_as_well(pinned: Shop
     assert (pinned.project / "out" / "counts.txt").read_text().strip() == "1"
     assert "-wc -l" in pinned.run("trust", "shop/count").stdout
     pinned.ask("trust", "shop/count", "--yes")
-    eventually(lambda: (pinned.project / "out" / "counts.txt").read_text().strip() == "gotcha", 20)
+    eventually(lambda: (pinned.project / "out" / "counts.txt").read_text().strip() == "gotcha")
 
 
 def test_the_defaults_of_a_project_are_part_of_what_is_trusted(pinned: Shop) -> None:
@@ -311,7 +311,7 @@ def test_a_spec_that_changed_during_a_run_that_could_write_it_needs_trust(open_h
     open_house.wait_untrusted("other", "it changed during run 1 of obey")
     assert not (open_house.folder / "gotcha").exists()
     open_house.spec("mine", GOTCHA)
-    eventually(lambda: (open_house.folder / "gotcha").exists(), 20, what="the same spec, by a person")
+    eventually(lambda: (open_house.folder / "gotcha").exists(), what="the same spec, by a person")
 
 
 def test_what_a_run_changed_and_a_person_put_back_is_followed_again(open_house: Shop) -> None:
@@ -350,9 +350,9 @@ def test_a_run_that_edits_a_spec_and_takes_the_daemon_down_gains_nothing(open_ho
 def test_settings_that_a_run_wrote_do_not_count(open_house: Shop) -> None:
     """Also those that were not there before: no shield covers what does not exist."""
     tell(open_house, "echo 'defaults: {priority: 99}' >> wakeful.yaml; sleep 0.3")
-    eventually(lambda: "wakeful.yaml" in open_house.ask("trust"), 20, what="wakeful.yaml doubted")
+    eventually(lambda: "wakeful.yaml" in open_house.ask("trust"), what="wakeful.yaml doubted")
     open_house.spec("late", "objective: x\n")
-    eventually(lambda: any(row["name"] == "late" for row in open_house.rows()), 20)
+    eventually(lambda: any(row["name"] == "late" for row in open_house.rows()))
     assert open_house.row("late")["priority"] == 50
     open_house.stop()
     open_house.start()
@@ -366,9 +366,9 @@ def test_a_settings_file_that_a_confined_run_makes_does_not_count(shop: Shop) ->
     (shop.folder / "wakeful.yaml").unlink()
     tell(shop, "echo 'allow_unisolated: true' > wakeful.yaml; echo 'defaults: {isolation: none}' >> wakeful.yaml; sleep 0.3", level="standard")
     assert (shop.folder / "wakeful.yaml").exists(), "the attack was carried out"
-    eventually(lambda: "wakeful.yaml" in shop.ask("trust"), 20, what="wakeful.yaml doubted")
+    eventually(lambda: "wakeful.yaml" in shop.ask("trust"), what="wakeful.yaml doubted")
     shop.spec("late", "objective: x\nrun: {command: ['true']}\n")
-    eventually(lambda: any(row["name"] == "late" for row in shop.rows()), 20)
+    eventually(lambda: any(row["name"] == "late" for row in shop.rows()))
     assert shop.json("show", "late")["confinement"]["isolation"] == "standard"
 
 
@@ -379,7 +379,7 @@ def test_a_person_who_edits_specs_while_confined_runs_go_on_is_not_asked(shop: S
     shop.wait_for("obey", state="running")
     shop.spec("late", "objective: x\npriority: 60\n")
     shop.wait_for("obey", state="running")
-    eventually(lambda: any(row["name"] == "late" and row["priority"] == 60 for row in shop.rows()), 20)
+    eventually(lambda: any(row["name"] == "late" and row["priority"] == 60 for row in shop.rows()))
 
 
 # -- the rule of two --------------------------------------------------------------------------------
@@ -398,7 +398,7 @@ def test_words_of_strangers_do_not_reach_secrets_and_a_way_out_by_a_message(shop
     shop.start(env={"XDG_CONFIG_HOME": str(shop.folder / "config")})
     assert shop.rest("mail", 1)["last_run"]["outcome"] == "succeeded", shop.run("output", "mail").stdout
     if not label:
-        eventually(lambda: (shop.folder / "out" / "sent.txt").exists(), 20, what="the attack, unlabelled")
+        eventually(lambda: (shop.folder / "out" / "sent.txt").exists(), what="the attack, unlabelled")
         return
     shop.wait_untrusted("agent", "what it reads came by way of mail")
     assert not (shop.folder / "out" / "sent.txt").exists()

@@ -68,7 +68,7 @@ def test_the_token_of_another_run_is_worth_nothing(attack: Attack) -> None:
     attack.spec_raw("holder", "objective: x\nfirst: run\nbindings: {e: {every: 1h}}\nrun: {command: [sleep, '60'], grace: 0}\n")
     attack.start()
     pattern = f"{attack.runtime}/wakeful-runs-*/*/token"
-    [path] = eventually(lambda: glob.glob(pattern), 20)
+    [path] = eventually(lambda: glob.glob(pattern))
     with open(path) as file:
         token = file.read()
     attack.declare("thief", "standard", do="call", token=token, target="/call/note", body={"text": "mine"})

@@ -79,7 +79,7 @@ class Machine:
         words = ["sh", "-c", script, str(Path(__file__).with_name("boot.sh")), str(self._build)]
         with self._console.open("wb") as console:
             self._holder = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=console, stderr=console, start_new_session=True)
-        eventually(self._has_booted, 30)
+        eventually(self._has_booted)
         self.run("umount", "-l", "/proc/sys")
         self.run("useradd", "-m", "-u", str(UID), ACCOUNT)
         # The interpreter and this checkout may lie in somebody's home: here every account may come to them.
@@ -102,7 +102,7 @@ class Machine:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._first or self._holder.pid, signal.SIGKILL)
             self._holder.wait(30)
-        eventually(self._remove_groups, 20)
+        eventually(self._remove_groups)
 
     def _remove_groups(self) -> bool:
         """The kernel lets a group go a moment after its last process."""

@@ -40,7 +40,7 @@ def service(machine: Machine) -> Machine:
 
 
 def found(machine: Machine, name: str) -> list[str]:
-    return eventually(lambda: len(lines := machine.read(f"{HOME}/out-{name}/found").split("\n")) > 3 and lines, 30, what=f"{name} has run")
+    return eventually(lambda: len(lines := machine.read(f"{HOME}/out-{name}/found").split("\n")) > 3 and lines, what=f"{name} has run")
 
 
 def test_a_credential_reaches_the_run_that_names_it_and_no_other(service: Machine) -> None:

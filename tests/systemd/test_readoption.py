@@ -67,7 +67,7 @@ def service(machine: Machine) -> Machine:
     machine.write(f"{HOME}/in.txt", "0\n")
     machine.write(f"{HOME}/go", "")
     machine.run("wakeful", "install", "--system", "--account", ACCOUNT, "--specs", str(SPECS))
-    eventually(lambda: machine.read(f"{HOME}/out/done") == "0\n", 20)
+    eventually(lambda: machine.read(f"{HOME}/out/done") == "0\n")
     return machine
 
 
@@ -88,8 +88,8 @@ def begin(machine: Machine, content: str) -> tuple[str, int]:
     machine.run("rm", "-f", f"{HOME}/go", f"{HOME}/out/pid")
     runs = row(machine)["runs"]
     machine.write(f"{HOME}/in.txt", content)
-    pid = eventually(lambda: machine.read(f"{HOME}/out/pid").strip(), 20)
-    eventually(lambda: machine.show(SERVICE, "NFileDescriptorStore") == ["5"], 10)
+    pid = eventually(lambda: machine.read(f"{HOME}/out/pid").strip())
+    eventually(lambda: machine.show(SERVICE, "NFileDescriptorStore") == ["5"])
     return pid, runs
 
 
@@ -100,14 +100,14 @@ def is_alive(machine: Machine, pid: str) -> bool:
 def end_well(machine: Machine, content: str, runs: int) -> None:
     """It ends under the present daemon as it would have under its first."""
     machine.write(f"{HOME}/go", "")
-    found = eventually(lambda: (one := row(machine))["state"] != "running" and one, 20)
+    found = eventually(lambda: (one := row(machine))["state"] != "running" and one)
     assert (found["runs"], found["last_run"]["outcome"]) == (runs + 1, "succeeded")
     assert machine.read(f"{HOME}/out/done") == content
     assert ask(machine, "output", "work") == "before\nafter\n"
     kinds = [json.loads(line)["kind"] for line in ask(machine, "log", "work", "--json").splitlines()]
     ours = [kind for kind in kinds if kind.startswith("run_")][-3:]
     assert ours == ["run_started", "run_readopted", "run_finished"]
-    eventually(lambda: machine.show(SERVICE, "NFileDescriptorStore") == ["0"], 10)
+    eventually(lambda: machine.show(SERVICE, "NFileDescriptorStore") == ["0"])
 
 
 def test_a_run_outlives_a_daemon_that_is_killed(service: Machine) -> None:
@@ -115,7 +115,7 @@ def test_a_run_outlives_a_daemon_that_is_killed(service: Machine) -> None:
     pid, runs = begin(service, "killed\n")
     before = main_pid(service)
     service.run("kill", "-KILL", before)
-    eventually(lambda: main_pid(service) not in ("0", before) and service.show(SERVICE, "SubState") == ["running"], 20)
+    eventually(lambda: main_pid(service) not in ("0", before) and service.show(SERVICE, "SubState") == ["running"])
     assert is_alive(service, pid)
     end_well(service, "killed\n", runs)
 
@@ -135,11 +135,11 @@ def test_a_run_that_ends_with_its_daemon_takes_no_other_along(service: Machine) 
     service.write(f"{HOME}/wakeful.yaml", "stop_grace: 0s\n")
     service.write(SPECS / "placed.yaml", PLACED)
     service.write(f"{HOME}/more.txt", "1\n")
-    eventually(lambda: "running" in ask(service, "list", "placed"), 20)
+    eventually(lambda: "running" in ask(service, "list", "placed"))
     pid, runs = begin(service, "others\n")
     service.run("systemctl", "restart", SERVICE)
     assert is_alive(service, pid)
-    eventually(lambda: (kinds := ask(service, "log", "placed", "--json")).count('"run_started"') == 2 and '"interrupted"' in kinds, 20)
+    eventually(lambda: (kinds := ask(service, "log", "placed", "--json")).count('"run_started"') == 2 and '"interrupted"' in kinds)
     ask(service, "cancel", "placed")
     service.run("rm", str(SPECS / "placed.yaml"), f"{HOME}/wakeful.yaml")
     end_well(service, "others\n", runs)
@@ -151,10 +151,10 @@ def test_a_run_that_ends_while_no_daemon_is_there_is_recorded_as_it_ended(servic
     pid, runs = begin(service, "alone\n")
     service.run("kill", "-KILL", main_pid(service))
     service.write(f"{HOME}/go", "")
-    eventually(lambda: not is_alive(service, pid), 20)
+    eventually(lambda: not is_alive(service, pid))
     service.drop_in(SERVICE, "[Service]\nRestartSec=100ms\n")
-    eventually(lambda: service.show(SERVICE, "SubState") == ["running"], 20)
-    found = eventually(lambda: (one := row(service))["state"] != "running" and one, 20)
+    eventually(lambda: service.show(SERVICE, "SubState") == ["running"])
+    found = eventually(lambda: (one := row(service))["state"] != "running" and one)
     assert (found["runs"], found["last_run"]["outcome"]) == (runs + 1, "succeeded")
     assert service.read(f"{HOME}/out/done") == "alone\n"
 
@@ -162,11 +162,11 @@ def test_a_run_that_ends_while_no_daemon_is_there_is_recorded_as_it_ended(servic
 def test_what_no_run_claims_ends_with_its_daemon(service: Machine) -> None:
     """A probe that hung when the daemon was killed is found by the next one in their control group, and ended."""
     service.write(SPECS / "probing.yaml", PROBING)
-    probe = eventually(lambda: service.read(f"{HOME}/out/probe").strip(), 20)
+    probe = eventually(lambda: service.read(f"{HOME}/out/probe").strip())
     pid, runs = begin(service, "strays\n")
     before = main_pid(service)
     service.run("kill", "-KILL", before)
-    eventually(lambda: main_pid(service) not in ("0", before) and service.show(SERVICE, "SubState") == ["running"], 20)
+    eventually(lambda: main_pid(service) not in ("0", before) and service.show(SERVICE, "SubState") == ["running"])
     assert not is_alive(service, probe) and is_alive(service, pid)
     service.run("rm", str(SPECS / "probing.yaml"))
     end_well(service, "strays\n", runs)
@@ -177,10 +177,10 @@ def test_a_run_cannot_speak_to_systemd_in_the_daemons_name(service: Machine) -> 
     service.write(f"{HOME}/out/forge.py", FORGE)
     service.write(f"{HOME}/out/forging", "")
     pid, runs = begin(service, "forged\n")
-    eventually(lambda: service.read(f"{HOME}/out/forged"), 10)
+    eventually(lambda: service.read(f"{HOME}/out/forged"))
     service.run("rm", f"{HOME}/out/forging")
     refused = "reception only permitted for main PID"
-    eventually(lambda: sum(refused in str(entry["MESSAGE"]) for entry in service.entries("-u", SERVICE)) >= 3, 10, what="systemd refuses three messages")
+    eventually(lambda: sum(refused in str(entry["MESSAGE"]) for entry in service.entries("-u", SERVICE)) >= 3, what="systemd refuses three messages")
     [stored, status] = service.show(SERVICE, "NFileDescriptorStore", "StatusText")
     assert stored == "5" and "forged" not in status
     service.run("systemctl", "restart", SERVICE)
@@ -197,7 +197,7 @@ def test_a_stop_ends_the_runs(service: Machine) -> None:
     assert service.show(SERVICE, "ActiveState", "Result", "NFileDescriptorStore") == ["inactive", "success", "0"]
     service.run("systemctl", "start", SOCKET, SERVICE)
     service.write(f"{HOME}/go", "")
-    eventually(lambda: service.read(f"{HOME}/out/done") == "stopped\n", 20)
+    eventually(lambda: service.read(f"{HOME}/out/done") == "stopped\n")
 
 
 def test_a_daemon_that_dies_while_it_is_stopped_leaves_nothing_running(service: Machine) -> None:
@@ -207,30 +207,30 @@ def test_a_daemon_that_dies_while_it_is_stopped_leaves_nothing_running(service: 
     service.run("systemctl", "reload", SERVICE)
     pid, _ = begin(service, "hung\n")
     service.run("systemctl", "stop", SERVICE, SOCKET)
-    eventually(lambda: not is_alive(service, pid), 10)
+    eventually(lambda: not is_alive(service, pid))
     assert service.show(SERVICE, "Result") == ["timeout"]
     service.drop_in(SERVICE, "[Service]\nRestartSec=100ms\n")
     service.run("systemctl", "reset-failed", SERVICE)
     service.run("systemctl", "start", SOCKET, SERVICE)
     service.write(f"{HOME}/go", "")
-    eventually(lambda: service.read(f"{HOME}/out/done") == "hung\n", 20)
+    eventually(lambda: service.read(f"{HOME}/out/done") == "hung\n")
 
 
 def test_a_persons_run_outlives_a_restart(machine: Machine) -> None:
     """The same in a person's own service manager, which needs no bus for it."""
     home = f"{HOME}/own"
     machine.run("loginctl", "enable-linger", ACCOUNT)
-    eventually(lambda: machine.ask("systemctl", "is-active", f"user@{UID}.service").stdout.strip() == "active", 20)
+    eventually(lambda: machine.ask("systemctl", "is-active", f"user@{UID}.service").stdout.strip() == "active")
     machine.write(f"{home}/in.txt", "1\n")
     machine.write(f"{home}/out/.keep", "")
     machine.write(f"{home}/sessions.d/work.yaml", SPEC)
     machine.run("wakeful", "install", "--specs", f"{home}/sessions.d", is_person=True)
-    pid = eventually(lambda: machine.read(f"{home}/out/pid").strip(), 20)
-    eventually(lambda: machine.show("wakeful.service", "NFileDescriptorStore", is_person=True) == ["5"], 10)
+    pid = eventually(lambda: machine.read(f"{home}/out/pid").strip())
+    eventually(lambda: machine.show("wakeful.service", "NFileDescriptorStore", is_person=True) == ["5"])
     machine.run("systemctl", "--user", "restart", "wakeful.service", is_person=True)
     assert is_alive(machine, pid)
     machine.write(f"{home}/go", "")
-    eventually(lambda: machine.read(f"{home}/out/done") == "1\n", 20)
-    kinds = eventually(lambda: "run_finished" in (said := machine.run("wakeful", "log", "work", "--socket", f"/run/user/{UID}/wakeful.sock", is_person=True)) and said, 20)
+    eventually(lambda: machine.read(f"{home}/out/done") == "1\n")
+    kinds = eventually(lambda: "run_finished" in (said := machine.run("wakeful", "log", "work", "--socket", f"/run/user/{UID}/wakeful.sock", is_person=True)) and said)
     assert "run_readopted" in kinds
     machine.run("wakeful", "uninstall", is_person=True)

@@ -93,7 +93,7 @@ def test_commands_of_the_account_find_the_daemon(service: Machine) -> None:
 
 def test_nothing_of_systemd_reaches_a_run(service: Machine) -> None:
     """Neither the notify socket, the listening one, credentials, the watchdog nor the journal's stream."""
-    eventually(lambda: "WAKEFUL_RUN" in service.read(f"{HOME}/out/environment"), 20)
+    eventually(lambda: "WAKEFUL_RUN" in service.read(f"{HOME}/out/environment"))
     daemon = service.read(f"/proc/{main_pid(service)}/environ")
     assert "NOTIFY_SOCKET=" in daemon and "WATCHDOG_USEC=" in daemon and "JOURNAL_STREAM=" in daemon and "LISTEN_FDS=1" in daemon
     names = {line.partition("=")[0] for line in service.read(f"{HOME}/out/environment").splitlines()}
@@ -107,13 +107,13 @@ def test_a_strict_run_has_its_view_inside_the_unit(service: Machine) -> None:
     """Bubblewrap makes its namespaces inside the unit's sandbox, as an account without rights; the output lands, the home is not seen."""
     service.write(f"{HOME}/private.txt", "private")
     service.write(SPECS / "strict.yaml", STRICT)
-    eventually(lambda: service.read(f"{HOME}/out/strict.txt"), 30)
+    eventually(lambda: service.read(f"{HOME}/out/strict.txt"))
     assert service.read(f"{HOME}/out/strict.txt").split() == ["1", "no", "home", "alone"]
-    eventually(lambda: json.loads(ask(service, "show", "strict", "--json"))["last_run"]["outcome"] == "succeeded", 20)
+    eventually(lambda: json.loads(ask(service, "show", "strict", "--json"))["last_run"]["outcome"] == "succeeded")
     finished = [json.loads(line) for line in ask(service, "log", "strict", "--json").splitlines() if '"run_finished"' in line][-1]["payload"]
     assert finished["isolation"]["level"] == "strict" and finished["assumed"] is False
     service.run("rm", str(SPECS / "strict.yaml"))
-    eventually(lambda: json.loads(ask(service, "show", "strict", "--json"))["state"] == "sleeping", 20)
+    eventually(lambda: json.loads(ask(service, "show", "strict", "--json"))["state"] == "sleeping")
     ask(service, "terminate", "strict")
 
 
@@ -121,7 +121,7 @@ def test_a_reload_reads_the_specs_again(service: Machine) -> None:
     """`systemctl reload` ends well, and the daemon is the same one and ready."""
     before = main_pid(service)
     service.run("systemctl", "reload", SERVICE)
-    eventually(lambda: service.show(SERVICE, "ActiveState", "SubState") == ["active", "running"], 20)
+    eventually(lambda: service.show(SERVICE, "ActiveState", "SubState") == ["active", "running"])
     assert main_pid(service) == before
 
 
@@ -146,7 +146,7 @@ def test_a_command_starts_a_daemon_that_is_down(service: Machine) -> None:
     assert service.show(SERVICE, "ActiveState", "Result") == ["inactive", "success"]
     assert service.show(SOCKET, "ActiveState") == ["active"]
     assert "look" in ask(service, "list")
-    eventually(lambda: service.show(SERVICE, "SubState") == ["running"], 20)
+    eventually(lambda: service.show(SERVICE, "SubState") == ["running"])
 
 
 @long
@@ -158,17 +158,17 @@ def test_a_daemon_that_hangs_is_killed_and_comes_back(service: Machine) -> None:
     records = len(ask(service, "log", "look", "--json").splitlines())
     service.run("kill", "-STOP", hung)
     service.write(f"{HOME}/in.txt", "changed while it hung\n")
-    eventually(lambda: main_pid(service) not in (hung, "0") and service.show(SERVICE, "SubState") == ["running"], 30)
+    eventually(lambda: main_pid(service) not in (hung, "0") and service.show(SERVICE, "SubState") == ["running"])
     assert int(service.show(SERVICE, "NRestarts")[0]) == restarts + 1
     assert any("Watchdog timeout" in str(entry["MESSAGE"]) for entry in service.entries("-u", SERVICE))
-    eventually(lambda: len(ask(service, "log", "look", "--json").splitlines()) > records, 20)
+    eventually(lambda: len(ask(service, "log", "look", "--json").splitlines()) > records)
     service.run("rm", "-r", f"/etc/systemd/system/{SERVICE}.d/test.conf")
     service.run("systemctl", "daemon-reload")
 
 
 def test_the_journal_can_be_asked_by_session_and_run(service: Machine) -> None:
     """What the daemon says lies there as fields, under its unit, with a priority; the words alone are not all there is."""
-    eventually(lambda: service.entries("-u", SERVICE, "WAKEFUL_SESSION=look", "WAKEFUL_EVENT=run_finished"), 20)
+    eventually(lambda: service.entries("-u", SERVICE, "WAKEFUL_SESSION=look", "WAKEFUL_EVENT=run_finished"))
     entry = service.entries("-u", SERVICE, "WAKEFUL_SESSION=look", "WAKEFUL_EVENT=run_finished")[0]
     assert entry["MESSAGE"].startswith("look: run 1 succeeded") and entry["PRIORITY"] == "6"
     assert (entry["WAKEFUL_RUN"], entry["SYSLOG_IDENTIFIER"], entry["_TRANSPORT"]) == ("1", "wakeful", "journal")
@@ -177,7 +177,7 @@ def test_the_journal_can_be_asked_by_session_and_run(service: Machine) -> None:
 
 def test_each_run_has_a_control_group_of_its_own(service: Machine) -> None:
     """Delegation works through the read-only view of the other groups: what a run starts can be ended as a whole."""
-    eventually(lambda: f"{SERVICE}/wakeful-" in service.read(f"{HOME}/out/group"), 20)
+    eventually(lambda: f"{SERVICE}/wakeful-" in service.read(f"{HOME}/out/group"))
 
 
 def test_people_s_tools_work_inside(service: Machine) -> None:

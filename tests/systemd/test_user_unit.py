@@ -27,7 +27,7 @@ def person(machine: Machine) -> Machine:
     """A person whose own service manager runs."""
     if machine.ask("systemctl", "is-active", f"user@{UID}.service").stdout.strip() != "active":
         machine.run("loginctl", "enable-linger", ACCOUNT)
-        eventually(lambda: machine.ask("systemctl", "is-active", f"user@{UID}.service").stdout.strip() == "active", 20)
+        eventually(lambda: machine.ask("systemctl", "is-active", f"user@{UID}.service").stdout.strip() == "active")
         machine.write(f"{PROJECT}/in.txt", "1\n")
         machine.write(f"{PROJECT}/sessions.d/look.yaml", SPEC)
     return machine
@@ -43,7 +43,7 @@ def service(person: Machine) -> Machine:
 def test_without_a_service_manager_install_says_how_to_get_one(machine: Machine) -> None:
     """As after su or sudo: nothing is written, and the words name the command that helps."""
     machine.run("loginctl", "disable-linger", ACCOUNT)
-    eventually(lambda: machine.ask("systemctl", "is-active", f"user@{UID}.service").stdout.strip() != "active", 20)
+    eventually(lambda: machine.ask("systemctl", "is-active", f"user@{UID}.service").stdout.strip() != "active")
     refused = machine.ask("wakeful", "install", is_person=True)
     assert refused.returncode == 1 and f"sudo loginctl enable-linger {ACCOUNT}" in refused.stderr
     assert machine.ask("test", "-e", UNITS).returncode == 1
@@ -67,7 +67,7 @@ def test_the_unit_becomes_ready_for_its_person(service: Machine) -> None:
 
 def test_nothing_of_systemd_reaches_a_run(service: Machine) -> None:
     """Neither the notify socket, the listening one, the journal's stream nor the way to the person's bus."""
-    eventually(lambda: "WAKEFUL_RUN" in service.read(f"{PROJECT}/environment"), 20)
+    eventually(lambda: "WAKEFUL_RUN" in service.read(f"{PROJECT}/environment"))
     names = {line.partition("=")[0] for line in service.read(f"{PROJECT}/environment").splitlines()}
     prefixes = ("NOTIFY", "WATCHDOG", "LISTEN", "CREDENTIALS", "JOURNAL", "INVOCATION", "MEMORY_PRESSURE", "DBUS", "XDG_RUNTIME", "MANAGERPID")
     assert {name for name in names if name.startswith(prefixes)} == set()

@@ -30,6 +30,11 @@ VERSION_HEADER = "Wakeful-Version"
 TOKEN_PARAMETERS = frozenset(("token", "access_token", "api_key", "apikey", "authorization", "bearer"))
 
 
+# What these answer is read from the log, where a state that `/sessions` showed a moment ago must be found. Not `/sessions` itself, nor
+# `/doctor`: while the disk hangs, people must still see what there is.
+FROM_THE_LOG = ("/sessions/", "/why", "/diff", "/export", "/costs", "/search")
+
+
 class Unauthorised(CallerError):
     """Nobody we know: what was shown opens nothing."""
 
@@ -114,6 +119,8 @@ class Gate:
                 body = await read_body(Request(scope, receive))
                 judge_body(self._service, caller, decode_body(body))
                 receive = _repeat(body, receive)
+            if scope["path"].startswith(FROM_THE_LOG):
+                await self._service.recorded_so_far()
         except Unauthorised as refusal:
             answer = answer_error(str(refusal), 401)
         except WakefulError as refusal:

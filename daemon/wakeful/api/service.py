@@ -88,6 +88,9 @@ class Service(Protocol):
 
     def moment(self) -> Moment: ...
 
+    async def recorded_so_far(self) -> None:
+        """Return when everything decided before is in the log."""
+
     async def report_written(self, session_id: str, paths: Iterable[str]) -> None:
         """A rewind or merge of this session has written these paths: they become its own (rule 44). Returns when that is durable."""
 
