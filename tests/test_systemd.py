@@ -181,7 +181,7 @@ def test_the_system_unit_refuses_root() -> None:
     script = re.fullmatch(r"/bin/sh -c '(.*)'", condition).group(1).replace("$$", "$")
 
     def ask(**account: int) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(["/bin/sh", "-c", script], capture_output=True, text=True, timeout=10, cwd="/", **account)
+        return subprocess.run(["/bin/sh", "-c", script], capture_output=True, text=True, timeout=60, cwd="/", **account)
 
     assert read_unit(SYSTEM_UNIT)["User"] == "%i"
     if os.getuid() != 0:

@@ -43,7 +43,7 @@ def test_activate_wait_ends_with_the_run_and_tells_how(rested: RunningDaemon, ex
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as waiter:
         eventually(lambda: rested.small.core.state.by_name("payroll").run is not None)
         rested.do(lambda d: d.finish("payroll", exit_code=exit_code))
-        out, _ = waiter.communicate(timeout=30)
+        out, _ = waiter.communicate(timeout=60)
     assert waiter.returncode == expected
     assert json.loads(out)["outcome"] == ("succeeded" if exit_code == 0 else "failed")
 
@@ -148,4 +148,4 @@ def test_who_waits_for_a_run_that_everything_holds_back_is_told_so(rested: Runni
         assert "it runs when `wakeful resume --all`" in waiting.stderr.readline()
         rested.do(lambda d: d.call(ResumeAll(), author="x", key=None, run=None))
         rested.do(lambda d: d.finish("payroll"))
-        assert waiting.stdout.readline().startswith("payroll: run 2 succeeded") and waiting.wait(30) == 0
+        assert waiting.stdout.readline().startswith("payroll: run 2 succeeded") and waiting.wait(60) == 0

@@ -117,7 +117,7 @@ def test_the_script_is_one_the_shell_can_read(shell: str) -> None:
     if shutil.which(shell) is None:
         pytest.skip(f"{shell} is not installed")
     script = run_wakeful("completion", shell).stdout
-    done = subprocess.run([shell, "-n"], input=script, capture_output=True, text=True, timeout=30)
+    done = subprocess.run([shell, "-n"], input=script, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
 
 

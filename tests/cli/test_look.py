@@ -216,7 +216,7 @@ def test_output_follows_a_run_to_its_end(daemon: RunningDaemon) -> None:
         assert follower.stdout is not None
         assert follower.stdout.readline() == "one\n"
         daemon.do(lambda d: d.finish("payroll"))
-        assert follower.wait(20) == 0
+        assert follower.wait(60) == 0
 
 
 def test_what_comes_from_outside_is_escaped_everywhere(daemon: RunningDaemon, wakeful: Command) -> None:

@@ -20,7 +20,7 @@ def home(tmp_path: Path) -> dict[str, str]:
 
 
 def run(home: dict[str, str], *words: str, value: str = "", **more: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([WAKEFUL, "secret", *words], input=value, capture_output=True, text=True, env=home | more, timeout=30)
+    return subprocess.run([WAKEFUL, "secret", *words], input=value, capture_output=True, text=True, env=home | more, timeout=60)
 
 
 def test_a_secret_is_set_listed_and_removed_without_a_daemon(home: dict[str, str]) -> None:
@@ -56,5 +56,5 @@ def test_a_mistake_is_refused_with_words_and_without_the_value(home: dict[str, s
 def test_names_are_completed(home: dict[str, str]) -> None:
     run(home, "set", "gh-token", value=VALUE)
     asked = {"_WAKEFUL_COMPLETE": "zsh_complete", "COMP_WORDS": "wakeful secret remove g", "COMP_CWORD": "3"}
-    done = subprocess.run([WAKEFUL], capture_output=True, text=True, env=home | asked, timeout=30)
+    done = subprocess.run([WAKEFUL], capture_output=True, text=True, env=home | asked, timeout=60)
     assert "gh-token" in done.stdout, done

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -19,20 +19,28 @@ from wakeful.eventlog.contract import Append, Draft
 from wakeful.eventlog.sqlite import open_log
 
 ASK = "import sys; from wakeful.cli.client import Client; print(Client(sys.argv[1]).get('/version'))"
-WAIT = "import subprocess; from wakeful.cli.waiting import Waiting\nwith Waiting('asking', is_shown=True): subprocess.run(['sleep', '1.5'])\nprint('done')"
+WAIT = "import sys; from wakeful.cli.waiting import Waiting\nwith Waiting('asking', is_shown=True): open(sys.argv[1]).read()\nprint('done')"
+
+# From which on a person would be told.
+A_MOMENT_SECONDS = 1.3
 
 
-def on_terminal(*words: str, cwd: Path | None = None) -> tuple[str, str]:
-    """What a command prints, and what a person sees of it besides."""
+def on_terminal(*words: str, cwd: Path | None = None, until: str = "", then: Callable[[], object] = lambda: None) -> tuple[str, str]:
+    """What a command prints, and what a person sees of it besides. As soon as that holds `until`, something is done."""
     ours, theirs = pty.openpty()
-    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=theirs, text=True, timeout=60, check=True, cwd=cwd)
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=theirs, text=True, cwd=cwd)
     os.close(theirs)
-    seen = b""
+    seen, is_seen = "", False
     # A closed terminal ends with an error, where nothing is left to be read.
     while piece := _read(ours):
-        seen += piece
+        seen += piece.decode()
+        if until in seen and not is_seen:
+            is_seen = True
+            then()
     os.close(ours)
-    return done.stdout, seen.decode()
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    return said, seen
 
 
 def _read(terminal: int) -> bytes:
@@ -42,14 +50,20 @@ def _read(terminal: int) -> bytes:
         return b""
 
 
+class Slow:
+    """Something that answers as the daemon does, when it is told to."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.go = threading.Event()
+
+
 @pytest.fixture
-def slow(tmp_path: Path) -> Iterator[str]:
-    """Something that answers as the daemon does, after a second and a half."""
-    path = str(tmp_path / "socket")
+def slow(tmp_path: Path) -> Iterator[Slow]:
+    slow = Slow(str(tmp_path / "socket"))
     answer = f"HTTP/1.1 200 OK\r\nwakeful-version: {__version__}\r\ncontent-length: 2\r\n\r\n{{}}".encode()
-    over = threading.Event()
     listener = socket.socket(socket.AF_UNIX)
-    listener.bind(path)
+    listener.bind(slow.path)
     listener.listen()
 
     def serve() -> None:
@@ -60,32 +74,38 @@ def slow(tmp_path: Path) -> Iterator[str]:
                 return
             with connection:
                 connection.recv(65536)
-                over.wait(1.5)
+                slow.go.wait()
+                slow.go.clear()
                 connection.sendall(answer)
 
     serving = threading.Thread(target=serve, daemon=True)
     serving.start()
-    yield path
-    over.set()
+    yield slow
+    slow.go.set()
     listener.shutdown(socket.SHUT_RDWR)
     listener.close()
-    serving.join(5)
+    serving.join(60)
 
 
-def test_a_slow_answer_is_counted_in_seconds_and_leaves_no_trace(slow: str) -> None:
+def test_a_slow_answer_is_counted_in_seconds_and_leaves_no_trace(slow: Slow) -> None:
     """For every verb alike: they all ask by the same client. What is printed can be piped."""
-    said, seen = on_terminal(sys.executable, "-c", ASK, slow)
-    assert said == "{}\n" and "the daemon works on it, or starts: 1 s of at most 60" in seen
+    counted = "the daemon works on it, or starts: 1 s of at most 60"
+    said, seen = on_terminal(sys.executable, "-c", ASK, slow.path, until=counted, then=slow.go.set)
+    assert said == "{}\n" and counted in seen
     assert seen.rstrip("\r").rsplit("\r", 1)[-1].strip() == ""
-    piped = subprocess.run([sys.executable, "-c", ASK, slow], capture_output=True, text=True, timeout=60, check=True)
+    threading.Timer(A_MOMENT_SECONDS, slow.go.set).start()
+    piped = subprocess.run([sys.executable, "-c", ASK, slow.path], capture_output=True, text=True, timeout=60, check=True)
     assert (piped.stdout, piped.stderr) == ("{}\n", "")
 
 
 def test_what_has_no_measure_is_counted_in_seconds(tmp_path: Path) -> None:
     """systemd's start, a run that runs again."""
-    said, seen = on_terminal(sys.executable, "-c", WAIT)
+    os.mkfifo(tmp_path / "go")
+    words = (sys.executable, "-c", WAIT, str(tmp_path / "go"))
+    said, seen = on_terminal(*words, until="asking: 1 s", then=lambda: (tmp_path / "go").write_text("x"))
     assert said == "done\n" and "asking: 1 s" in seen and seen.rstrip("\r").rsplit("\r", 1)[-1].strip() == ""
-    piped = subprocess.run([sys.executable, "-c", WAIT], capture_output=True, text=True, timeout=60, check=True)
+    threading.Timer(A_MOMENT_SECONDS, lambda: (tmp_path / "go").write_text("x")).start()
+    piped = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
     assert piped.stderr == ""
 
 

@@ -41,13 +41,13 @@ class HeldBlobs(Blobs):
 
     def add(self, content: bytes) -> str:
         if threading.current_thread().name.startswith("contents-later"):
-            self.gate.wait(20)
+            self.gate.wait(60)
         else:
             self.added.append(content)
         return super().add(content)
 
     def flush(self, addresses=None) -> None:
-        self.slow_disk.wait(20)
+        self.slow_disk.wait(60)
         super().flush(addresses)
 
 
@@ -253,7 +253,7 @@ async def test_contents_give_way_to_looks_and_are_kept_afterwards(tmp_path: Path
     (seen,) = Files(tmp_path).look("../file").values()
     backlog = Backlog(blobs, pytest.fail, is_pressed)
     backlog.add([Wanted(str(path), seen.digest, seen.size)])
-    assert asked.wait(5) and blobs.sizes().blobs == 0
+    assert asked.wait(60) and blobs.sizes().blobs == 0
     eased.set()
     await eventually_async(lambda: blobs.sizes().blobs == 1)
     backlog.close()

@@ -84,7 +84,8 @@ class Supervisor:
         else:
             for fd in fds:
                 os.close(fd)
-        (self.place / "stored").write_text("\n".join(sorted(self.stored)))
+        (self.place / "stored.new").write_text("\n".join(sorted(self.stored)))
+        (self.place / "stored.new").rename(self.place / "stored")
 
     def reap(self) -> bool:
         """Whether to go on."""

@@ -57,7 +57,7 @@ def test_a_command_waits_for_a_daemon_that_is_not_there_yet(box: Box, listener: 
     assert waiting.stderr is not None
     assert "starting; waiting up to 60 s" in waiting.stderr.readline()
     start(box, listener)
-    assert waiting.communicate(timeout=30)[0] == "[]\n"
+    assert waiting.communicate(timeout=60)[0] == "[]\n"
     assert waiting.returncode == 0
 
 
@@ -73,7 +73,7 @@ def test_a_socket_that_was_handed_over_outlives_the_daemon(box: Box, listener: s
     assert (os.stat(box.socket).st_dev, os.stat(box.socket).st_ino) == (before.st_dev, before.st_ino)
     waiting = ask_in_background(box, "remember", "copy", "colour", "blue")
     start(box, listener)
-    assert waiting.wait(30) == 0
+    assert waiting.wait(60) == 0
     assert box.ask("recall", "copy", "colour").strip().endswith("blue")
 
 
@@ -93,7 +93,7 @@ def test_a_run_inherits_nothing_of_the_socket(box: Box, listener: socket.socket)
 def test_another_place_than_the_one_handed_over_is_refused(box: Box, listener: socket.socket) -> None:
     """Two answers to where the daemon listens are a mistake of the unit, said at the start."""
     start(box, listener, "--socket", str(box.folder / "other.sock"))
-    assert box.daemon is not None and box.daemon.wait(30) == 1
+    assert box.daemon is not None and box.daemon.wait(60) == 1
     assert "leave --socket out, or change ListenStream=" in box.output.read_text()
 
 
@@ -122,5 +122,5 @@ def test_what_cannot_be_listened_on_is_refused(box: Box, count: str, kind: int, 
     with socket.socket(socket.AF_UNIX, kind) as given:
         given.bind(str(box.socket))
         words = [sys.executable, "-c", HAND_OVER, count, *[str(given.fileno())] * int(count), WAKEFUL, "daemon", "--state", str(box.state)]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=30, pass_fds=[given.fileno()], env=box.environment(), cwd=box.folder)
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60, pass_fds=[given.fileno()], env=box.environment(), cwd=box.folder)
     assert done.returncode == 1 and said in done.stderr and "Traceback" not in done.stderr

@@ -100,7 +100,7 @@ def test_two_who_merge_at_once_merge_once_and_the_files_are_there(box: Box, root
         for caller in callers:
             caller.start()
         for caller in callers:
-            caller.join(20)
+            caller.join(60)
         assert sum("is merged" in answer for answer in answers) == 1 and len(answers) == 4, answers
         assert (root / "out/sum.txt").read_text() == f"by the trial {number}\n", answers
     assert box.kinds("sum").count("session_merged") == 5 and box.row("sum")["runs"] == 2

@@ -203,7 +203,8 @@ def test_what_a_run_uses_is_seen_while_it_runs(box: Box) -> None:
     box.spec("burn", "objective: Burn.\nbindings: {i: {file: in.txt}}\nrun: {command: [python3, burn.py]}\n")
     box.start()
     box.wait_for("burn", state="running")
-    eventually(lambda: box.json("show", "burn")["run"]["usage"]["cpu_seconds"] > 0.05)
+    # It has used nothing before it has a process.
+    eventually(lambda: (box.json("show", "burn")["run"]["usage"] or {}).get("cpu_seconds", 0) > 0.05)
     box.ask("cancel", "burn")
     assert box.wait_at_rest("burn")["last_run"]["outcome"] == "cancelled"
     assert box.json("show", "burn")["run"] is None

@@ -7,13 +7,16 @@ signals and left its process group, and whatever the call, none of them is alive
 from __future__ import annotations
 
 import json
+import re
+import time
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 
-import psutil
 import pytest
 
 from e2e.box import Box
+from processes import is_alive
 from waiting import eventually
 from wakeful.cli.client import Client
 
@@ -68,13 +71,15 @@ TABLE: dict[str, dict[str, tuple[str, list[str], str]]] = {
         "terminate": ("terminated", ["session_terminated"], "terminated"),
     },
 }
+# Between a look at a session and a call to it.
+LONGEST_STALL_SECONDS = 5.0
 # How a run under way ends; a command's only safe point is its end, so these two let it come to that.
 OUTCOMES = {"interrupt": "interrupted", "cancel": "cancelled", "suspend": "succeeded", "sleep": "succeeded", "terminate": "cancelled"}
 
 
 @pytest.fixture(scope="module")
 def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
-    """All twenty, each after one good run, and but for those that are to fail with something newer to deal with."""
+    """All twenty, each after one good run, with something newer to deal with."""
     box = Box(tmp_path_factory.mktemp("calls"))
     box.write("wakeful.yaml", "concurrency: 20\n")
     box.write("tree.sh", TREE)
@@ -90,8 +95,7 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
             situation = name.partition("-")[0]
             if situation == "sleeping":
                 Client(str(box.socket)).call("sleep", name=name)
-            if situation != "retrying":
-                box.write(f"in-{name}", "wait" if situation == "running" else "again")
+            box.write(f"in-{name}", {"running": "wait", "retrying": "fail"}.get(situation, "again"))
         yield box
     finally:
         for name in names:
@@ -106,10 +110,17 @@ def is_in(row: dict[str, Any], situation: str) -> bool:
         case "running":
             return row["state"] == "running" and row["runs"] == 2
         case "retrying":
-            # The second pause lasts two seconds: time enough for a call, also on a busy machine.
-            return row["runs"] == 3 and (row["reason"] or "").startswith("backing off")
+            return find_pause_left(row) > LONGEST_STALL_SECONDS
         case _:
             return row["state"] == "sleeping" and row["queued"] is not None
+
+
+def find_pause_left(row: dict[str, Any]) -> float:
+    """Seconds until it is tried again; each pause is twice as long as the one before."""
+    pause = re.match(r"backing off: .* after (\d+)s", row["reason"] or "")
+    if pause is None:
+        return 0.0
+    return datetime.fromisoformat(row["last_run"]["finished_at"]).timestamp() + int(pause[1]) - time.time()
 
 
 def find_end(client: Client, name: str, kinds: list[str]) -> list[dict[str, Any]] | None:
@@ -118,17 +129,11 @@ def find_end(client: Client, name: str, kinds: list[str]) -> list[dict[str, Any]
     return records if [record["kind"] for record in records] == kinds else None
 
 
-def is_alive(pid: int) -> bool:
-    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-
-
 @pytest.mark.parametrize("verb", VERBS)
 @pytest.mark.parametrize("situation", SITUATIONS)
 def test_a_call_leaves_the_state_the_records_and_no_process_it_should(box: Box, situation: str, verb: str) -> None:
     name, client = f"{situation}-{verb}", Client(str(box.socket))
     answer, kinds, state = TABLE[situation][verb]
-    if situation == "retrying":
-        box.write(f"in-{name}", "fail")
     eventually(lambda: is_in(box.row(name), situation))
     assert client.call(verb, name=name)["words"].startswith(answer)
     if situation == "running" and OUTCOMES[verb] == "succeeded":

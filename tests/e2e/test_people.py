@@ -6,7 +6,7 @@ import getpass
 import subprocess
 
 from e2e.box import WAKEFUL, Box
-from waiting import eventually
+from waiting import PATIENCE_SECONDS, eventually
 
 
 def test_people_and_runs_are_told_apart(box: Box) -> None:
@@ -30,7 +30,7 @@ def test_people_and_runs_are_told_apart(box: Box) -> None:
         eventually(lambda: box.ask("note", "words", "seen") and box.read("followed"))
     finally:
         following.terminate()
-        following.wait(10)
+        following.wait(PATIENCE_SECONDS)
     assert box.lines("followed")[0].endswith(f"words  note: seen  ({me})")
     found = {one["author"]: (one["role"], one["records"]) for one in box.json("show", "words")["participants"]}
     assert found[me] == ("maintainer", len(box.log("words", "--author", me)))

@@ -13,10 +13,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from e2e.box import Box
+from processes import is_alive
 from waiting import eventually
 from wakeful.cli.client import Client
 from wakeful.cli.failure import Failure
@@ -102,10 +102,6 @@ def wait_tree(box: Box) -> list[int]:
     return [int(line) for line in box.lines("pids")]
 
 
-def is_alive(pid: int) -> bool:
-    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-
-
 def at_rest(client: Client, name: str) -> bool:
     row = next(row for row in client.get("/sessions") if row["name"] == name)
     return row["state"] != "running" and row["queued"] is None and not row["owed"]
@@ -145,7 +141,7 @@ def test_interrupting_twice_is_interrupting_once(box: Box) -> None:
     for one in both:
         one.start()
     for one in both:
-        one.join(20)
+        one.join(60)
     eventually(lambda: at_rest(client, "work"))
     assert len(find(box, "work", "run_stop_requested")) == 1
     assert judge_runs(box, "work") == ["interrupted"]
@@ -161,7 +157,7 @@ def test_terminate_during_a_start_leaves_no_process_and_no_open_run(box: Box) ->
         starter.start()
         time.sleep(milliseconds / 1000)
         try_call(client, "terminate", "work")
-        starter.join(20)
+        starter.join(60)
         # An activation that came after the end is refused; one that came before it is stopped.
         try_call(client, "terminate", "work")
         eventually(lambda: next(row for row in client.get("/sessions") if row["name"] == "work")["state"] == "terminated")

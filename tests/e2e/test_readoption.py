@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from e2e.box import Box
+from processes import is_alive
 from waiting import eventually
 from wakeful.cli.client import Client
 from wakeful.runners.isolation.bubblewrap import find_obstacle
@@ -115,18 +116,16 @@ def kill_daemon(box: Box) -> None:
 
 
 def begin(box: Box, spec: str = SPEC, **env: str) -> int:
-    """Until the run is under way and kept; its process."""
+    """Until the run is under way and all of it is kept; its process."""
     box.spec("work", spec)
     box.start(env=env)
-    eventually(lambda: box.read("pid") and "run-" in box.read("stored"))
+    eventually(lambda: box.read("pid") and is_kept(box))
     return int(box.read("pid"))
 
 
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except FileNotFoundError:
-        return False
+def is_kept(box: Box) -> bool:
+    """The run, and the list of what it found, which a thread makes meanwhile."""
+    return all(f"{prefix}-" in box.read("stored") for prefix in ("run", "list"))
 
 
 def test_a_run_outlives_a_killed_daemon_and_ends_under_the_next_as_if_nothing_had_happened(kept: Box) -> None:
@@ -257,7 +256,7 @@ def test_a_strict_run_lands_its_outputs_under_the_next_daemon(kept: Box) -> None
     kept.write("in.txt", "1\n")
     kept.spec("work", STRICT)
     kept.start()
-    eventually(lambda: "run-" in kept.read("stored"))
+    eventually(lambda: is_kept(kept))
     folder = kept.state / "staged"
     eventually(lambda: list(folder.glob("*/0/first.txt")))
     kill_daemon(kept)

@@ -152,6 +152,6 @@ def test_who_stops_listening_ends_the_replay(words: Box) -> None:
     replay = subprocess.Popen([WAKEFUL, "replay", "words", "1", "--command", command], env=words.environment(), cwd=words.folder)
     pid = int(eventually(find_pid))
     replay.send_signal(signal.SIGINT)
-    replay.wait(10)
+    replay.wait(60)
     eventually(lambda: not os.path.exists(f"/proc/{pid}"))
     eventually(lambda: replays_left(words) == [])

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from e2e.box import Box
+from ports import held_port
 from waiting import eventually
 
 
@@ -90,20 +91,19 @@ def test_a_probe_is_looked_at_and_its_failure_is_not_a_change(box: Box) -> None:
 
 def test_a_service_that_is_down_puts_the_session_to_sleep(box: Box) -> None:
     """A condition, not a cause: what changed meanwhile runs when the service is back."""
-    listener = socket.socket()
-    listener.bind(("127.0.0.1", 0))
-    port = listener.getsockname()[1]
-    listener.listen()
     box.write("in.txt", "1\n")
-    box.spec("need", f"objective: Need it.\nbindings: {{i: {{file: in.txt, settle: 10ms}}, db: {{service: 'tcp://127.0.0.1:{port}', check_every: 200ms}}}}\nrun: {{command: [sh, -c, 'cat in.txt >> ledger']}}\n")
-    box.start()
-    box.wait_at_rest("need", runs=1)
-    listener.close()
-    row = box.wait_for("need", state="sleeping")
-    assert "db" in row["reason"]
-    box.write("in.txt", "2\n")
-    eventually(lambda: box.row("need")["owed"] == ["i"])
-    with socket.create_server(("127.0.0.1", port)):
+    with held_port() as service:
+        port = service.getsockname()[1]
+        box.spec("need", f"objective: Need it.\nbindings: {{i: {{file: in.txt, settle: 10ms}}, db: {{service: 'tcp://127.0.0.1:{port}', check_every: 200ms}}}}\nrun: {{command: [sh, -c, 'cat in.txt >> ledger']}}\n")
+        service.listen()
+        box.start()
+        box.wait_at_rest("need", runs=1)
+        service.shutdown(socket.SHUT_RDWR)
+        row = box.wait_for("need", state="sleeping")
+        assert "db" in row["reason"]
+        box.write("in.txt", "2\n")
+        eventually(lambda: box.row("need")["owed"] == ["i"])
+        service.listen()
         box.wait_at_rest("need", runs=2)
     assert box.lines("ledger") == ["1", "2"]
 

@@ -197,7 +197,7 @@ def test_a_landing_that_was_cut_short_is_finished_by_the_next_daemon(staged: Sta
     staged.declare("echo run >> $WAKEFUL_SCRATCH/runs\necho new > out/report.txt\necho page > site/a.html\nrm site/gone.html")
     staged.write("faults/sitecustomize.py", FAULT.format(step=step, most=most))
     staged.start(is_ready=False, env={"PYTHONPATH": str(staged.folder / "faults")})
-    assert staged.daemon is not None and staged.daemon.wait(30) == -9, "the fault did not fire"
+    assert staged.daemon is not None and staged.daemon.wait(60) == -9, "the fault did not fire"
     staged.daemon = None
     landed = [staged.read("out/report.txt") == "new\n", staged.read("site/a.html") == "page\n", not (staged.folder / "site/gone.html").exists()]
     assert sum(landed) == (most if step == "landing" else 0 if step == "staged" else 3)

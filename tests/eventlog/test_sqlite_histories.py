@@ -99,7 +99,7 @@ def test_an_erasure_waits_for_a_reader_that_holds_the_old_bytes_while_appends_go
     append(log, "a", "while it waits")
     assert erasing.is_alive()
     reader.close()
-    erasing.join(10)
+    erasing.join(60)
     assert not erasing.is_alive()
     assert find_canary(tmp_path / "state") == []
 

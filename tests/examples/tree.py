@@ -27,7 +27,7 @@ class Tree:
             env={"PATH": os.environ["PATH"], **environment},
             capture_output=True,
             encoding="utf-8",
-            timeout=30,
+            timeout=60,
             check=False,
         )
         return Ended(ended.returncode, ended.stdout, ended.stderr)

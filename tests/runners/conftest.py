@@ -65,11 +65,11 @@ class Bench:
     async def run(self, order: RunOrder) -> ProcessEnded:
         return await self.end_of(self.start(order))
 
-    async def end_of(self, run_id: str, seconds: float = 20.0) -> ProcessEnded:
+    async def end_of(self, run_id: str) -> ProcessEnded:
         def find() -> ProcessEnded | None:
             return next((report for report in self.reports if report.run_id == run_id), None)
 
-        return await eventually_async(find, seconds, what=f"the end of {run_id}")
+        return await eventually_async(find, what=f"the end of {run_id}")
 
     def output(self, ended: ProcessEnded) -> bytes:
         return self.text_of(ended.output)

@@ -19,7 +19,7 @@ async def main(state: str) -> None:
         runner.start(order)
     print("started", flush=True)
     # Nobody killed it: the test that should have is broken.
-    await asyncio.sleep(60)
+    await asyncio.sleep(600)
 
 
 asyncio.run(main(sys.argv[1]))

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from waiting import eventually_async
+from waiting import PATIENCE_SECONDS, eventually_async
 
 from wakeful.core.spec import RunLimits
 from wakeful.runners import cgroup, proc
@@ -34,7 +34,7 @@ async def test_a_run_lives_in_a_group_of_its_own_which_is_gone_after_it(bench, c
     runner = CommandRunner(
         report=bench.reports.append, blobs=bench.blobs, state=str(bench.state), children=bench.children, cgroups=cgroups
     )
-    order = bench.shell("sleep 0.2; (setsid env -i sleep 600 &); sleep 0.1; grep '^0::' /proc/self/cgroup")
+    order = bench.shell("until grep '^0::.*/wakeful-1' /proc/self/cgroup; do sleep 0.01; done; (setsid env -i sleep 600 &)")
     runner.start(order)
     ended = await bench.end_of(order.run_id)
     assert b"/wakeful-1" in bench.output(ended)
@@ -66,7 +66,7 @@ async def test_recovery_finds_members_of_the_group_by_its_name(bench, cgroups):
         report=bench.reports.append, blobs=bench.blobs, state=str(bench.state), children=bench.children, cgroups=cgroups
     )
     await runner.recover({"lost": "s-1"})
-    assert process.wait(5) == -15
+    assert process.wait(PATIENCE_SECONDS) == -15
     bench.children.gone(process.pid)
     await eventually_async(lambda: cgroups.remove(mark))
     await runner.close(0)
@@ -80,7 +80,8 @@ async def test_cpu_time_is_counted_for_a_run_whoever_spent_it(bench, cgroups):
     )
     # Each burns a fifth of a second, daemonised and gone before the next look adds it up.
     burn = "import os, time\nif os.fork(): os._exit(0)\nos.setsid()\nwhile time.process_time() < 0.2: pass"
-    order = bench.shell(f"sleep 0.3; for i in 1 2 3 4 5 6 7 8 9; do {sys.executable} -c '{burn}'; sleep 0.4; done", limits=RunLimits(cpu_seconds=1.0))
+    entered = "until grep -q wakeful- /proc/self/cgroup; do sleep 0.01; done"
+    order = bench.shell(f"{entered}; for i in 1 2 3 4 5 6 7 8 9; do {sys.executable} -c '{burn}'; sleep 0.4; done", limits=RunLimits(cpu_seconds=1.0), timeout_seconds=120)
     runner.start(order)
     ended = await bench.end_of(order.run_id)
     assert ended.problem is not None and "1 s of CPU time" in ended.problem

@@ -50,7 +50,7 @@ class Yard:
             )  # fmt: skip
 
         process = ConfinedLaunch(self.policy(*grants, **changes))(spawn) if is_confined else spawn()
-        output, _ = process.communicate(timeout=20)
+        output, _ = process.communicate(timeout=60)
         return subprocess.CompletedProcess(text, process.returncode, output)
 
 

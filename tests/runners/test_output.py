@@ -36,7 +36,7 @@ async def test_a_long_output_keeps_its_first_and_last_bytes_and_the_true_count(b
 
 @asynchronous
 async def test_a_flood_neither_grows_the_daemon_nor_starves_its_loop(bench):
-    size = 1_000_000_000
+    size = 300_000_000
     process = psutil.Process()
     before = process.memory_info().rss
     run_id = bench.start(bench.shell(f"yes | head -c {size}", timeout_seconds=300))

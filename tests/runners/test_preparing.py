@@ -6,6 +6,7 @@ import asyncio
 import os
 
 import pytest
+from waiting import eventually_async
 
 from runners.conftest import Bench
 from wakeful.core.spec import Confinement
@@ -63,6 +64,7 @@ async def test_a_defect_while_a_run_is_being_prepared_ends_it_in_words(bench: Be
     asyncio.get_running_loop().set_exception_handler(lambda _, said: told.append(said))
     ended = await bench.run(confined(bench, "echo ran > out/ran", level=level, is_traced=True))
     assert ended.exit_code is None and "a defect of wakeful: RuntimeError: half a thought" in str(ended.problem)
+    await eventually_async(lambda: told)
     assert len(told) == 1 and not (bench.root / "out/ran").exists()
 
 

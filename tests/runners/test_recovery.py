@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from waiting import eventually_async
+from waiting import PATIENCE_SECONDS, eventually_async
 
 from wakeful.core.observation import RunRecovered
 from wakeful.runners import orphans, proc
@@ -75,7 +75,7 @@ async def test_a_process_known_only_by_its_environment_is_found_when_its_scratch
     another = sleeper("/var/lib/another/scratch")
     try:
         await bench.runner.recover({"lost": "s-1"})
-        assert ours.wait(5) == -15
+        assert ours.wait(PATIENCE_SECONDS) == -15
         assert another.poll() is None
     finally:
         for process in (ours, another):
@@ -101,6 +101,6 @@ async def test_recovery_that_is_closed_while_it_waits_comes_to_an_end(bench, mon
     recovery = asyncio.create_task(bench.runner.recover({order.run_id: order.session}), name="recovery")
     await eventually_async(lambda: proc.read_stat(pid) is not None)
     await bench.runner.close(0)
-    await asyncio.wait_for(recovery, 10)
+    await asyncio.wait_for(recovery, PATIENCE_SECONDS)
     assert _recovered(bench) == []
     bench.runner.tidy()

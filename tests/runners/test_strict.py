@@ -120,7 +120,7 @@ async def test_the_program_has_its_grace(bench: Bench, how: str, number: int) ->
     text = f"trap 'echo got {name}; exit 7' {name}; echo begun > $WAKEFUL_SCRATCH/begun; while true; do sleep 0.05; done"
     run_id = bench.start(strictly(bench, text))
     await eventually_async(lambda: (bench.state / "scratch" / "begun").exists())
-    bench.runner.stop(run_id, how, 20.0)
+    bench.runner.stop(run_id, how, 60.0)
     ended = await bench.end_of(run_id)
     # The shell may say of its sleep that it was terminated, too.
     assert ended.exit_code == 7 and bench.output(ended).endswith(f"got {name}\n".encode())
@@ -216,7 +216,7 @@ def _look_around(order: RunOrder) -> int:
     def spawn(prefix: Sequence[str] = (), fds: Sequence[int] = ()) -> subprocess.Popen[bytes]:
         return subprocess.Popen((*prefix, "/bin/sh", "-c", text), pass_fds=fds, env=environment)
 
-    return launch(spawn).wait(20)
+    return launch(spawn).wait(60)
 
 
 # -- landing --------------------------------------------------------------------------------------

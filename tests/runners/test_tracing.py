@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from waiting import eventually_async
 
 from wakeful.core.observation import Denied, ProcessEnded
 from wakeful.core.spec import Confinement, RunLimits
@@ -136,22 +137,17 @@ async def test_a_stop_reaches_the_program_and_not_its_tracer(bench: Bench) -> No
     order = traced(bench, "trap 'cat ../beside || exit 9' INT; echo ready > out/ready; while :; do sleep 0.05; done")
     (bench.folder / "beside").write_text("x")
     run = bench.start(order)
-    await asyncio.wait_for(_wait_for(bench.root / "out" / "ready"), 20)
-    bench.runner.stop(run, "interrupt", 10)
+    await eventually_async((bench.root / "out" / "ready").exists)
+    bench.runner.stop(run, "interrupt", 60)
     ended = await bench.end_of(run)
     assert ended.exit_code == 9 and ("read", str(bench.folder / "beside")) in found(ended)
-
-
-async def _wait_for(path: Path) -> None:
-    while not path.exists():
-        await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize("number", ["KILL", pytest.param("STOP", marks=pytest.mark.long)])
 async def test_a_program_that_ends_or_stops_its_tracer_ends_all_the_same(bench: Bench, number: str) -> None:
     """It is the program's own child as far as anybody is: a run of the same rights may do that, and gains nothing."""
     script = f"kill -{number} $(sed -n 's/^TracerPid:.//p' /proc/$$/status); exit 6"
-    ended = await bench.run(traced(bench, f"set +e; {script}", timeout_seconds=3.0, grace_seconds=0.2))
+    ended = await bench.run(traced(bench, f"set +e; {script}", timeout_seconds=3.0 if number == "STOP" else 60.0, grace_seconds=0.2))
     # Stopped, it holds the program where it stands, and the run ends by its timeout.
     assert ended.exit_code == 6 or number == "STOP"
 

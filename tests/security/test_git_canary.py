@@ -85,7 +85,7 @@ class Canaries:
 
 
 def git(folder: Path, *words: str, text: str | None = None) -> str:
-    done = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, input=text, timeout=30)
+    done = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, input=text, timeout=60)
     assert done.returncode == 0, f"git {words}: {done.stderr}"
     return done.stdout.strip()
 
@@ -232,7 +232,7 @@ class Project:
             file.write_text(file.read_text()[:-2] + "#\n")
         if sink.removed is not None:
             (folder / sink.removed).unlink(missing_ok=True)
-        subprocess.run(["git", *sink.words], cwd=folder, env=os.environ | sink.environ, capture_output=True, stdin=subprocess.DEVNULL, timeout=30, check=False)
+        subprocess.run(["git", *sink.words], cwd=folder, env=os.environ | sink.environ, capture_output=True, stdin=subprocess.DEVNULL, timeout=60, check=False)
 
 
 @pytest.fixture

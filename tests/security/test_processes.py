@@ -7,17 +7,10 @@ import subprocess
 import time
 
 import pytest
-from waiting import eventually
+from processes import is_alive
+from waiting import PATIENCE_SECONDS, eventually
 
 from security.conftest import Attack
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rsplit(")", 1)[1].split()[0] not in "ZX"
-    except FileNotFoundError:
-        return False
 
 
 def test_the_environment_of_others_cannot_be_read(attack: Attack, bystander: subprocess.Popen[bytes]) -> None:
@@ -49,7 +42,7 @@ def test_others_cannot_be_killed(attack: Attack, bystander: subprocess.Popen[byt
     assert bystander.poll() is None
     attack.declare("open", "none", do="kill", pid=bystander.pid)
     attack.settle("open", runs=1)
-    assert bystander.wait(10) == -9
+    assert bystander.wait(PATIENCE_SECONDS) == -9
     attack.assert_stopped("not permitted")
 
 

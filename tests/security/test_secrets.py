@@ -128,7 +128,7 @@ class SecretBox(Box):
         return super().environment() | {"XDG_CONFIG_HOME": str(self.config)}
 
     def set_secret(self, name: str, value: str) -> None:
-        done = subprocess.run([WAKEFUL, "secret", "set", name], input=value.encode(), env=self.environment(), capture_output=True, timeout=30)
+        done = subprocess.run([WAKEFUL, "secret", "set", name], input=value.encode(), env=self.environment(), capture_output=True, timeout=60)
         assert done.returncode == 0, done.stderr
         assert not find_canaries(done.stdout + done.stderr, value)
 
@@ -289,7 +289,7 @@ def test_whoever_follows_the_output_sees_it_redacted_as_it_comes(box: SecretBox)
         assert box.read("followed") == "first line\n[secret canary]\nsecond line\n"
     finally:
         box.write("go", "")
-        following.wait(20)
+        following.wait(60)
     assert not find_canaries((box.folder / "followed").read_bytes(), CANARY)
 
 
@@ -380,12 +380,12 @@ def test_a_secret_is_asked_for_unseen_and_a_short_one_is_refused(box: SecretBox)
                 break
             shown += piece
         os.close(leader)
-        return asking.wait(20), shown.decode()
+        return asking.wait(60), shown.decode()
 
     path = box.config / "wakeful" / "secrets" / "canary"
     code, shown = type_in(CANARY, ROTATED)
     assert code != 0 and "differ" in shown and not path.exists()
     code, shown = type_in(CANARY, CANARY)
     assert code == 0 and "cnry-" not in shown and path.read_text() == CANARY and stat.S_IMODE(path.stat().st_mode) == 0o600
-    done = subprocess.run([WAKEFUL, "secret", "set", "tiny"], input=b"1234567\n", env=box.environment(), capture_output=True, timeout=30)
+    done = subprocess.run([WAKEFUL, "secret", "set", "tiny"], input=b"1234567\n", env=box.environment(), capture_output=True, timeout=60)
     assert done.returncode != 0 and b"at least 8" in done.stderr and b"1234567" not in done.stderr + done.stdout

@@ -340,7 +340,7 @@ def test_a_run_that_edits_a_spec_and_takes_the_daemon_down_gains_nothing(open_ho
     open_house.spec("obey", OBEY.format(level="none"))
     open_house.start(is_ready=False)
     assert open_house.daemon is not None
-    assert open_house.daemon.wait(30) == -9
+    assert open_house.daemon.wait(60) == -9
     open_house.write("mail.sh", "true")
     open_house.start()
     open_house.wait_untrusted("other", "it changed during run 1 of obey")

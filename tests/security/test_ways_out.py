@@ -6,6 +6,7 @@ import glob
 import json
 import os
 import socket
+from pathlib import Path
 
 import pytest
 from waiting import eventually
@@ -69,8 +70,7 @@ def test_the_token_of_another_run_is_worth_nothing(attack: Attack) -> None:
     attack.start()
     pattern = f"{attack.runtime}/wakeful-runs-*/*/token"
     [path] = eventually(lambda: glob.glob(pattern))
-    with open(path) as file:
-        token = file.read()
+    token = eventually(lambda: Path(path).read_text())
     attack.declare("thief", "standard", do="call", token=token, target="/call/note", body={"text": "mine"})
     attack.settle("thief", runs=1)
     attack.assert_failed("thief", "given to another run")

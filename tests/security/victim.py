@@ -46,7 +46,7 @@ def link_and_read(path: str) -> None:
 
 def connect(kind: str, port: int) -> None:
     with socket.socket(socket.AF_INET, getattr(socket, kind)) as out:
-        out.settimeout(5)
+        out.settimeout(60)
         out.connect(("127.0.0.1", port))
         out.send(b"stolen")
 
@@ -72,7 +72,7 @@ def shed_mark() -> None:
 class Control(http.client.HTTPConnection):
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(5)
+        self.sock.settimeout(60)
         self.sock.connect(os.environ["WAKEFUL_SOCKET"])
 
 
@@ -126,7 +126,9 @@ def fork_away(pid_file: str) -> None:
                     os.close(fd)
                 except OSError:
                     continue
-            Path(pid_file).write_text(str(os.getpid()))
+            # The run may end as soon as the file is there, so it is there with all it says.
+            Path(f"{pid_file}.new").write_text(str(os.getpid()))
+            os.rename(f"{pid_file}.new", pid_file)
             signal.pause()
         os._exit(0)
     while not Path(pid_file).exists():

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.asyncio
 
 def git(folder: Path, *words: str) -> str:
     settings = ["-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "init.defaultBranch=main", "-c", "protocol.file.allow=always"]
-    done = subprocess.run(["git", *settings, *words], cwd=folder, capture_output=True, text=True, timeout=30)
+    done = subprocess.run(["git", *settings, *words], cwd=folder, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 

@@ -439,7 +439,7 @@ async def test_ten_thousand_targets_of_one_branch_are_one_question_per_poll(repo
         ]
         for generation, key in enumerate(keys):
             follower.source.look(key, generation)
-        await eventually_async(lambda: len(follower.looked) == len(keys), seconds=60)
+        await eventually_async(lambda: len(follower.looked) == len(keys))
         (watched,) = follower.source._watched.values()
         assert len(watched.refs) == 3
         repo.commit("src/part-7/a", "one of them")
@@ -457,7 +457,7 @@ async def test_nothing_is_followed_any_more_after_forget(repo: GitRepo) -> None:
         source: CommitSource = follower.source
         await eventually_async(lambda: not source._watched and source._timer is None and not source._running)
         assert not any(result.generation == 99 for result in follower.looked)
-        assert not _children_named("git")
+        await eventually_async(lambda: not _children_named("git"), what="no git left")
 
 
 def _children_named(name: str) -> list[int]:
@@ -495,4 +495,4 @@ async def test_closing_in_the_middle_of_a_look_leaves_nothing_behind(repo: GitRe
         follower.source.look(key, 1)
     await asyncio.sleep(0)
     await follower.source.close()
-    assert not _children_named("git")
+    await eventually_async(lambda: not _children_named("git"), what="no git left")

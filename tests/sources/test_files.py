@@ -151,7 +151,7 @@ async def test_touching_changes_the_stamp_and_not_the_version(tmp_path: Path) ->
         path.write_text("same")
         key = await world.follow("file")
         before = world.last(key)
-        await world.hinted(path.touch)
+        await world.hinted(lambda: os.utime(path, (1, 1)))
         assert world.version(key) == before.version
         assert world.last(key).stamp != before.stamp
         assert world.last(key).changes == ()

@@ -57,7 +57,7 @@ async def test_after_an_overflow_everything_is_found(tmp_path: Path) -> None:
         (world.root / "other").write_text("changed behind the overflow")
         await eventually_async(lambda: any(isinstance(dirt, Lost) for dirt in batches))
         await world.noticed(other, "other")
-        await eventually_async(lambda: world.source.describe(key).files == count, seconds=30)
+        await eventually_async(lambda: world.source.describe(key).files == count)
         await world.noticed(key, "data/*")
 
 

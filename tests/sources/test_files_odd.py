@@ -193,10 +193,10 @@ async def test_a_large_file_is_hashed_off_the_loop(tmp_path: Path) -> None:
 
 
 async def test_a_huge_file_holds_up_no_other_target(tmp_path: Path) -> None:
-    """Two targets too large for the loop: the one with 64 small files answers while 64 GB of the other are still being read."""
+    """Two targets too large for the loop: the one with 64 small files answers while a terabyte of the other is still being read."""
     async with open_world(tmp_path) as world:
         with (world.root / "huge").open("wb") as file:
-            file.truncate(64 << 30)
+            file.truncate(1 << 40)
         (world.root / "small").mkdir()
         for number in range(64):
             (world.root / f"small/{number}").touch()

@@ -101,7 +101,7 @@ class Machine:
         if self._holder is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._first or self._holder.pid, signal.SIGKILL)
-            self._holder.wait(30)
+            self._holder.wait(60)
         eventually(self._remove_groups)
 
     def _remove_groups(self) -> bool:
@@ -141,7 +141,7 @@ class Machine:
         """A file of the person's."""
         place = Path(path)
         script = 'mkdir -p "$(dirname "$1")" && cat > "$1"'
-        subprocess.run(self.enter("sh", "-c", script, "sh", str(place), is_person=True), input=text, text=True, check=True, timeout=30)
+        subprocess.run(self.enter("sh", "-c", script, "sh", str(place), is_person=True), input=text, text=True, check=True, timeout=60)
 
     def read(self, path: Path | str) -> str:
         return self.ask("cat", str(path)).stdout
@@ -149,7 +149,7 @@ class Machine:
     def drop_in(self, unit: str, text: str) -> None:
         """What an operator would say with `systemctl edit`."""
         folder = f"/etc/systemd/system/{unit}.d"
-        subprocess.run(self.enter("sh", "-c", f'mkdir -p {folder} && cat > {folder}/test.conf && systemctl daemon-reload'), input=text, text=True, check=True, timeout=30)
+        subprocess.run(self.enter("sh", "-c", f'mkdir -p {folder} && cat > {folder}/test.conf && systemctl daemon-reload'), input=text, text=True, check=True, timeout=60)
 
     def entries(self, *words: str) -> list[dict[str, Any]]:
         """What the journal holds of that, oldest first."""
