@@ -202,15 +202,16 @@ def test_a_run_that_was_lost_goes_on_in_the_same_conversation() -> None:
 
 def test_an_agent_whose_process_was_killed_is_tried_again_where_it_stood_a_few_times() -> None:
     world = make_world(thinking())
-    stretches = []
-    for _ in range(3):
+    stretches = set()
+    while the(world).run is not None:
+        assert the(world).runs <= 4, "it is tried for ever"
         post(world, request(), answer())
-        stretches.append(the(world).conversation.stretches)
+        stretches.add(the(world).conversation.stretches)
         world.end("docs", exit_code=None, signal=9)
         world.answer_all()
         world.advance(20)
-    assert the(world).run is None and the(world).hold.words == "failed: killed by signal 9" and the(world).runs == 3
-    assert stretches[0] == stretches[1] == stretches[2]
+    assert the(world).hold.words == "failed: killed by signal 9" and the(world).runs > 1
+    assert len(stretches) == 1
 
 
 def test_a_question_ends_the_run_and_its_answer_wakes_the_session_where_it_stood() -> None:
