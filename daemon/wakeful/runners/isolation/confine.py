@@ -16,10 +16,10 @@ from typing import Any, ClassVar, Protocol, TypeVar, cast
 from msgspec import Struct
 
 from wakeful.runners.isolation.beneath import open_beneath
-from wakeful.runners.isolation.filter import build_filter, build_last_filter, install_filter, is_known_machine
+from wakeful.runners.isolation.filter import build_filter, build_last_filter, is_known_machine
 from wakeful.runners.isolation.hiding import Hidden, allow_around
 from wakeful.runners.isolation.landlock import Ruleset
-from wakeful.runners.isolation.privileges import drop_capabilities, forbid_new_privileges
+from wakeful.runners.isolation.privileges import drop_capabilities, forbid_new_privileges, install_filter
 from wakeful.runners.isolation.shield import shield
 
 Spawned = TypeVar("Spawned", covariant=True)

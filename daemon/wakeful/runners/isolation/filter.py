@@ -1,16 +1,14 @@
 """The system call filter of a confined run (seccomp): what Landlock does not know how to deny.
 
 A hand-written BPF program of a few dozen instructions, for x86-64 and arm64; each refusal below says why it is there. `confine`
-installs it on the short-lived thread that spawns the run. Refused calls fail with an error number and kill nobody, so that programs
+puts it on the short-lived thread that spawns the run (privileges.py). Refused calls fail with an error number and kill nobody, so that programs
 can fall back and say what happened to them.
 """
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import functools
-import os
 import platform
 import stat
 import struct
@@ -19,7 +17,6 @@ from typing import Literal
 
 from msgspec import Struct
 
-_PR_SET_SECCOMP, _MODE_FILTER = 22, 2
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 # seccomp_data: the call's number, the architecture, the instruction, six arguments of 64 bits.
 _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
@@ -33,8 +30,6 @@ _RLIMIT_RTTIME = 15
 _SET_ID = stat.S_ISUID | stat.S_ISGID
 # O_CREAT and O_TMPFILE: only then has an open a mode, and else maybe garbage in its place.
 _MAKES = 0o100 | 0o20000000
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 # Kernel keyrings belong to the user, not to the process: they hold the credentials of others (Kerberos, disk keys).
 _KEYRINGS = ("add_key", "request_key", "keyctl")
@@ -102,6 +97,14 @@ def build_last_filter() -> bytes:
     return _build(_list_last())
 
 
+@functools.cache
+def build_socket_filter(*, has_network: bool) -> bytes:
+    """For a program that shall be further from everybody than the run it belongs to: no sockets that are files (the control socket, D-Bus,
+    Docker), which Landlock cannot judge, and without a network none at all. Pairs of sockets lead nowhere, and stay."""
+    tests = (_low(0, "is", _AF_UNIX),) if has_network else ()
+    return _build([_Refusal("socket", errno.EACCES, tests)])
+
+
 def _build(refusals: Iterable[_Refusal]) -> bytes:
     machine = _MACHINES[platform.machine()]
     # A program of another architecture (32 bits) has other numbers: none of its calls can be judged, so none is answered.
@@ -114,16 +117,6 @@ def _build(refusals: Iterable[_Refusal]) -> bytes:
             code += _compile(refusal, machine)
     code.append(_instruction(_RETURN, _ALLOW))
     return b"".join(code)
-
-
-def install_filter(program: bytes) -> None:
-    """On the calling thread and all it starts from now on. `forbid_new_privileges` comes first."""
-    held = ctypes.create_string_buffer(program, len(program))
-    # struct sock_fprog: a length, then the pointer on its own boundary.
-    description = struct.pack("HxxxxxxQ", len(program) // 8, ctypes.addressof(held))
-    if _libc.prctl(_PR_SET_SECCOMP, _MODE_FILTER, description, 0, 0) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
 
 
 def _list_refusals(has_network: bool) -> Iterator[_Refusal]:

@@ -119,7 +119,17 @@ class Ruleset:
 
     def restrict_self(self) -> None:
         """The calling thread alone, and all it starts from now on. Cannot be undone."""
-        _check(_libc.syscall(_RESTRICT_SELF, self._fd, 0))
+        restrict_by(self._fd)
+
+    @property
+    def fd(self) -> int:
+        """To be handed to a process that restricts itself by it; closed with the ruleset."""
+        return self._fd
+
+
+def restrict_by(fd: int) -> None:
+    """As `Ruleset.restrict_self`, by the descriptor of a ruleset that somebody else made."""
+    _check(_libc.syscall(_RESTRICT_SELF, fd, 0))
 
 
 def _check(result: int) -> int:

@@ -1,6 +1,7 @@
-"""Privileges a confined run never has: those a set-uid program would bring, and those of root that lead past every policy.
+"""What a confined run gives up: what a set-uid program would bring, those privileges of root that lead past every policy, and system calls.
 
-`confine` calls both on the short-lived thread that spawns a run. A daemon that is not root has no capabilities to drop.
+`confine` calls all three on the short-lived thread that spawns a run. A daemon that is not root has no capabilities to drop. Leans on the
+standard library alone: the small program around an agent's shell uses it before anything else could be imported.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import struct
 
 _PR_SET_NO_NEW_PRIVS = 38
+_PR_SET_SECCOMP, _MODE_FILTER = 22, 2
 _VERSION_3 = 0x20080522
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -40,6 +42,15 @@ def drop_capabilities() -> None:
     words = struct.unpack("=6I", held.raw)
     kept = [word & ~(_DROPPED_BITS >> 32 * (place // 3)) & 0xFFFFFFFF for place, word in enumerate(words)]
     if _libc.capset(header, struct.pack("=6I", *kept)) != 0:
+        _raise()
+
+
+def install_filter(program: bytes) -> None:
+    """A system call filter (filter.py), on the calling thread and all it starts from now on. `forbid_new_privileges` comes first."""
+    held = ctypes.create_string_buffer(program, len(program))
+    # struct sock_fprog: a length, then the pointer on its own boundary.
+    description = struct.pack("HxxxxxxQ", len(program) // 8, ctypes.addressof(held))
+    if _libc.prctl(_PR_SET_SECCOMP, _MODE_FILTER, description, 0, 0) != 0:
         _raise()
 
 

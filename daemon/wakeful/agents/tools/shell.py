@@ -1,0 +1,179 @@
+"""The tool `shell`, offered only where it was declared: one command, narrower than the run, within a time, its whole tree ended with it.
+
+The command starts inside of a domain of its own (narrowing.py), under a keeper that ends all it leaves behind (keeper.py). What it writes is not
+attributed file by file, as writes of the other tools are: the daemon finds it when the run ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from time import monotonic
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from wakeful.agents.contract import Tool
+from wakeful.agents.tools import keeper
+from wakeful.agents.tools.narrowing import Narrowing, make_domain, select_environment
+from wakeful.agents.tools.offering import Arguments, CheckedTool
+from wakeful.agents.tools.place import Refused
+
+_MOST_SECONDS = 600
+_HEAD_BYTES, _TAIL_BYTES = 16 * 1024, 24 * 1024
+_PIECE_BYTES = 1 << 16
+# After SIGTERM to the keeper, which has to end what it keeps.
+_GRACE_SECONDS = keeper.PATIENCE_SECONDS + 2.0
+_TICK_SECONDS = 0.05
+# Isolated, and without site-packages: it starts in some hundredths of a second, and nothing that a project holds is imported.
+_KEEPER = "import sys; sys.path.append(sys.argv.pop(1)); from wakeful.agents.tools.keeper import main; sys.exit(main(sys.argv[1:]))"
+_SOURCE = str(Path(keeper.__file__).parents[3])
+
+
+class ShellArguments(Arguments):
+    line: Annotated[str, Meta(description="a line for sh -c")] = ""
+    argv: Annotated[list[str], Meta(description="instead, a program and its arguments, without a shell")] = []
+    timeout_seconds: Annotated[int, Meta(ge=1, le=_MOST_SECONDS)] = 120
+
+
+class Ended(Struct, frozen=True):
+    """How a command ended and what it said, its beginning and its end."""
+
+    code: int
+    is_timed_out: bool
+    seconds: float
+    head: bytes
+    tail: bytes
+    total_bytes: int
+
+
+class ShellTool:
+    """`narrowing` None: the command may all that the run may, its token and keys included; for sessions that asked for no isolation."""
+
+    def __init__(self, root: str, narrowing: Narrowing | None, environ: Mapping[str, str]) -> None:
+        self._root = root
+        self._narrowing = narrowing
+        self._environment = select_environment(environ)
+
+    def list_tools(self) -> Iterable[Tool]:
+        network = "" if self._narrowing is None or self._narrowing.network else " It has no network."
+        yield CheckedTool("shell", f"Run a command in the session's root. It sees what is bound and programs of the system.{network}", ShellArguments, self._run)
+
+    async def _run(self, given: ShellArguments, _: str) -> str:
+        if bool(given.line) == bool(given.argv):
+            raise Refused("give either line or argv")
+        argv = ["/bin/sh", "-c", given.line] if given.line else given.argv
+        if any("\0" in word for word in argv):
+            raise Refused("a command cannot hold a NUL character")
+        command = Command(argv, self._root, self._environment, self._narrowing, given.timeout_seconds)
+        return tell(await command.run())
+
+
+class Command:
+    """One command under way."""
+
+    def __init__(self, argv: list[str], root: str, environment: Mapping[str, str], narrowing: Narrowing | None, timeout_seconds: float) -> None:
+        self._argv = argv
+        self._root = root
+        self._environment = dict(environment)
+        self._narrowing = narrowing
+        self._timeout = timeout_seconds
+        self._is_given_up = False
+
+    async def run(self) -> Ended:
+        """Given up by its caller, it is ended like one whose time is over, and waited for."""
+        ended = asyncio.get_running_loop().run_in_executor(None, self._live)
+        try:
+            return await asyncio.shield(ended)
+        except asyncio.CancelledError:
+            self._is_given_up = True
+            await asyncio.wait([ended])
+            raise
+
+    def _live(self) -> Ended:
+        """Blocks, for as long as it takes."""
+        began = monotonic()
+        with self._start() as process:
+            assert process.stdout is not None
+            fd, said = process.stdout.fileno(), _Said()
+            is_timed_out = not self._read(process, fd, said, began + self._timeout, lambda: self._is_given_up)
+            if is_timed_out:
+                process.send_signal(signal.SIGTERM)
+                if not self._read(process, fd, said, monotonic() + _GRACE_SECONDS, lambda: False):
+                    process.kill()
+            process.stdout.close()
+            return Ended(process.wait(), is_timed_out, monotonic() - began, bytes(said.head), bytes(said.tail), said.total_bytes)
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        if self._narrowing is None:
+            return self._spawn(keeper.UNCONFINED, b"", ())
+        with make_domain(self._narrowing) as domain:
+            return self._spawn(str(domain.ruleset_fd), domain.filter, (domain.ruleset_fd,))
+
+    def _spawn(self, ruleset: str, program: bytes, fds: tuple[int, ...]) -> subprocess.Popen[bytes]:
+        words = (sys.executable, "-I", "-S", "-c", _KEEPER, _SOURCE, ruleset, program.hex(), *self._argv)
+        return subprocess.Popen(
+            words, cwd=self._root, env=self._environment, pass_fds=fds, bufsize=0,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+
+    @staticmethod
+    def _read(process: subprocess.Popen[bytes], fd: int, said: _Said, deadline: float, is_given_up: Callable[[], bool]) -> bool:
+        """Until it has ended: True; until the deadline, or until nobody waits for it: False."""
+        poll = select.poll()
+        poll.register(fd, select.POLLIN)
+        is_open = True
+        while not is_given_up() and monotonic() < deadline:
+            # Somebody who closed its output may still live; somebody it left behind may still hold it.
+            if is_open and poll.poll(_TICK_SECONDS * 1000):
+                piece = os.read(fd, _PIECE_BYTES)
+                said.add(piece)
+                is_open = bool(piece)
+                continue
+            if not is_open:
+                try:
+                    process.wait(_TICK_SECONDS)
+                except subprocess.TimeoutExpired:
+                    continue
+            if process.poll() is not None:
+                return True
+        return False
+
+
+class _Said:
+    def __init__(self) -> None:
+        self.head = bytearray()
+        self.tail = bytearray()
+        self.total_bytes = 0
+
+    def add(self, piece: bytes) -> None:
+        self.total_bytes += len(piece)
+        room = _HEAD_BYTES - len(self.head)
+        self.head += piece[:room]
+        self.tail += piece[room:] if room > 0 else piece
+        del self.tail[:-_TAIL_BYTES]
+
+
+def tell(ended: Ended) -> str:
+    # A keeper that was itself ended tells it as Python does.
+    code = ended.code if ended.code >= 0 else 128 - ended.code
+    how = f"exit code {code}" if code <= 128 else f"exit code {code} ({_say_signal(code - 128)})"
+    if ended.is_timed_out:
+        how = "its time was over: it and all it had started were ended"
+    missing = ended.total_bytes - len(ended.head) - len(ended.tail)
+    cut = f"\n[cut: {missing} bytes are missing here; send long output to a file, and search that]\n" if missing else ""
+    output = ended.head.decode(errors="replace") + cut + ended.tail.decode(errors="replace")
+    return f"{how}, after {ended.seconds:.1f} s" + (f":\n{output}" if output else ", without output")
+
+
+def _say_signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
