@@ -12,7 +12,6 @@ from e2e.box import Box
 from waiting import eventually
 
 KEY = {"WAKEFUL_SECRET_ANTHROPIC_API_KEY": "sk-secret-canary-0001"}
-PATIENCE = 60.0
 
 
 def declare(box: Box, provider: Provider, *, tools: str = "{}", agent: str = "", **session: str) -> None:
@@ -39,7 +38,7 @@ def test_a_change_is_dealt_with_by_the_agent_and_everything_is_on_record(box: Bo
     provider.play([Call("read", {"path": "code.py"}), Call("write", {"path": "page.md", "content": "pay()\n"}), Say("The page is true again.")])
     declare(box, provider)
     box.start(env=KEY)
-    row = box.wait_at_rest("docs", runs=1, seconds=PATIENCE)
+    row = box.wait_at_rest("docs", runs=1)
     assert row["last_run"]["outcome"] == "succeeded", box.ask("output", "docs")
     assert box.read("page.md") == "pay()\n"
     kinds = box.kinds("docs")
@@ -61,7 +60,7 @@ def test_a_change_is_dealt_with_by_the_agent_and_everything_is_on_record(box: Bo
 def test_without_a_key_the_session_sleeps_and_says_which(box: Box, provider: Provider) -> None:
     declare(box, provider)
     box.start()
-    row = box.wait_for("docs", PATIENCE, state="sleeping")
+    row = box.wait_for("docs", state="sleeping")
     assert row["reason"].startswith("needs a key: ANTHROPIC_API_KEY") and row["owed"]
     assert provider.requests == []
 
@@ -73,24 +72,25 @@ def test_a_daemon_killed_in_the_middle_goes_on_from_the_last_step(box: Box, prov
     if when == "asked":
         turns.insert(1, Hold("killed", Call("recall", {})))
     else:
-        turns.insert(1, Call("shell", {"command": "echo begun >> ledger; while [ ! -e go ]; do sleep 0.05; done"}))
+        turns.insert(1, Call("shell", {"line": "echo begun >> led/ledger; while [ ! -e led/go ]; do sleep 0.05; done"}))
     provider.play(turns)
-    declare(box, provider, tools="{shell: allow}", allow="{write: [.]}")
+    (box.folder / "led").mkdir()
+    declare(box, provider, tools="{shell: allow}", allow="{write: [led]}")
     box.start(env=KEY)
     if when == "asked":
-        eventually(lambda: len(provider.requests) == 2, PATIENCE)
+        eventually(lambda: len(provider.requests) == 2)
     else:
-        eventually(lambda: box.read("ledger"), PATIENCE)
+        eventually(lambda: box.read("led/ledger"))
     box.kill()
     provider.release("killed")
-    box.write("go", "")
+    box.write("led/go", "")
     box.start(env=KEY)
-    row = box.wait_at_rest("docs", runs=2, seconds=PATIENCE)
+    row = box.wait_at_rest("docs", runs=2)
     assert row["last_run"]["outcome"] == "succeeded", box.ask("output", "docs")
     assert [fact["value"] for fact in box.json("facts", "docs")] == ["yes"]
     assert box.kinds("docs").count("fact_set") == 1
     if when == "in a tool":
-        assert box.lines("ledger") == ["begun"]
+        assert box.lines("led/ledger") == ["begun"]
         assert "interrupted, effect unknown" in results(provider.requests[-1])[-1].content
 
 
@@ -98,10 +98,10 @@ def test_a_question_puts_the_session_to_sleep_and_the_answer_goes_to_the_model(b
     provider.play([Call("ask_person", {"question": "Which rate?"}), Say("I used it.")])
     declare(box, provider)
     box.start(env=KEY)
-    row = box.wait_for("docs", PATIENCE, state="sleeping")
+    row = box.wait_for("docs", state="sleeping")
     assert row["reason"].startswith("asks: Which rate?")
     box.ask("answer", "docs", "the one of May")
-    row = box.wait_at_rest("docs", runs=2, seconds=PATIENCE)
+    row = box.wait_at_rest("docs", runs=2)
     assert row["last_run"]["outcome"] == "succeeded"
     assert "the one of May" in results(provider.requests[-1])[-1].content
 
@@ -110,7 +110,7 @@ def test_a_provider_that_refuses_the_key_puts_the_session_to_sleep_with_its_word
     provider.play(Fail(401, message="invalid x-api-key", times=None))
     declare(box, provider)
     box.start(env=KEY)
-    row = box.wait_for("docs", PATIENCE, state="sleeping")
+    row = box.wait_for("docs", state="sleeping")
     assert "401" in row["reason"] and "sk-secret" not in row["reason"]
     assert len(provider.requests) == 1
 
@@ -120,7 +120,7 @@ def test_one_message_is_answered_by_another_agent_and_the_next_by_the_owner(box:
     declare(box, provider)
     (box.specs / "agents" / "security.yaml").write_text(f"prompt: You look for holes.\nmodel: anthropic:claude-wary\nbase_url: {provider.url}\n")
     box.start(env=KEY)
-    box.wait_at_rest("docs", runs=1, seconds=PATIENCE)
+    box.wait_at_rest("docs", runs=1)
     provider.play(Turns((Say("Safe enough."),), by="message"))
     said = box.run("ask", "docs", "Is it safe?", "--agent", "security")
     assert (said.returncode, said.stdout.strip()) == (0, "Safe enough."), said.stderr

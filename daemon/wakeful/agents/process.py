@@ -6,24 +6,32 @@ instruction. All it knows comes from the daemon over its run's socket; all it pr
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
 
 import msgspec
 from msgspec.structs import replace
 
 from wakeful.agents.contract import Model
 from wakeful.agents.daemon import DaemonLink, DaemonRefused
+from wakeful.agents.external import LONGEST_LINE_BYTES, ExternalAgent
 from wakeful.agents.loop import Ending, Loop, Record
 from wakeful.agents.models import make_model
 from wakeful.agents.summarising import summarise
 from wakeful.agents.tools.box import ToolBox, make_tools
+from wakeful.agents.tools.keeper import UNCONFINED
+from wakeful.agents.tools.narrowing import Narrowing, make_domain, narrow, select_environment
 from wakeful.agents.tools.place import Bounds
+from wakeful.agents.tools.shell import ShellTool, wrap
 from wakeful.core import work
 from wakeful.core.agent import AgentSpec
 from wakeful.errors import OperatorError
-from wakeful.secrets.store import name_variable
+from wakeful.runners.isolation.programs import find_program_places
+from wakeful.secrets.store import VARIABLE_PREFIX, name_variable
 
 # The agent is not done, and why is on record (sysexits: try again later).
 EXIT_HALTED = 75
@@ -39,7 +47,8 @@ async def think(environ: Mapping[str, str]) -> int:
         beginning = await _begin(link, environ)
         record = _make_record(link, beginning)
         try:
-            ending = await _work(beginning, record, link, environ)
+            do_work = _work_outside if beginning.agent.acp else _work
+            ending = await do_work(beginning, record, link, environ)
         except OperatorError as error:
             # Whoever set this up can mend it: in words, and on record.
             await record(work.Halt(words=str(error)))
@@ -67,9 +76,7 @@ async def _work(beginning: work.Beginning, record: Record, link: DaemonLink, env
             return Ending(words)
         beginning = await _begin(link, environ, again + 1)
     if ending.words is None and not loop.has_handed_off:
-        # What it said last is what the next run starts from, unless it took the care to say so itself.
-        text = loop.last_words[:LONGEST_HAND_OFF] or "done; it left no words"
-        await link.call("note", {"text": text}, key=f"{beginning.run_id}.hand_off")
+        await _hand_off(link, beginning, loop.last_words)
     return ending
 
 
@@ -86,8 +93,55 @@ async def _shorten(
 
 
 def open_tools(beginning: work.Beginning, link: DaemonLink, environ: Mapping[str, str]) -> ToolBox:
-    bounds = Bounds.build(beginning.root, beginning.reads, beginning.writes, environ["WAKEFUL_SCRATCH"])
-    return make_tools(bounds, beginning.tools, link, session=beginning.session, run_id=beginning.run_id)
+    bounds = find_bounds(beginning, environ)
+    shell = ShellTool(beginning.root, find_narrowing(beginning, bounds, environ), environ)
+    return make_tools(bounds, beginning.tools, link, session=beginning.session, run_id=beginning.run_id, more=(shell,))
+
+
+def find_bounds(beginning: work.Beginning, environ: Mapping[str, str]) -> Bounds:
+    return Bounds.build(beginning.root, beginning.reads, beginning.writes, environ["WAKEFUL_SCRATCH"])
+
+
+def find_narrowing(beginning: work.Beginning, bounds: Bounds, environ: Mapping[str, str], programs: Sequence[str] = ()) -> Narrowing | None:
+    """What programs that are not ours may touch; None: this session asked for no isolation."""
+    if beginning.is_unisolated:
+        return None
+    places = find_program_places(programs, None, environ.get("PATH", ""), beginning.root)
+    found = narrow(bounds, environ, network=beginning.network, more=(*beginning.allow_read, *places))
+    return replace(found, writes=(*found.writes, *beginning.allow_write))
+
+
+async def _work_outside(beginning: work.Beginning, record: Record, link: DaemonLink, environ: Mapping[str, str]) -> Ending:
+    """An external program does the thinking."""
+    bounds = find_bounds(beginning, environ)
+    narrowing = find_narrowing(beginning, bounds, environ, beginning.agent.acp)
+    environment = select_environment(environ) | read_secrets(environ)
+
+    async def spawn(argv: Sequence[str]) -> asyncio.subprocess.Process:
+        with make_domain(narrowing) if narrowing is not None else nullcontext() as domain:
+            words = wrap(argv, str(domain.ruleset_fd), domain.filter) if domain is not None else wrap(argv, UNCONFINED, b"")
+            fds = (domain.ruleset_fd,) if domain is not None else ()
+            pipe = asyncio.subprocess.PIPE
+            return await asyncio.create_subprocess_exec(
+                *words, stdin=pipe, stdout=pipe, cwd=beginning.root, env=environment, pass_fds=fds, limit=LONGEST_LINE_BYTES
+            )
+
+    external = ExternalAgent(beginning, bounds, open_tools(beginning, link, environ), record, link, spawn, say)
+    ending = await external.run()
+    if ending.words is None:
+        await _hand_off(link, beginning, external.last_words)
+    return ending
+
+
+async def _hand_off(link: DaemonLink, beginning: work.Beginning, words: str) -> None:
+    """What it said last is what the next run starts from, unless it took the care to say so itself."""
+    await link.call("note", {"text": words[:LONGEST_HAND_OFF] or "done; it left no words"}, key=f"{beginning.run_id}.hand_off")
+
+
+def read_secrets(environ: Mapping[str, str]) -> dict[str, str]:
+    """What the session hands to its run, as programs of others look for it: in variables of their own names."""
+    given = {name: place for name, place in environ.items() if name.startswith(VARIABLE_PREFIX)}
+    return {name.removeprefix(VARIABLE_PREFIX): Path(place).read_text(encoding="utf-8").strip() for name, place in given.items()}
 
 
 def make_models(agent: AgentSpec, environ: Mapping[str, str]) -> list[Model]:

@@ -6,6 +6,7 @@ For runs alone, each for itself: a token of a run opens nothing of another, and 
 from __future__ import annotations
 
 import asyncio
+import posixpath
 
 import msgspec
 from msgspec import Struct
@@ -42,7 +43,7 @@ async def begin(request: Request) -> Response:
     session, run, agent = _find_run(service, caller)
     assembled = await asyncio.to_thread(assemble, session, agent, log=service.log, blobs=service.blobs)
     instructions, opening = await asyncio.to_thread(_keep, service, assembled)
-    step = work.Assemble(agent=agent.name, model=agent.models[0].name, instructions=instructions, opening=opening, tokens=assembled.tokens)
+    step = work.Assemble(agent=agent.name, model=agent.model_name, instructions=instructions, opening=opening, tokens=assembled.tokens)
     await _record(service, caller, (step,), take_key(request, Posted, {}))
     return answer_json(_describe_beginning(session, run, agent, assembled))
 
@@ -128,10 +129,14 @@ def _describe_beginning(session: Session, run: OpenRun, agent: AgentSpec, assemb
         is_long=assembled.total_tokens > agent.window.compress_at,
         summary=session.conversation.summary,
         objective=spec.objective,
+        memory=session.memory,
         turns=run.progress.turns,
         tools=merge_tools(agent.tools, spec.tools),
         root=spec.root,
         reads=tuple(binding.pattern for binding in spec.files),
         writes=spec.written_patterns,
-        has_network=bool(spec.confinement.network),
+        network=network if isinstance(network := spec.confinement.network, bool) else tuple(int(one.rpartition(":")[2]) for one in network),
+        allow_read=tuple(posixpath.join(spec.root, place) for place in spec.confinement.allow_read),
+        allow_write=tuple(posixpath.join(spec.root, place) for place in spec.confinement.allow_write),
+        is_unisolated=not spec.confinement.is_enforced,
     )

@@ -134,6 +134,11 @@ class AgentSpec(Struct, frozen=True, kw_only=True):
         return bool(self.models or self.acp)
 
     @property
+    def model_name(self) -> str:
+        """Who answers, as records write it."""
+        return self.models[0].name if self.models else f"acp:{self.acp[0].rpartition('/')[2]}" if self.acp else "nobody"
+
+    @property
     def addresses(self) -> tuple[str, ...]:
         """Where it has to reach, as HOST:PORT: its models, and its servers that have an address."""
         summary = (self.window.compress_by,) if self.window.compress_by is not None else ()

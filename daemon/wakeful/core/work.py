@@ -97,13 +97,20 @@ class Beginning(Struct, frozen=True, kw_only=True):
     # What the summary of before holds.
     summary: str | None = None
     objective: str | None = None
+    # Small keys of this conversation.
+    memory: dict[str, str] = {}
     # As many requests were sent already.
     turns: int = 0
     tools: dict[str, ToolPolicy] = {}
     root: str
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
-    has_network: bool = False
+    # What the session itself may reach besides: the TCP ports, or all of the network; places to read, and to write.
+    network: bool | tuple[int, ...] = False
+    allow_read: tuple[str, ...] = ()
+    allow_write: tuple[str, ...] = ()
+    # Nothing is denied here, so nothing narrower can be made.
+    is_unisolated: bool = False
 
 
 class Recorded(Struct, frozen=True, kw_only=True):

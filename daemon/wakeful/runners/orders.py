@@ -44,7 +44,8 @@ def make_order(
     spec = run.spec
     match spec.run:
         case RunSpec() if run.agent is not None:
-            argv, script = premises.agent_program, None
+            # The words of an external agent: what they name must be within its reach.
+            argv, script = (*premises.agent_program, *run.agent.acp), None
         case CommandRun(argv=argv):
             argv, script = argv, None
         case ScriptRun(text=text):

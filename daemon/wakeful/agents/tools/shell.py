@@ -12,7 +12,7 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from time import monotonic
 from typing import Annotated
@@ -75,6 +75,11 @@ class ShellTool:
         return tell(await command.run())
 
 
+def wrap(argv: Sequence[str], ruleset: str, program: bytes) -> tuple[str, ...]:
+    """The words of a keeper around a command: the descriptor of its ruleset, and its filter."""
+    return (sys.executable, "-I", "-S", "-c", _KEEPER, _SOURCE, ruleset, program.hex(), *argv)
+
+
 class Command:
     """One command under way."""
 
@@ -117,9 +122,8 @@ class Command:
             return self._spawn(str(domain.ruleset_fd), domain.filter, (domain.ruleset_fd,))
 
     def _spawn(self, ruleset: str, program: bytes, fds: tuple[int, ...]) -> subprocess.Popen[bytes]:
-        words = (sys.executable, "-I", "-S", "-c", _KEEPER, _SOURCE, ruleset, program.hex(), *self._argv)
         return subprocess.Popen(
-            words, cwd=self._root, env=self._environment, pass_fds=fds, bufsize=0,
+            wrap(self._argv, ruleset, program), cwd=self._root, env=self._environment, pass_fds=fds, bufsize=0,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
 

@@ -1,0 +1,102 @@
+"""An external coding agent as small as one can be: speaks the Agent Client Protocol over its standard input and output, and does what FILE says.
+
+`python acp_program.py FOLDER`: FOLDER/sessions holds a file for each session it had, with every prompt it got. Of FOLDER/can it takes what it can
+besides (resume, load), of FOLDER/name what it is called. It reads and writes through its client, asks before it edits, and tries the disk itself as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import uuid
+from pathlib import Path
+from typing import Any
+
+from acp import PROTOCOL_VERSION, run_agent, schema, start_tool_call, update_agent_message_text, update_tool_call
+
+FOLDER = Path(sys.argv[1])
+
+
+def setting(name: str) -> str:
+    path = FOLDER / name
+    return path.read_text().strip() if path.exists() else ""
+
+
+class Program:
+    def on_connect(self, conn: Any) -> None:
+        self.client = conn
+        self.cancelled = asyncio.Event()
+
+    async def initialize(self, **_: Any) -> schema.InitializeResponse:
+        can = setting("can").split()
+        resume = schema.SessionResumeCapabilities() if "resume" in can else None
+        return schema.InitializeResponse(
+            protocol_version=PROTOCOL_VERSION,
+            agent_capabilities=schema.AgentCapabilities(load_session="load" in can, session_capabilities=schema.SessionCapabilities(resume=resume)),
+            agent_info=schema.Implementation(name=setting("name") or "small", version="1"),
+        )
+
+    async def new_session(self, cwd: str, **_: Any) -> schema.NewSessionResponse:
+        session = uuid.uuid4().hex
+        self.note(session, "new")
+        return schema.NewSessionResponse(session_id=session)
+
+    async def resume_session(self, session_id: str, **_: Any) -> schema.ResumeSessionResponse:
+        self.note(session_id, "resumed")
+        return schema.ResumeSessionResponse()
+
+    async def load_session(self, session_id: str, **_: Any) -> schema.LoadSessionResponse:
+        self.note(session_id, "loaded")
+        await self.client.session_update(session_id=session_id, update=update_agent_message_text("said long ago"))
+        return schema.LoadSessionResponse()
+
+    async def cancel(self, session_id: str, **_: Any) -> None:
+        self.note(session_id, "cancelled")
+        self.cancelled.set()
+
+    def note(self, session: str, text: str) -> None:
+        with (FOLDER / "sessions" / session).open("a") as file:
+            file.write(f"{text}\n")
+
+    async def prompt(self, session_id: str, prompt: list[Any], **_: Any) -> schema.PromptResponse:
+        text = "\n".join(block.text for block in prompt)
+        self.note(session_id, f"prompt: {text!r}")
+        code = await self.client.read_text_file(session_id=session_id, path="code.py")
+        await self.client.session_update(session_id=session_id, update=start_tool_call("t1", "edit page.md", kind="edit", status="pending"))
+        if not await self.is_permitted(session_id):
+            done = "cancelled" if self.cancelled.is_set() else "end_turn"
+            await self.client.session_update(session_id=session_id, update=update_agent_message_text("Then not."))
+            return schema.PromptResponse(stop_reason=done)
+        await self.client.write_text_file(session_id=session_id, path="out/page.md", content=f"page of {code.content}")
+        await self.client.session_update(session_id=session_id, update=update_tool_call("t1", status="completed"))
+        await self.try_to_get_out(session_id)
+        for word in ("The page ", "is true."):
+            await self.client.session_update(session_id=session_id, update=update_agent_message_text(word))
+        return schema.PromptResponse(stop_reason="end_turn", usage=schema.Usage(total_tokens=30, input_tokens=20, output_tokens=10))
+
+    async def is_permitted(self, session_id: str) -> bool:
+        options = [
+            schema.PermissionOption(option_id="yes", name="Yes", kind="allow_once"),
+            schema.PermissionOption(option_id="no", name="No", kind="reject_once"),
+        ]
+        call = schema.ToolCallUpdate(tool_call_id="t1", title="edit page.md", kind="edit")
+        answer = await self.client.request_permission(session_id=session_id, tool_call=call, options=options)
+        return getattr(answer.outcome, "option_id", None) == "yes"
+
+    async def try_to_get_out(self, session_id: str) -> None:
+        """Through its client and by itself: neither is to work."""
+        tried = {}
+        for path in (setting("forbidden"), *setting("token").split()):
+            try:
+                tried[path] = Path(path).read_text()
+            except OSError as error:
+                tried[path] = type(error).__name__
+        try:
+            tried["client"] = (await self.client.read_text_file(session_id=session_id, path=setting("forbidden"))).content
+        except Exception as error:
+            tried["client"] = type(error).__name__
+        self.note(session_id, f"tried: {tried}")
+
+
+if __name__ == "__main__":
+    asyncio.run(run_agent(Program(), use_unstable_protocol=True))
