@@ -9,16 +9,17 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from wakeful.core.agent import AgentSpec
 from wakeful.core.limits import MEANINGS, UNWARNED, Levels, Limits, say_amount
 from wakeful.core.observation import Declaration
 from wakeful.core.spec import Retention, Settings
 from wakeful.errors import OperatorError
 from wakeful.specs.build import Surroundings, build_retention
 from wakeful.specs.kept import load_readings, save_readings
-from wakeful.specs.load import NO_DEFAULTS, Defaults, FileReading, FolderReading, read_folder, read_text, validate
+from wakeful.specs.load import AGENTS, NO_DEFAULTS, Defaults, FileReading, FolderReading, read_folder, read_text, validate
 from wakeful.specs.models import DaemonKeys, LimitKeys
 from wakeful.specs.problem import Problem, RefusedSpec, refuse
 from wakeful.specs.templates import Glob
@@ -230,6 +231,10 @@ class ProjectReading:
     outposts: frozenset[tuple[str, str]] = frozenset()
     # Folders in which every change is news.
     attached: tuple[str, ...] = ()
+    agents: Mapping[str, AgentSpec] = field(default_factory=dict)
+    # Why the file of one cannot be read, and why what it says may not count, by the agent's name.
+    agent_problems: Mapping[str, str] = field(default_factory=dict)
+    agent_doubts: Mapping[str, str] = field(default_factory=dict)
 
     def is_news(self, folder: str, name: str) -> bool:
         """Whether a file or folder of this name came or went where a template looks, or is one that specs lean on."""
@@ -287,6 +292,9 @@ class ProjectReader:
             folders=self._watched_folders(folder),
             warnings=tuple(folder.warnings),
             globs=tuple(expansion.glob for expansion in folder.expansions.values()),
+            outposts=frozenset(os.path.split(one) for one in folder.prompt_files),
+            agents=folder.agents,
+            agent_problems={name.removeprefix(f"{AGENTS}/"): words for name, words in refused.items() if name.startswith(f"{AGENTS}/")},
         )
 
     def _read_accepted(self) -> tuple[Settings, Defaults, tuple[Problem, ...]]:
@@ -317,6 +325,6 @@ class ProjectReader:
             self._left = folder.files
 
     def _watched_folders(self, folder: FolderReading) -> tuple[str, ...]:
-        """Where a change shows: every folder of specs, the one beside them, and the one wakeful.yaml may lie in."""
-        around = (str(self._specs_dir.parent), str(self.settings_file.parent))
+        """Where a change shows: every folder of specs, the one beside them, the one wakeful.yaml may lie in, and those of prompts."""
+        around = (str(self._specs_dir.parent), str(self.settings_file.parent), *map(os.path.dirname, folder.prompt_files))
         return tuple(dict.fromkeys((*folder.folders, *around)))

@@ -26,7 +26,8 @@ from wakeful.contents.keeper import Keeper
 from wakeful.contents.replay import MakeOrder as MakeReplayOrder
 from wakeful.contents.replay import Replays
 from wakeful.core.machine import Core
-from wakeful.core.observation import ProcessEnded, RoomSeen, RunAttached, RunRecovered, SettingsRead, SpecsRead, TargetLooked, TargetsHinted
+from wakeful.core.observation import AgentsRead, ProcessEnded, RoomSeen, RunAttached, RunRecovered, SettingsRead, SpecsRead, TargetLooked, TargetsHinted
+from wakeful.core.owners import list_needed
 from wakeful.core.spec import PromptRun
 from wakeful.core.state import OpenRun, Session
 from wakeful.daemon import Daemon, Edges
@@ -198,10 +199,10 @@ def _find_kept(handed_over: HandedOver, sessions: list[Session]) -> KeptRuns | N
 def _build_secrets(reactor: Reactor, places: SecretPlaces) -> KnownSecrets:
     """Whatever comes in passes it, before anything is made of it; also what libraries write to standard error of their own accord."""
 
-    def list_needed() -> set[str]:
-        return {name for session in reactor.core.state if session.is_declared and session.spec is not None for name in session.spec.secrets}
+    def list_all_needed() -> set[str]:
+        return {name for session in reactor.core.state if session.is_declared for name in list_needed(reactor.core, session)}
 
-    known = KnownSecrets(places, reactor.observe, list_needed)
+    known = KnownSecrets(places, reactor.observe, list_all_needed)
     reactor.redact = known.redact
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(RedactingFormatter(known))
@@ -229,12 +230,19 @@ def _build_specs(
     warm_up: Callable[[], None],
 ) -> DeclarationsWatch:
 
-    def report(observation: SpecsRead | SettingsRead) -> None:
+    def report(observation: SpecsRead | SettingsRead | AgentsRead) -> None:
         if isinstance(observation, SpecsRead):
-            observation = known.screen(observation)
+            observation = known.screen(observation, _list_keys(reactor.core, observation))
             strictness.look(one.spec for one in observation.declared)
             if any(isinstance(one.spec.run, PromptRun) for one in observation.declared):
                 warm_up()
+        if isinstance(observation, AgentsRead):
+            screened = known.screen_agents(observation)
+            reactor.observe(screened)
+            known.look()
+            for name in screened.refused.keys() - observation.refused.keys():
+                voice.say(screened.refused[name], name=f"agents/{name}", priority=WARNING)
+            return
         reactor.observe(observation)
         if isinstance(observation, SettingsRead):
             try:
@@ -257,6 +265,12 @@ def _build_specs(
 
     declarations = Declarations(reader, report)
     return DeclarationsWatch(declarations, asyncio.get_running_loop(), hints.make, str(places.specs), SETTINGS_FILE, keep)
+
+
+def _list_keys(core: Core, read: SpecsRead) -> set[str]:
+    """The keys of the agents that these specs ask something."""
+    agents = (core.agents.get(one.spec.agent or "") for one in read.declared if isinstance(one.spec.run, PromptRun))
+    return {key for agent in agents if agent is not None for key in agent.secrets}
 
 
 def _tell_of_runs(house: HouseReader, reached: ReachedBy, core: Core, runner: CommandRunner) -> None:

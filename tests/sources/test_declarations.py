@@ -6,7 +6,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from wakeful.core.observation import SettingsRead, SpecsRead
+from wakeful.core.agent import AgentSpec
+from wakeful.core.observation import AgentsRead, SettingsRead, SpecsRead
 from wakeful.settings import ProjectReader
 from wakeful.sources.declarations import LEAST_POLL_SECONDS, Declarations
 
@@ -20,7 +21,7 @@ class Project:
         self.folder = folder
         self.specs = folder / "sessions.d"
         self.specs.mkdir()
-        self.reports: list[SpecsRead | SettingsRead] = []
+        self.reports: list[SpecsRead | SettingsRead | AgentsRead] = []
         self.declarations = Declarations(ProjectReader(self.specs), self.reports.append)
 
     def write(self, name: str, text: str) -> None:
@@ -28,7 +29,7 @@ class Project:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
 
-    def look(self) -> list[SpecsRead | SettingsRead]:
+    def look(self) -> list[SpecsRead | SettingsRead | AgentsRead]:
         self.reports.clear()
         self.declarations.read()
         return list(self.reports)
@@ -119,12 +120,29 @@ def test_an_edited_agent_wakes_no_one(project: Project) -> None:
     project.write("a", "agent: hr\n" + GOOD.format("one"))
     project.look()
     project.write("agents/hr", "prompt: Be very careful.")
-    assert project.look() == []
+    (agents,) = project.look()
+    assert agents == AgentsRead(agents={"hr": AgentSpec(name="hr", prompt="Be very careful.")})
     project.write("agents/hr", "promt: x")
-    declared, removed, refused = project.batch()
-    assert (declared, removed, list(refused)) == ({}, (), ["agents/hr"])
+    agents, specs = project.look()
+    assert (specs.declared, specs.removed, list(specs.refused)) == ((), (), ["agents/hr"])
+    assert agents == AgentsRead(agents={"hr": AgentSpec(name="hr", prompt="Be very careful.")}, refused={"hr": specs.refused["agents/hr"]})
     project.write("agents/hr", "prompt: x")
-    assert project.batch() == ({}, ("agents/hr",), {})
+    agents, specs = project.look()
+    assert (agents, specs) == (AgentsRead(agents={"hr": AgentSpec(name="hr", prompt="x")}), SpecsRead(removed=("agents/hr",)))
+    assert project.look() == []
+
+
+def test_agents_are_told_before_the_specs_that_ask_them(project: Project) -> None:
+    """A session finds its agent there, at the first reading and at every other; the file of a prompt is watched, too."""
+    (project.folder / "role.md").write_text("Be exact.")
+    project.write("agents/docs", "prompt: {file: role.md}\nmodel: openai:a")
+    project.write("a", "agent: docs\nobjective: x\nrun: {prompt: Do it.}")
+    assert [type(report) for report in project.look()] == [SettingsRead, AgentsRead, SpecsRead]
+    assert str(project.folder) in project.declarations.folders()
+    assert project.declarations.is_news(str(project.folder), "role.md") and not project.declarations.is_news(str(project.folder), "other.md")
+    (project.folder / "role.md").write_text("Be brief.")
+    (agents,) = project.look()
+    assert isinstance(agents, AgentsRead) and agents.agents["docs"].prompt == "Be brief."
 
 
 def test_an_agent_that_vanishes_holds_its_sessions_at_their_last_spec(project: Project) -> None:
@@ -134,9 +152,11 @@ def test_an_agent_that_vanishes_holds_its_sessions_at_their_last_spec(project: P
     project.look()
     (project.specs / "agents" / "hr.yaml").unlink()
     words = "sessions.d/a.yaml:1:8: agent 'hr' does not exist; write agents/hr.yaml, or remove the key"
-    assert project.batch() == ({}, (), {"a": words})
+    assert project.look() == [AgentsRead(), SpecsRead(refused={"a": words})]
     project.write("agents/hr", "prompt: x")
-    assert project.batch() == ({"a": "one"}, (), {})
+    agents, specs = project.look()
+    assert isinstance(specs, SpecsRead) and [one.spec.objective for one in specs.declared] == ["one"]
+    assert agents == AgentsRead(agents={"hr": AgentSpec(name="hr", prompt="x")})
 
 
 def test_settings_are_read_again(project: Project) -> None:

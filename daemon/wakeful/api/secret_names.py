@@ -9,14 +9,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from wakeful.api.answers import answer_json, service_of
+from wakeful.core.owners import list_needed
 
 
 async def read_secrets(request: Request) -> Response:
     service = service_of(request)
     users: dict[str, list[str]] = {}
     for session in sorted(service.core.state, key=lambda session: session.name):
-        if session.is_declared and session.spec is not None:
-            for name in session.spec.secrets:
+        if session.is_declared:
+            for name in list_needed(service.core, session):
                 users.setdefault(name, []).append(session.name)
     known, folder = service.secrets()
     rows = [{"name": one.name, "source": one.source, "problem": one.problem, "sessions": users.get(one.name, [])} for one in known]

@@ -1,4 +1,4 @@
-"""Why a session sleeps, in words: what a person, its spec, a failure, a secret or a service holds it by.
+"""Why a session sleeps, in words: what a person, its spec, a failure, its agent, a secret or a service holds it by.
 
 Asked by the verdict, by the busy marks of the graph and by whoever shows a session.
 """
@@ -8,6 +8,8 @@ from __future__ import annotations
 from wakeful.core.machine import Core
 from wakeful.core.observation import Moment
 from wakeful.core.owed import is_activation_owed
+from wakeful.core.owners import find_owner_problem, list_keys
+from wakeful.core.spec import say_missing
 from wakeful.core.state import Session
 
 
@@ -30,8 +32,8 @@ def find_hold_of_start(core: Core, session: Session, moment: Moment) -> str | No
         return refused
     if session.hold is not None and session.hold.kind != "snoozed":
         return session.hold.words
-    # Nobody's word puts a secret where there is none.
-    return _find_missing_secret(core, session) or _find_backoff(core, session, moment)
+    # Nobody's word puts a secret where there is none, or makes an agent.
+    return find_owner_problem(core, session) or _find_missing_secret(core, session) or _find_backoff(core, session, moment)
 
 
 def find_sleep_words(core: Core, session: Session, moment: Moment) -> str | None:
@@ -54,15 +56,19 @@ def find_sleep_words(core: Core, session: Session, moment: Moment) -> str | None
     if hold is not None:
         if hold.until is None or not core.has_run_out(session.id, "hold", hold.until, hold.length_seconds, moment):
             return hold.words
-    return _find_missing_secret(core, session) or _find_service_down(core, session)
+    return find_owner_problem(core, session) or _find_missing_secret(core, session) or _find_service_down(core, session)
 
 
 def _find_missing_secret(core: Core, session: Session) -> str | None:
     """One that nobody has looked for yet is missed as well: nothing starts without what it declares."""
     for name in session.spec.secrets if session.spec is not None else ():
-        words = core.looked.secrets.get(name, f"needs a secret: {name} (wakeful secret set {name})")
+        words = core.looked.secrets.get(name, say_missing(name))
         if words is not None:
             return words
+    for name in list_keys(core, session):
+        words = core.looked.secrets.get(name, say_missing(name))
+        if words is not None:
+            return say_missing(name, "key") if words == say_missing(name) else words
     return None
 
 

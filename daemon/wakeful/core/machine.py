@@ -71,8 +71,9 @@ class Core:
         self.looked = Looked()
         self.graph = Graph()
         self.settings = Settings()
-        # As their files declare them now, by name.
+        # As declared now, by name; and why what the file of one says is not in force.
         self.agents: dict[str, AgentSpec] = {}
+        self.agent_problems: dict[str, str] = {}
         self.incarnation = ""
         # Sessions with a run that an earlier daemon began.
         self.inheriting: frozenset[str] = frozenset()

@@ -120,10 +120,11 @@ class SpecsRead(Struct, frozen=True, kw_only=True):
     refused: dict[str, str] = {}
 
 
-class AgentsRead(Struct, frozen=True):
-    """All agents there are, by name, as their files declare them now; one whose file is wrong is as it was before."""
+class AgentsRead(Struct, frozen=True, kw_only=True):
+    """All agents as they are in force now, by name, and why what one's file says is not. One that was read before and cannot be now is in both."""
 
-    agents: dict[str, AgentSpec]
+    agents: dict[str, AgentSpec] = {}
+    refused: dict[str, str] = {}
 
 
 class SettingsRead(Struct, frozen=True):

@@ -39,6 +39,11 @@ SECRET_NAME = r"[A-Za-z][A-Za-z0-9_.-]{0,63}"
 TEMPLATE_MARK = "@"
 
 
+def say_missing(name: str, what: str = "secret") -> str:
+    """The words for a secret that nobody has set, with what sets it."""
+    return f"needs a {what}: {name} (wakeful secret set {name})"
+
+
 def find_template(name: str) -> str | None:
     """The template a session's name belongs to (`hr/ticket@17` -> `hr/ticket@`), its own name for a template; None for others."""
     folder, slash, last = name.rpartition("/")

@@ -38,8 +38,9 @@ from wakeful.core.observation import (
     TargetLooked,
     TargetsHinted,
 )
-from wakeful.core.spec import PromptRun, is_refused
+from wakeful.core.owners import has_prompt, list_needed, name_owner
 from wakeful.core.people import find_called, refuse_by_role
+from wakeful.core.spec import is_refused
 from wakeful.core.state import Session
 
 
@@ -66,15 +67,6 @@ def _(observation: DaemonStopping, core: Core, decision: Decision) -> None:
         run = core.state.get(session_id).run
         if run is not None and run.stop is None and run.staged is None and run.run_id not in observation.spared:
             core.emit(decision, session_id, ev.RunStopRequested(run=run.run, why="shutdown"))
-
-
-@take.register
-def _(observation: AgentsRead, core: Core, decision: Decision) -> None:
-    core.agents = dict(observation.agents)
-    for session in core.state:
-        # Whoever slept for want of an agent, or of its key, may go on.
-        if session.spec is not None and isinstance(session.spec.run, PromptRun):
-            decision.touch(session.id)
 
 
 @take.register
@@ -105,7 +97,19 @@ def _(observation: SecretsSeen, core: Core, decision: Decision) -> None:
     """Who needs one that came, or went, sleeps or wakes by it."""
     before, core.looked.secrets = core.looked.secrets, observation.found
     for session in core.state:
-        if session.spec is not None and any(before.get(name, "") != observation.found.get(name, "") for name in session.spec.secrets):
+        if session.spec is not None and any(before.get(name, "") != observation.found.get(name, "") for name in list_needed(core, session)):
+            decision.touch(session.id)
+
+
+@take.register
+def _(observation: AgentsRead, core: Core, decision: Decision) -> None:
+    """Who is asked something of one that came, went or changed may sleep or wake by it; no run under way is touched."""
+    before = core.agents, core.agent_problems
+    core.agents, core.agent_problems = observation.agents, observation.refused
+    named = {*core.agents, *core.agent_problems, *before[0], *before[1]}
+    news = {name for name in named if [one.get(name) for one in before] != [core.agents.get(name), core.agent_problems.get(name)]}
+    for session in core.state if news else ():
+        if session.unread or (has_prompt(session) and name_owner(session) in news):
             decision.touch(session.id)
 
 

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from wakeful.core.agent import AgentSpec
-from wakeful.core.observation import SecretsSeen, SpecsRead
+from wakeful.core.observation import AgentsRead, SecretsSeen, SpecsRead
 from wakeful.core.spec import SessionSpec
 from wakeful.errors import OperatorError
 from wakeful.secrets.redact import Redactor
@@ -137,9 +137,19 @@ class KnownSecrets:
             return value
         return _rewrite(redactor, value)
 
-    def screen(self, read: SpecsRead) -> SpecsRead:
-        """Specs as they may be declared: one that holds a value is refused, since the log would keep it, and one that opens them all."""
-        self.look(name for declared in read.declared for name in declared.spec.secrets)
+    def screen_agents(self, read: AgentsRead) -> AgentsRead:
+        """Agents as they may count: one that holds a value is left out, since a provider would be told it, and the log."""
+        told = {name: secret for name, agent in read.agents.items() if self.redactor and (secret := self.redactor.find(_pack(agent))) is not None}
+        if not told:
+            return read
+        words = {name: f"its file holds the value of the secret {secret}: take it out, name the secret under key, and change it" for name, secret in told.items()}
+        return AgentsRead(agents={name: one for name, one in read.agents.items() if name not in told}, refused={**read.refused, **words})
+
+    def screen(self, read: SpecsRead, keys: Iterable[str] = ()) -> SpecsRead:
+        """Specs as they may be declared: one that holds a value is refused, since the log would keep it, and one that opens them all.
+
+        `keys` are those that the agents of these will need."""
+        self.look((*keys, *(name for declared in read.declared for name in declared.spec.secrets)))
         told = {one.spec.name: name for one in read.declared if self.redactor and (name := self.redactor.find(_pack(one.spec))) is not None}
         self._outspoken -= {*read.removed, *(one.spec.name for one in read.declared)}
         self._outspoken |= told.keys()

@@ -15,7 +15,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from wakeful.core.spec import SECRET_NAME
+from wakeful.core.spec import SECRET_NAME, say_missing
 from wakeful.errors import CallerError, OperatorError
 from wakeful.secrets.shapes import LONGEST_BYTES, find_unfitness
 
@@ -72,10 +72,6 @@ def find_name_problem(name: str) -> str | None:
     return f"{name!r} cannot be a secret's name: begin with a letter, go on with letters, digits, '_', '-' and '.', at most 64"
 
 
-def word_missing(name: str) -> str:
-    return f"needs a secret: {name} (wakeful secret set {name})"
-
-
 def find_secret(places: SecretPlaces, name: str) -> Secret:
     """Raises SecretMissing or SecretRefused, with what to do."""
     wrong = find_name_problem(name)
@@ -90,7 +86,7 @@ def find_secret(places: SecretPlaces, name: str) -> Secret:
     variable = name_variable(name)
     if variable in places.variables:
         return _fit(Secret(name, os.fsencode(places.variables[variable]), "environment"), f"the variable {variable}")
-    raise SecretMissing(word_missing(name))
+    raise SecretMissing(say_missing(name))
 
 
 def list_names(places: SecretPlaces) -> dict[str, Source]:

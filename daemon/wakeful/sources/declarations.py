@@ -11,7 +11,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from wakeful.core.observation import Declaration, SettingsRead, SpecsRead
+from wakeful.core.agent import AgentSpec
+from wakeful.core.observation import AgentsRead, Declaration, SettingsRead, SpecsRead
 from wakeful.core.spec import Settings, is_refused
 
 LEAST_POLL_SECONDS = 2.0
@@ -20,7 +21,7 @@ POLL_SHARE = 0.001
 # The first reading parses everything; the second, a moment later, shows what a poll costs.
 LONGEST_COST_SECONDS = 0.2
 
-DeclarationsReport = Callable[[SpecsRead | SettingsRead], None]
+DeclarationsReport = Callable[[SpecsRead | SettingsRead | AgentsRead], None]
 
 
 class Reading(Protocol):
@@ -34,6 +35,20 @@ class Reading(Protocol):
     def refused(self) -> Mapping[str, str]: ...
     @property
     def folders(self) -> tuple[str, ...]: ...
+    @property
+    def agents(self) -> Mapping[str, AgentSpec]:
+        """Those that may count as their files stand."""
+        ...
+
+    @property
+    def agent_problems(self) -> Mapping[str, str]:
+        """Why an agent's file cannot be read, by the agent's name: what it said before stands."""
+        ...
+
+    @property
+    def agent_doubts(self) -> Mapping[str, str]:
+        """Why what an agent's file says may not count, nor what it said before."""
+        ...
 
     def is_news(self, folder: str, name: str) -> bool:
         """Whether what is called so came or went where a template looks for files."""
@@ -58,6 +73,7 @@ class Declarations:
         # The last good spec of each name, also of those that cannot be read now.
         self._declared: dict[str, Declaration] | None = None
         self._refused: dict[str, str] = {}
+        self._agents = AgentsRead()
         self._folders: tuple[str, ...] = ()
         self._reading: Reading | None = None
         self._cost_seconds = 0.0
@@ -76,7 +92,9 @@ class Declarations:
         return self._reading is None or self._reading.is_news(folder, name)
 
     def read(self) -> None:
-        """Look, and report at most one SettingsRead and one SpecsRead. The first reading always reports both."""
+        """Look, and report at most one SettingsRead, one AgentsRead and one SpecsRead, in this order: a spec finds its agent there.
+
+        The first reading always reports settings and specs."""
         began = time.monotonic()
         reading = self._reader.read()
         self._cost_seconds = min(time.monotonic() - began, LONGEST_COST_SECONDS)
@@ -85,12 +103,20 @@ class Declarations:
         if reading.settings != self._settings:
             self._settings = reading.settings
             self._report(SettingsRead(reading.settings))
+        self._tell_agents(reading)
         batch = self._compare(reading)
         is_first = self._declared is None
         self._declared = self._kept(reading)
         self._refused = dict(reading.refused)
         if is_first or batch != SpecsRead():
             self._report(batch)
+
+    def _tell_agents(self, reading: Reading) -> None:
+        good = {name: old for name, old in self._agents.agents.items() if name in reading.agent_problems}
+        agents = AgentsRead(agents={**good, **reading.agents}, refused={**reading.agent_problems, **reading.agent_doubts})
+        if agents != self._agents:
+            self._agents = agents
+            self._report(agents)
 
     def report_again(self, name: str) -> None:
         """Say once more what is declared under this name although nothing changed: its session was closed and is open again."""

@@ -108,6 +108,11 @@ class FolderReading(Struct, frozen=True, kw_only=True):
     files: dict[str, FileReading]
     basis: tuple[Defaults, Surroundings]
 
+    @property
+    def prompt_files(self) -> tuple[str, ...]:
+        """Files elsewhere that hold an agent's prompt, whether they can be read or not."""
+        return tuple(one.prompt.path for one in self.files.values() if one.prompt is not None)
+
 
 def read_folder(
     specs_dir: FilePath,
@@ -201,7 +206,9 @@ def read_agent(data: bytes, name: str, blank: FileReading, surroundings: Surroun
     keys: AgentKeys = validate(AgentKeys, read_mapping(data, blank.file), data, blank.file, "agent")
     built = build_agent(name, keys, surroundings)
     problems, warnings = (_place(found, data, blank.file, NO_DEFAULTS) if found else () for found in (built.findings, built.warnings))
-    return replace(blank, agent=built.spec, prompt=built.prompt, problems=problems, warnings=warnings)
+    # Who can write the prompt speaks as the agent.
+    others = blank.others or (find_others(built.prompt.path) if built.prompt is not None else None)
+    return replace(blank, agent=built.spec, prompt=built.prompt, others=others, problems=problems, warnings=warnings)
 
 
 def validate(model: Any, value: dict[str, Any], data: bytes, file: str, kind: FileKind) -> Any:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from wakeful.core.agent import AgentSpec
 from wakeful.core.spec import CommandRun, FileBinding, ProbeBinding, PromptRun, ScriptRun, SessionSpec, find_template
 from wakeful.errors import CallerError
 from wakeful.settings import SPECS_FOLDER
@@ -60,7 +61,8 @@ class TrustDesk:
             "name": name,
             "digest": digest_files(_digest_contents(contents)),
             "reason": standing.needs_trust,
-            "spec": None if standing.spec is None else describe(standing.spec),
+            "spec": None if standing.spec is None else describe(standing.spec, standing.agent),
+            "agent": describe_agent(standing.agent),
             "files": [self._compare(standing, path, content) for path, content in contents.items()],
         }
 
@@ -106,9 +108,14 @@ class TrustDesk:
             "folder": project.folder,
             "digest": digest_files(files),
             "sessions": [
-                {"name": one.name, "file": one.label(one.spec_file), "files": sorted(map(one.label, one.files)), **describe(one.spec)}
+                {"name": one.name, "file": one.label(one.spec_file), "files": sorted(map(one.label, one.files)), **describe(one.spec, one.agent)}
                 for one in standings
                 if one.spec is not None
+            ],
+            "agents": [
+                {"name": one.name, "files": sorted(map(one.label, one.files)), "agent": describe_agent(one.agent)}
+                for one in standings
+                if one.spec is None and one.agent is not None
             ],
             "refused": refused,
         }
@@ -128,7 +135,7 @@ class TrustDesk:
         if digest_files(_digest_contents(contents)) != digest:
             raise CallerError(f"{project.folder} changed since it was shown; it is attached, and what changed sleeps: wakeful trust lists it")
         labels = tuple(dict.fromkeys(one.label(path) for one in standings for path in one.files))
-        return Trusting(contents, {one.name: one.digest for one in standings}, labels)
+        return Trusting(contents, {one.name: one.digest for one in standings if one.spec is not None}, labels)
 
     def detach(self, name: str) -> Project:
         project = self._ledger.pages.projects.get(name)
@@ -195,7 +202,21 @@ def _diff(label: str, before: bytes | None, content: bytes | None) -> list[str]:
     return list(difflib.unified_diff(old if before else [], new if content else [], f"{label} (trusted)", f"{label} (now)", lineterm=""))
 
 
-def describe(spec: SessionSpec) -> dict[str, Any]:
+def describe_agent(agent: AgentSpec | None) -> dict[str, Any] | None:
+    """Whom an agent's words go to, and what it starts."""
+    if agent is None:
+        return None
+    models = (*agent.models, *((agent.window.compress_by,) if agent.window.compress_by is not None else ()))
+    return {
+        "models": list(dict.fromkeys(f"{one.name} at {one.base_url}" if one.base_url is not None else one.name for one in models)),
+        "acp": list(agent.acp),
+        "servers": {one.name: list(one.argv) or [one.url] for one in agent.mcp},
+        "tools": dict(agent.tools),
+        "keys": list(agent.secrets),
+    }
+
+
+def describe(spec: SessionSpec, agent: AgentSpec | None = None) -> dict[str, Any]:
     """What a spec asks for, for a person who decides whether to trust it."""
     match spec.run:
         case CommandRun(argv=argv):
@@ -217,4 +238,5 @@ def describe(spec: SessionSpec) -> dict[str, Any]:
         "network": limits.network if isinstance(limits.network, bool) else list(limits.network),
         "secrets": list(spec.secrets),
         "isolation": limits.level,
+        "agent": describe_agent(agent),
     }

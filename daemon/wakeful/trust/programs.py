@@ -12,6 +12,7 @@ import stat
 import time
 from typing import BinaryIO
 
+from wakeful.core.agent import AgentSpec
 from wakeful.core.spec import CommandRun, ProbeBinding, SessionSpec
 from wakeful.specs.program import find_program
 from wakeful.trust.ledger import ABSENT
@@ -20,8 +21,8 @@ from wakeful.trust.ledger import ABSENT
 _RACY_NANOSECONDS = 2_000_000_000
 
 
-def list_programs(spec: SessionSpec) -> list[str]:
-    """The scripts inside root that its command, its check and its probes name; absolute paths."""
+def list_programs(spec: SessionSpec, agent: AgentSpec | None = None) -> list[str]:
+    """The scripts inside root that its command, its check and its probes name, and those its agent starts; absolute paths."""
     cwd = spec.run.cwd if spec.run is not None else None
     found = [spec.program]
     if isinstance(spec.run, CommandRun):
@@ -29,6 +30,8 @@ def list_programs(spec: SessionSpec) -> list[str]:
     if spec.run is not None and spec.run.check is not None:
         found.append(find_program(spec.run.check, spec.root, cwd))
     found += [find_program(binding.argv, spec.root, None) for binding in spec.bindings if isinstance(binding, ProbeBinding)]
+    if agent is not None:
+        found += [find_program(argv, spec.root, cwd) for argv in (agent.acp, *(server.argv for server in agent.mcp)) if argv]
     return list(dict.fromkeys(os.path.normpath(os.path.join(spec.root, one)) for one in found if one is not None))
 
 

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
+from wakeful.core.agent import AgentSpec
 from wakeful.core.observation import Declaration
 from wakeful.core.spec import SessionBinding, SessionSpec, Settings
 from wakeful.settings import SETTINGS_FILE, ProjectReader, ProjectReading
@@ -39,11 +41,12 @@ class Standing:
 
     name: str
     folder: str
-    # None: it is the daemon's own settings.
+    # None: it is the daemon's own settings, or an agent that no session names.
     spec: SessionSpec | None
     spec_file: str
     files: dict[str, str]
     needs_trust: str | None
+    agent: AgentSpec | None = None
 
     @property
     def digest(self) -> str:
@@ -98,7 +101,9 @@ class HouseReader:
         main = self._main.read()
         self._pools = frozenset(main.settings.pools)
         self._doubt_reached(self._main, None)
-        declared = self._judge(self._main, main, None, self._pin_main(main.settings))
+        pinned = self._pin_main(main.settings)
+        declared = self._judge(self._main, main, None, pinned)
+        main = self._judge_agents(self._main, main, "", pinned)
         parts = [self._read_project(project, main.settings) for project in self._ledger.pages.projects.values()]
         refused = dict(main.refused)
         for part in parts:
@@ -111,10 +116,13 @@ class HouseReader:
             main,
             declared=declared,
             refused=refused,
+            agents=_merge(one.agents for one in (main, *parts)),
+            agent_problems=_merge(one.agent_problems for one in (main, *parts)),
+            agent_doubts=_merge(one.agent_doubts for one in (main, *parts)),
             folders=tuple(dict.fromkeys((*main.folders, *(one for part in parts for one in part.folders), *(folder for folder, _ in outposts)))),
             warnings=(*main.warnings, *(warning for part in parts for warning in part.warnings)),
             globs=(*main.globs, *(glob for part in parts for glob in part.globs)),
-            outposts=frozenset(outposts),
+            outposts=frozenset(outposts).union(*(one.outposts for one in (main, *parts))),
             attached=tuple(project.specs for project in self._ledger.pages.projects.values()),
         )
 
@@ -158,9 +166,10 @@ class HouseReader:
             pinned = "wakeful.yaml says trust: pinned" if settings.trust == "pinned" else others
         self.folders.append(FolderStanding(project.specs, project.name, pinned, others))
         prefix = f"{project.name}/"
+        declared = self._judge(reader, reading, prefix, pinned)
         return dataclasses.replace(
-            reading,
-            declared=self._judge(reader, reading, prefix, pinned),
+            self._judge_agents(reader, reading, prefix, pinned),
+            declared=declared,
             refused={f"{prefix}{name}": words for name, words in reading.refused.items()},
             warnings=tuple(Problem(f"{prefix}{one.file}", one.line, one.column, one.text) for one in reading.warnings),
         )
@@ -183,12 +192,46 @@ class HouseReader:
         judged = {}
         for name, declaration in reading.declared.items():
             file = places[name]
-            why = pinned or folder.files[file].others
+            agent = folder.files.get(_name_agent_file(declaration.spec.agent))
+            why = pinned or folder.files[file].others or (agent.others if agent is not None else None)
             one = declaration if prefix is None else replace(declaration, spec=self._rename(declaration.spec, prefix))
             if why is not None or self._ledger.pages.doubted:
-                one = self._judge_one(reader, folder, file, one, why)
+                one = self._judge_one(reader, folder, file, one, why, agent)
             judged[one.spec.name] = one
         return judged
+
+    def _judge_agents(self, reader: ProjectReader, reading: ProjectReading, prefix: str, pinned: str | None) -> ProjectReading:
+        """The agents that may count as their files stand, under the names they have here: any may be asked in any session."""
+        folder = reader.folder
+        assert folder is not None
+        base, is_doubtful = folder.basis[1].base, pinned is not None or bool(self._ledger.pages.doubted)
+        named = {one.agent.name: one.name for one in self.standings.values() if one.agent is not None and one.folder == base}
+        agents, doubts = {}, {}
+        for name, agent in reading.agents.items():
+            is_judged = is_doubtful or folder.files[_name_agent_file(name)].others is not None
+            words = self._doubt_agent(folder, prefix, agent, pinned, named.get(name)) if is_judged else None
+            if words is None:
+                agents[f"{prefix}{name}"] = replace(agent, name=f"{prefix}{name}") if prefix else agent
+            else:
+                doubts[f"{prefix}{name}"] = words
+        problems = {f"{prefix}{name}": words for name, words in reading.agent_problems.items()}
+        return dataclasses.replace(reading, agents=agents, agent_doubts=doubts, agent_problems=problems)
+
+    def _doubt_agent(self, folder: FolderReading, prefix: str, agent: AgentSpec, pinned: str | None, session: str | None) -> str | None:
+        """Why an agent may not count, in words; one that no session names is trusted by its own name."""
+        file, around = folder.files[_name_agent_file(agent.name)], folder.basis[1]
+        path = os.path.join(around.specs or "", _name_agent_file(agent.name))
+        files = self._list_agent_files(path, file)
+        why = pinned or file.others
+        if why is None:
+            files = {one: digest for one, digest in files.items() if one in self._ledger.pages.doubted}
+        changed = [one for one, digest in files.items() if self._ledger.pages.trusted.get(one) != digest]
+        standing = Standing(session or f"{prefix}{AGENTS}/{agent.name}", around.base, None, path, files, None, agent)
+        doubt = next((self._ledger.pages.doubted[one] for one in files if one in self._ledger.pages.doubted), "")
+        words = self._say(standing, changed, why or doubt) if changed else None
+        if session is None and files:
+            self.standings[standing.name] = dataclasses.replace(standing, needs_trust=words)
+        return words
 
     def _doubt_reached(self, reader: ProjectReader, project: str | None) -> None:
         """What changed in a folder that is followed, while a run could write it, is not followed any further."""
@@ -202,12 +245,18 @@ class HouseReader:
                 continue
             seen[relative], path = reading, os.path.join(specs, relative)
             known = before.digest if before is not None else self.find_known(reading.name if project is None else f"{project}/{reading.name}")
-            if self._ledger.pages.trusted.get(path) == reading.digest and path in self._ledger.pages.doubted:
-                self._ledger.clear(path)
-            elif known != reading.digest and path not in self._ledger.pages.doubted:
-                # A rename shows in the folder's time on every file system, and in the file's own on most.
-                is_guarded = os.path.realpath(path).startswith(os.path.join(os.path.realpath(specs), ""))
-                self._doubt(path, known, (reading.key[1], os.stat(os.path.dirname(path)).st_ctime_ns), is_guarded)
+            self._doubt_file(specs, path, known, reading.digest, reading.key[1])
+            if (prompt := reading.prompt) is not None and prompt.key is not None:
+                old = before.prompt.digest if before is not None and before.prompt is not None and before.prompt.path == prompt.path else None
+                self._doubt_file(specs, prompt.path, old, prompt.digest, prompt.key[1])
+
+    def _doubt_file(self, specs: str, path: str, known: str | None, digest: str, changed_ns: int) -> None:
+        if self._ledger.pages.trusted.get(path) == digest and path in self._ledger.pages.doubted:
+            self._ledger.clear(path)
+        elif known != digest and path not in self._ledger.pages.doubted:
+            # A rename shows in the folder's time on every file system, and in the file's own on most.
+            is_guarded = os.path.realpath(path).startswith(os.path.join(os.path.realpath(specs), ""))
+            self._doubt(path, known, (changed_ns, os.stat(os.path.dirname(path)).st_ctime_ns), is_guarded)
 
     def _doubt(self, path: str, digest: str | None, times: tuple[int, ...], is_guarded: bool) -> bool:
         """`digest` is that of what counted before. `is_guarded`: runs are shielded from it, where this machine can do that."""
@@ -227,16 +276,18 @@ class HouseReader:
         self.standings[SETTINGS_FILE] = Standing(SETTINGS_FILE, os.path.dirname(file), None, file, {file: digest}, told)
         return text
 
-    def _judge_one(self, reader: ProjectReader, folder: FolderReading, file: str, declaration: Declaration, why: str | None) -> Declaration:
+    def _judge_one(
+        self, reader: ProjectReader, folder: FolderReading, file: str, declaration: Declaration, why: str | None, agent: FileReading | None
+    ) -> Declaration:
         name, specs = declaration.spec.name, folder.basis[1].specs or ""
         path = os.path.join(specs, file)
-        files = self._list_files(reader, folder, path, file, declaration.spec)
+        files = self._list_files(reader, folder, path, file, declaration.spec, agent)
         if why is None:
             files = {one: digest for one, digest in files.items() if one in self._ledger.pages.doubted}
         if not files:
             return declaration
         doubt = next((self._ledger.pages.doubted[one] for one in files if one in self._ledger.pages.doubted), None)
-        standing = Standing(name, os.path.dirname(specs), declaration.spec, path, files, None)
+        standing = Standing(name, os.path.dirname(specs), declaration.spec, path, files, None, agent.agent if agent is not None else None)
         changed = [one for one, digest in files.items() if self._ledger.pages.trusted.get(one) != digest]
         words = self._say(standing, changed, why or doubt or "") if changed else None
         self.standings[name] = dataclasses.replace(standing, needs_trust=words)
@@ -253,17 +304,23 @@ class HouseReader:
         more = "" if why == ATTACHED else f"; {why}"
         return f"needs trust: {words}{more} (wakeful trust {standing.name} {look})"
 
-    def _list_files(self, reader: ProjectReader, folder: FolderReading, path: str, file: str, spec: SessionSpec) -> dict[str, str]:
+    def _list_files(
+        self, reader: ProjectReader, folder: FolderReading, path: str, file: str, spec: SessionSpec, agent: FileReading | None
+    ) -> dict[str, str]:
         """All that a person who trusts a spec trusts with it."""
         files = {path: folder.files[file].digest}
-        if spec.agent is not None and (agent := folder.files.get(f"{AGENTS}/{spec.agent}{SUFFIX}")) is not None:
-            files[os.path.join(folder.basis[1].specs or "", f"{AGENTS}/{spec.agent}{SUFFIX}")] = agent.digest
+        if agent is not None:
+            files |= self._list_agent_files(os.path.join(folder.basis[1].specs or "", f"{agent.name}{SUFFIX}"), agent)
         if reader.defaults.value:
             files[f"{reader.settings_file}{DEFAULTS_MARK}"] = digest_content(show_defaults(reader.defaults.value))
-        return files | {program: self._programs.digest(program) for program in list_programs(spec)}
+        return files | {program: self._programs.digest(program) for program in list_programs(spec, agent.agent if agent is not None else None)}
+
+    def _list_agent_files(self, path: str, agent: FileReading) -> dict[str, str]:
+        files = {path: agent.digest}
+        return files if agent.prompt is None else files | {agent.prompt.path: agent.prompt.digest or ABSENT}
 
     def _list_outposts(self, standing: Standing) -> list[str]:
-        return [] if standing.spec is None else [path for path in list_programs(standing.spec) if path in standing.files]
+        return [] if standing.spec is None else [path for path in list_programs(standing.spec, standing.agent) if path in standing.files]
 
     def _rename(self, spec: SessionSpec, prefix: str) -> SessionSpec:
         """The same value for the same spec: whoever compares readings compares identities first."""
@@ -271,9 +328,23 @@ class HouseReader:
         if known is not None and known[0] is spec:
             return known[1]
         bindings = tuple(replace(one, session=f"{prefix}{one.session}") if isinstance(one, SessionBinding) else one for one in spec.bindings)
-        renamed = replace(spec, name=f"{prefix}{spec.name}", bindings=bindings)
+        agent = f"{prefix}{spec.agent}" if spec.agent is not None else None
+        renamed = replace(spec, name=f"{prefix}{spec.name}", bindings=bindings, agent=agent)
         self._renamed[renamed.name] = spec, renamed
         return renamed
+
+
+def _name_agent_file(agent: str | None) -> str:
+    """The key of an agent's file below sessions.d."""
+    return f"{AGENTS}/{agent}{SUFFIX}"
+
+
+def _merge(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """The daemon's own come first, and count before those of projects."""
+    merged: dict[str, Any] = {}
+    for part in parts:
+        merged = {**part, **merged}
+    return merged
 
 
 def _place_sessions(folder: FolderReading) -> dict[str, str]:

@@ -13,6 +13,7 @@ import msgspec
 from wakeful.core.machine import Core
 from wakeful.core.observation import Moment
 from wakeful.core.owed import owed_names
+from wakeful.core.owners import has_prompt
 from wakeful.core.state import Session
 from wakeful.core.target import ServiceTarget
 from wakeful.core.verdict import find_hold_words, find_queue_words
@@ -80,8 +81,8 @@ class Rows:
     def _encode_row(self, core: Core, session: Session, moment: Moment, restless: set[str]) -> tuple[bytes, bytes]:
         kept = self._kept.get(session.id)
         is_quiet = session.wake is None and session.run is None and session.hold is None and session.id not in restless
-        # A secret comes and goes without a word in the log.
-        is_quiet = is_quiet and (session.spec is None or not session.spec.secrets)
+        # A secret comes and goes without a word in the log, and so does an agent.
+        is_quiet = is_quiet and not has_prompt(session) and (session.spec is None or not session.spec.secrets)
         if is_quiet and kept is not None and kept[0] is session:
             return kept[1:]
         # Nothing is queued for one that is quiet: asking each of 10,000 would take a third of the time.

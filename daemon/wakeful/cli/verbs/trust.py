@@ -63,6 +63,9 @@ def _trust(options: Options, client: Client, name: str, *, is_sure: bool) -> Non
     if not options.is_json:
         if shown["spec"] is not None:
             _print_session(name, shown["spec"])
+        elif shown["agent"] is not None:
+            print(paint(escape(name), "bold"))
+            _print_agent(shown["agent"])
         for file in shown["files"]:
             _print_file(file)
     if shown["reason"] is None:
@@ -128,6 +131,10 @@ def _print_project(shown: dict[str, Any]) -> None:
     for one in shown["sessions"]:
         _print_session(one["name"], one)
         print(f"  files: {escape(', '.join(one['files']))}")
+    for one in shown["agents"]:
+        print(paint(escape(one["name"]), "bold"))
+        _print_agent(one["agent"])
+        print(f"  files: {escape(', '.join(one['files']))}")
     for name, words in sorted(shown["refused"].items()):
         print(paint(f"{escape(name)} is refused: {escape(words)}", "bad"))
 
@@ -150,6 +157,22 @@ def _print_session(name: str, spec: dict[str, Any]) -> None:
         print(paint(f"  secrets: {escape(', '.join(spec['secrets']))}", "warn"))
     if spec["isolation"] in ("none", "observe"):
         print(paint(f"  isolation: {spec['isolation']}: it reaches everything you can", "bad"))
+    if spec["agent"] is not None:
+        _print_agent(spec["agent"])
+
+
+def _print_agent(agent: dict[str, Any]) -> None:
+    """Whom its words would go to."""
+    if agent["models"]:
+        print(paint(f"  agent asks: {escape(', '.join(agent['models']))}", "warn"))
+    if agent["acp"]:
+        print(f"  agent is: {escape(shlex.join(agent['acp']))}")
+    for server, words in agent["servers"].items():
+        print(f"  server {escape(server)}: {escape(shlex.join(words))}")
+    if agent["tools"]:
+        print(f"  tools: {escape(', '.join(f'{tool} {policy}' for tool, policy in agent['tools'].items()))}")
+    if agent["keys"]:
+        print(paint(f"  keys: {escape(', '.join(agent['keys']))}", "warn"))
 
 
 def _print_file(file: dict[str, Any]) -> None:

@@ -1,0 +1,53 @@
+"""What keeps a session's agent from answering: a file that is missing or wrong, no model, no key.
+
+Asked by holds, by whoever looks for secrets, and when agents or secrets changed. Who works in a run is agency's to say; a command
+session's agent is a name alone, and nothing of it is needed to run.
+"""
+
+from __future__ import annotations
+
+from wakeful.core.agency import find_acting
+from wakeful.core.agent import prefer_model
+from wakeful.core.machine import Core
+from wakeful.core.spec import PromptRun
+from wakeful.core.state import Session
+
+
+def name_owner(session: Session) -> str | None:
+    return session.agent or (session.spec.agent if session.spec is not None else None)
+
+
+def find_owner_problem(core: Core, session: Session) -> str | None:
+    """Why nobody would answer this session's prompt, in words with what mends it; None: somebody would, or it has none."""
+    if not has_prompt(session) or find_acting(core, session)[1]:
+        return None
+    name = name_owner(session)
+    agent = core.agents.get(name or "")
+    if agent is None:
+        why = core.agent_problems.get(name or "")
+        # The first line says enough here; `wakeful check` has them all.
+        return f"its agent {name} cannot be used: {why.splitlines()[0]}" if why else f"its agent {name} does not exist: write agents/{name}.yaml"
+    if session.model is not None and prefer_model(agent, session.model) is None:
+        return f"its model {session.model} is none that is known: wakeful migrate {session.name} --model PROVIDER:NAME"
+    if session.model is None and not agent.can_answer:
+        return f"its agent {name} has neither a model nor acp: add model: PROVIDER:NAME to agents/{name}.yaml"
+    return None
+
+
+def list_keys(core: Core, session: Session) -> tuple[str, ...]:
+    """Names of the secrets that whoever works in its next run needs to answer; its spec's own are not among them."""
+    # Nearly everybody.
+    if not session.unread and not has_prompt(session):
+        return ()
+    agent, _ = find_acting(core, session)
+    return agent.secrets if agent is not None else ()
+
+
+def list_needed(core: Core, session: Session) -> tuple[str, ...]:
+    """All secrets without which no run of it starts: those its spec hands to it, and its agent's keys."""
+    own = session.spec.secrets if session.spec is not None else ()
+    return tuple(dict.fromkeys((*own, *list_keys(core, session))))
+
+
+def has_prompt(session: Session) -> bool:
+    return session.spec is not None and isinstance(session.spec.run, PromptRun)
