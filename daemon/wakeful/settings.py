@@ -6,29 +6,34 @@ specs at one look. Never writes, and never makes a folder: it only says where th
 
 from __future__ import annotations
 
+import functools
 import os
 import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from wakeful.core.agent import AgentSpec
+import msgspec
+
+from wakeful.core.agent import AgentSpec, split_model
 from wakeful.core.limits import MEANINGS, UNWARNED, Levels, Limits, say_amount
 from wakeful.core.observation import Declaration
+from wakeful.core.prices import Price
 from wakeful.core.spec import Retention, Settings
 from wakeful.errors import OperatorError
 from wakeful.specs.build import Surroundings, build_retention
 from wakeful.specs.kept import load_readings, save_readings
 from wakeful.specs.load import AGENTS, NO_DEFAULTS, Defaults, FileReading, FolderReading, read_folder, read_text, validate
-from wakeful.specs.models import DaemonKeys, LimitKeys
+from wakeful.specs.models import DaemonKeys, LimitKeys, PriceKeys
 from wakeful.specs.problem import Problem, RefusedSpec, refuse
 from wakeful.specs.templates import Glob
 from wakeful.specs.timezones import find_local_zone
-from wakeful.specs.yaml_text import MAX_BYTES, read_mapping, read_marks
+from wakeful.specs.yaml_text import MAX_BYTES, read_mapping, read_marks, shorten
 
 SETTINGS_FILE = "wakeful.yaml"
 SPECS_FOLDER = "sessions.d"
 SOCKET_FILE = "wakeful.sock"
+PRICES_FILE = Path(__file__).parent / "agents" / "prices.json"
 # sun_path holds 108 bytes, the last of them a NUL.
 LONGEST_SOCKET_BYTES = 107
 
@@ -149,7 +154,27 @@ def read_settings_file(path: Path) -> tuple[Settings, Defaults, tuple[Problem, .
 
 
 def default_settings() -> Settings:
-    return Settings(concurrency=_count_cores())
+    return Settings(concurrency=_count_cores(), prices=dict(read_known_prices()))
+
+
+@functools.cache
+def read_known_prices() -> Mapping[str, Price]:
+    """The prices that come with wakeful, and their date in the file."""
+    return msgspec.json.decode(PRICES_FILE.read_bytes(), type=_PriceList).prices
+
+
+class _PriceList(msgspec.Struct):
+    about: str
+    prices: dict[str, Price]
+
+
+def _resolve_prices(keys: Mapping[str, PriceKeys], data: bytes, file: str) -> dict[str, Price]:
+    """One's own over those that are known: each name is a model, or the beginning of some."""
+    for name in keys:
+        if split_model(name.removesuffix("*") + ("x" if name.endswith(":*") else "")) is None:
+            words = f"'{shorten(name)}' is no model; write PROVIDER:NAME, such as anthropic:claude-sonnet-4-5, or openai-compatible:*"
+            raise refuse(file, *read_marks(data, file).of_key(("prices", name)), words)
+    return {**read_known_prices(), **{name: Price(input=one.input, output=one.output, cached=one.cached) for name, one in keys.items()}}
 
 
 def _read_bytes(path: Path) -> bytes:
@@ -171,7 +196,9 @@ def _parse_settings(data: bytes, file: str) -> tuple[Settings, Defaults]:
     return (
         Settings(
             concurrency=(concurrency and concurrency.commands) or _count_cores(),
+            agent_concurrency=(concurrency and concurrency.agents) or Settings().agent_concurrency,
             pools=dict(keys.pools),
+            prices=_resolve_prices(keys.prices, data, file),
             loop_depth=keys.loop_depth,
             stop_grace_seconds=keys.stop_grace,
             hints=keys.hints,

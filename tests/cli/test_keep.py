@@ -193,3 +193,14 @@ def test_doctor_reports_a_log_whose_database_is_lost(tmp_path: Path, content: by
         database.write_bytes(content)
     assert words in (judge_state(tmp_path / "state") or "")
     assert judge_state(tmp_path / "elsewhere") is None
+
+
+def test_check_warns_of_a_budget_in_money_for_a_model_without_a_price(project: Path) -> None:
+    """A run would be refused when it asks; a price of one's own ends the warning."""
+    (project / "sessions.d" / "agents").mkdir()
+    (project / "sessions.d" / "agents" / "docs.yaml").write_text("model: openai-compatible:x\nbase_url: http://localhost:1/v1\n")
+    (project / "sessions.d" / "ask.yaml").write_text("objective: Ask.\nagent: docs\nrun: {prompt: Do it.}\nbudget: {day: {usd: 1}}\n")
+    done = run_wakeful("check", cwd=project)
+    assert done.returncode == 0 and "nobody knows what openai-compatible:x costs" in done.stdout, done.stdout + done.stderr
+    (project / "wakeful.yaml").write_text("prices: {openai-compatible:*: {input: 0, output: 0}}\n")
+    assert "nobody knows" not in run_wakeful("check", cwd=project).stdout

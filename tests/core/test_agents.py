@@ -10,7 +10,9 @@ from wakeful.core.agency import find_owner
 from wakeful.core.agent import AgentSpec, ModelSpec
 from wakeful.core.observation import AgentsRead, SecretsSeen
 from wakeful.core.owners import list_needed
-from wakeful.core.spec import PromptRun, SessionSpec
+from wakeful.core.prices import Price, find_cost, find_worst_case
+from wakeful.core.spec import PromptRun, SessionSpec, Settings
+from wakeful.core.turn import TokenUsage
 
 CLAUDE = ModelSpec(provider="anthropic", model="claude-sonnet-4-5", key="ANTHROPIC_API_KEY")
 LOCAL = ModelSpec(provider="openai-compatible", model="small", base_url="http://localhost:1/v1")
@@ -103,3 +105,59 @@ def test_a_key_of_a_fallback_is_needed_as_well() -> None:
     world.observe(HAS_KEY)
     world.rest()
     assert world.hold("s") == "needs a key: OPENAI_API_KEY (wakeful secret set OPENAI_API_KEY)"
+
+
+# -- slots ----------------------------------------------------------------------------------------
+
+
+def test_agents_have_slots_of_their_own() -> None:
+    """An agent that waits for its model keeps no program from running, nor the other way round; who waits says for what."""
+    asking_ones = [asking(name) for name in ("a1", "a2", "a3")]
+    world = World(
+        *asking_ones, session("c1", read("in")), session("c2", read("in")), files={"in": "1"}, settings=Settings(concurrency=1, agent_concurrency=2)
+    )
+    world.observe(AgentsRead(agents={"docs": AgentSpec(name="docs", models=(LOCAL,))}))
+    world.look()
+    world.advance(1.0)
+    world.look()
+    running = {name for name in ("a1", "a2", "a3", "c1", "c2") if world.is_running(name)}
+    assert running == {"a1", "a2", "c1"}
+    assert (world.queued("a3"), world.queued("c2")) == ("a slot for agents", "a slot")
+    assert world.core.view_slots() == {"commands": {"used": 1, "of": 1}, "agents": {"used": 2, "of": 2}}
+    world.set(Settings(concurrency=1, agent_concurrency=3))
+    assert world.is_running("a3") and not world.is_running("c2")
+    world.rest()
+    assert [world.starts(name) for name in ("a1", "a2", "a3", "c1", "c2")] == [1, 1, 1, 1, 1]
+    assert world.core.view_slots()["agents"]["used"] == 0
+
+
+# -- prices ---------------------------------------------------------------------------------------
+
+PRICES = {
+    "openai:a": Price(input=2.0, cached=0.5, output=8.0),
+    "openai:a-b*": Price(input=4.0, output=8.0),
+    "openai-compatible:*": Price(input=0.0, output=0.0),
+}
+
+
+@pytest.mark.parametrize(
+    ("model", "usd"),
+    [
+        ("openai:a", 2.0 * 0.9 + 0.5 * 0.1 + 8.0), ("openai-chat:a", 2.0 * 0.9 + 0.5 * 0.1 + 8.0), ("openai:a-2025-08-07", 2.0 * 0.9 + 0.5 * 0.1 + 8.0),
+        ("openai:a-bc", 12.0), ("openai-compatible:x", 0.0), ("openai:a-pro", None), ("anthropic:a", None),
+    ],
+)  # fmt: skip
+def test_an_answer_costs_what_its_model_costs(model: str, usd: float | None) -> None:
+    """By name, with or without its date, or by how it begins; a model that nobody gave a price is not free."""
+    usage = TokenUsage(input=1_000_000, output=1_000_000, cached=100_000)
+    assert find_cost(PRICES, model, usage) == (None if usd is None else pytest.approx(usd))
+
+
+def test_the_worst_case_is_never_less_than_what_it_comes_to() -> None:
+    """Nothing cached, and the longest answer."""
+    for model in ("openai:a", "openai:a-bc", "openai-compatible:x"):
+        worst = find_worst_case(PRICES, model, 1000, 500)
+        for cached, made in ((0, 500), (1000, 0), (5000, 500)):
+            cost = find_cost(PRICES, model, TokenUsage(input=1000, output=made, cached=cached))
+            assert worst is not None and cost is not None and cost <= worst
+    assert find_worst_case(PRICES, "google:x", 1, 1) is None

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from wakeful.core.spec import CommandRun, CronBinding, FileBinding, ScriptRun
+from wakeful.core.spec import CommandRun, CronBinding, FileBinding, PromptRun, ScriptRun
 from wakeful.errors import CallerError, SpecError
 from wakeful.specs.build import Surroundings
 from wakeful.specs.load import read_folder, read_text
@@ -107,3 +107,14 @@ def test_an_unknown_agent_is_told_before_the_file_is_written(tmp_path: Path) -> 
     with pytest.raises(CallerError, match=r"write agents/hr\.yaml first"):
         write_new(tmp_path / "sessions.d", "a", Answers(agent="hr"))
     assert not (tmp_path / "sessions.d" / "a.yaml").exists()
+
+
+def test_a_prompt_is_put_to_an_agent(tmp_path: Path) -> None:
+    """The text stands as it was given, whatever signs it holds; without an agent there is nobody to ask."""
+    text = render_spec("page", Answers(prompt='Say "what": {changed}\nand why.', agent="docs"))
+    spec, _ = read_text(text.encode(), "page", "page.yaml", Surroundings("/"))
+    assert spec.run == PromptRun(prompt='Say "what": {changed}\nand why.', timeout_seconds=600.0) and spec.agent == "docs"
+    with pytest.raises(CallerError, match="nobody to answer it"):
+        render_spec("page", Answers(prompt="x"))
+    with pytest.raises(CallerError, match="a command and a prompt"):
+        render_spec("page", Answers(prompt="x", agent="a", command=("true",)))

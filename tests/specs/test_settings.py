@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 from wakeful.core.limits import MEANINGS, UNWARNED, Levels, Limits, say_amount
+from wakeful.core.prices import Price
 from wakeful.core.spec import Retention, Settings
 from wakeful.errors import OperatorError
-from wakeful.settings import Places, default_settings, read_settings, resolve_places
+from wakeful.settings import Places, default_settings, read_known_prices, read_settings, resolve_places
 from wakeful.specs.build import Surroundings
 from wakeful.specs.load import read_folder
 from wakeful.specs.scalars import parse_size
@@ -26,7 +27,8 @@ def settings_of(folder: Path, text: str | None) -> tuple[Settings, list[str]]:
 def test_every_setting_is_taken(tmp_path: Path) -> None:
     """Each key of wakeful.yaml that this version has reaches the core typed."""
     text = """
-concurrency: {commands: 7}
+concurrency: {commands: 7, agents: 3}
+prices: {openai-compatible:*: {input: 0, output: 0}, openai:gpt-5: {input: 1, cached: 0.1, output: 2.5}}
 pools: {gpu: 1, net: 4}
 limits: {output: 4MiB, message: 64KB}
 retention: {keep: 90d, runs: 500, size: 1GB}
@@ -36,7 +38,11 @@ hints: poll
 """
     assert settings_of(tmp_path, text) == (
         Settings(
-            concurrency=7, pools={"gpu": 1, "net": 4}, loop_depth=5, stop_grace_seconds=60.0, hints="poll",
+            concurrency=7, agent_concurrency=3,
+            prices={
+                **read_known_prices(), "openai-compatible:*": Price(input=0.0, output=0.0), "openai:gpt-5": Price(input=1.0, cached=0.1, output=2.5),
+            },
+            pools={"gpu": 1, "net": 4}, loop_depth=5, stop_grace_seconds=60.0, hints="poll",
             limits=Limits(output=Levels(2**20, 4 * 2**20), message=Levels(64_000, 64_000)),
             retention=Retention(keep_seconds=90 * 86400.0, runs=500, size_bytes=10**9),
         ),
@@ -75,7 +81,10 @@ BAD = [
     ("retention: {keep: long}", "1:19: keep: 'long' is not a duration; write one number and its unit, such as 500ms, 30s, 5m, 2h or 7d"),
     ("hints: inotfy", "1:8: hints is 'inotfy'; expected auto, inotify, watchfiles or poll; did you mean 'inotify'?"),
     ("http: off", "1:1: not yet: 'http' in wakeful.yaml is known, but this version cannot do it; remove it for now"),
-    ("concurrency: {agents: 3}", "1:15: not yet: 'agents' in concurrency is known, but this version cannot do it; remove it for now"),
+    ("concurrency: {agents: 0}", "1:23: agents is 0; expected at least 1"),
+    ("prices: {gpt: {input: 1, output: 1}}", "1:10: 'gpt' is no model; write PROVIDER:NAME, such as anthropic:claude-sonnet-4-5, or openai-compatible:*"),
+    ("prices: {openai:a: {input: 1}}", "1:20: key 'output' is missing; add it"),
+    ("prices: {openai:a: {input: -1, output: 2}}", "1:28: input: '-1' is not an amount of money; write USD for a million tokens such as 0.50, or 0"),
     ("loop_depth: 8\ndefaults:\n  priority: hgh", "3:13: priority: 'hgh' is not a whole number"),
     ("defaults: {hosts: [big]}", "1:12: not yet: 'hosts' in this session is known, but this version cannot do it; remove it for now"),
     ("a: [", "2:1: the file ends inside a [ or {; close it"),

@@ -11,6 +11,7 @@ import sys
 import unicodedata
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 from wakeful.counting import count as count
 from wakeful.escaping import escape as escape
@@ -192,3 +193,9 @@ def format_folded_table(head: Sequence[str], rows: Sequence[Sequence[str]], note
         yield "  ".join([*map(pad, row[:-1], widths), first]).rstrip()
         yield from (" " * used + line for line in more)
         yield from (" " * used + paint(line, "dim") for line in fold(note, room) if line)
+
+
+def say_slots(slots: dict[str, Any]) -> str:
+    """Those of commands, and those of agents where one is taken."""
+    agents = f", {slots['agents']['used']} of {slots['agents']['of']} for agents" if slots["agents"]["used"] else ""
+    return f"{slots['used']} of {count(slots['of'], 'slot')}{agents}"

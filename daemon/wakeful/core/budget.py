@@ -158,3 +158,7 @@ def _wall(at: int, timezone: str) -> datetime:
 def _midnight(day: date, timezone: str) -> int:
     begin = datetime(day.year, day.month, day.day, tzinfo=ZoneInfo(timezone))
     return int(begin.timestamp()) * 1_000_000
+
+
+def counts_money(budget: Budget | None) -> bool:
+    return budget is not None and any(bound is not None and bound.usd is not None for bound in (budget.run, budget.hour, budget.day, budget.month))

@@ -244,12 +244,12 @@ def _line_up(core: Core, decision: Decision, session: Session) -> None:
 def offer_slots(core: Core, decision: Decision) -> bool:
     """Start ready sessions in order while slots are free; True if that led to anything (rule 35)."""
     full: list[tuple[float, str]] = []
-    while core.ready and core.has_slot(None) and not decision.affected:
+    while core.ready and core.has_any_slot() and not decision.affected:
         entry = heapq.heappop(core.ready)
         session = core.state.get(entry[1])
         if core.ranks.get(session.id) != entry[0]:
             continue
-        if session.spec is not None and not core.has_slot(session.spec.pool):
+        if session.spec is not None and not core.has_slot(session.spec.pool, is_agent=find_acting(core, session)[0] is not None):
             full.append(entry)
             continue
         del core.ranks[session.id]

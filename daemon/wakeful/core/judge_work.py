@@ -13,12 +13,13 @@ from wakeful.core import calls, work
 from wakeful.core import events as ev
 from wakeful.core.agency import find_owner
 from wakeful.core.agent import AgentSpec
-from wakeful.core.budget import Amounts, Budget, Spent, find_exhausted, find_shortage
+from wakeful.core.budget import Amounts, Spent, counts_money, find_exhausted, find_shortage
 from wakeful.core.decision import Decision
 from wakeful.core.judge import check_level, check_size, emit_call, find_runnable
 from wakeful.core.judge_history import judge_call
 from wakeful.core.knowledge import count_bytes
 from wakeful.core.machine import Core
+from wakeful.core.prices import find_cost, find_worst_case
 from wakeful.core.spec import PromptRun
 from wakeful.core.state import OpenRun, Session
 from wakeful.errors import CallerError
@@ -110,7 +111,7 @@ def _(step: work.RequestTurn, core: Core, session: Session, run: OpenRun, wall: 
     assert run.agent is not None
     if run.progress.turns >= run.agent.limits.turns and step.turn > run.progress.turns:
         return [_fail(run, f"it took {run.progress.turns} turns and did not come to an end (limits.turns of agent {run.agent.name})")]
-    usd: float | None = None
+    usd = find_worst_case(core.settings.prices, step.model, step.input_tokens, step.max_output_tokens)
     hold = _find_spent(core, session, run, run.agent, step, usd, wall)
     if hold is not None:
         return [ev.WorkHalted(run=run.run, hold=hold)]
@@ -129,7 +130,7 @@ def _(step: work.RequestTurn, core: Core, session: Session, run: OpenRun, wall: 
 
 @_take_step.register
 def _(step: work.RecordAnswer, core: Core, session: Session, run: OpenRun, wall: int) -> list[ev.Event]:
-    usd: float | None = None
+    usd = find_cost(core.settings.prices, step.answer.model, step.usage)
     return [ev.TurnAnswered(run=run.run, turn=step.turn, answer=step.answer, usage=step.usage, usd=usd, purpose=step.purpose)]
 
 
@@ -174,7 +175,7 @@ def _find_spent(core: Core, session: Session, run: OpenRun, agent: AgentSpec, st
     for whose, budget, spent in (("", run.spec.budget, session.spent), (f"agent {agent.name}: ", agent.budget, sum_spent(core, agent.name, wall))):
         if budget is None:
             continue
-        if usd is None and _counts_money(budget):
+        if usd is None and counts_money(budget):
             words = f"nobody knows what {step.model} costs, and its budget counts money; add it to prices in wakeful.yaml"
             return ev.Hold(kind="failed", words=words)
         if (short := find_shortage(budget.run, wanted)) is not None:
@@ -182,10 +183,6 @@ def _find_spent(core: Core, session: Session, run: OpenRun, agent: AgentSpec, st
         if (found := find_exhausted(budget, spent, wall, tokens=tokens, usd=usd or 0.0)) is not None:
             return ev.Hold(kind="budget", words=whose + found.words, until=found.until, length_seconds=max(0.0, (found.until - wall) / 1e6))
     return None
-
-
-def _counts_money(budget: Budget) -> bool:
-    return any(bound is not None and bound.usd is not None for bound in (budget.run, budget.hour, budget.day, budget.month))
 
 
 def sum_spent(core: Core, agent: str, wall: int) -> dict[str, Spent]:

@@ -21,7 +21,7 @@ from wakeful.core.observation import Moment
 from wakeful.core.plan import plan
 from wakeful.core.reducer import fold
 from wakeful.core.spec import CommitsBinding, Settings
-from wakeful.core.state import GENERAL_POOL, OpenRun, Session, State
+from wakeful.core.state import AGENT_POOL, GENERAL_POOL, OpenRun, Session, State
 
 
 class Deadlines:
@@ -110,11 +110,28 @@ class Core:
         decision.planned[session_id] = None
         return session
 
-    def has_slot(self, pool: str | None) -> bool:
+    def has_slot(self, pool: str | None, *, is_agent: bool) -> bool:
         used = self.state.used
-        if self.looked.shortage is not None or used.get(GENERAL_POOL, 0) >= self.settings.concurrency:
+        if self.looked.shortage is not None or not self._has_free(is_agent):
             return False
         return pool is None or used.get(pool, 0) < self.settings.pools.get(pool, 1)
+
+    def view_slots(self) -> dict[str, dict[str, int]]:
+        """How many slots are taken, and of how many, by kind: `commands` and `agents`."""
+        used = self.state.used
+        return {
+            "commands": {"used": used.get(GENERAL_POOL, 0), "of": self.settings.concurrency},
+            "agents": {"used": used.get(AGENT_POOL, 0), "of": self.settings.agent_concurrency},
+        }
+
+    def has_any_slot(self) -> bool:
+        return self.looked.shortage is None and (self._has_free(is_agent=False) or self._has_free(is_agent=True))
+
+    def _has_free(self, is_agent: bool) -> bool:
+        """Agents and commands have slots of their own: who waits for a model keeps no program from running."""
+        if is_agent:
+            return self.state.used.get(AGENT_POOL, 0) < self.settings.agent_concurrency
+        return self.state.used.get(GENERAL_POOL, 0) < self.settings.concurrency
 
     def want_look(self, decision: Decision, look: TargetLook) -> None:
         """Begin the look if it is due, else remember when it will be."""

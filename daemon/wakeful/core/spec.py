@@ -17,6 +17,7 @@ from msgspec import Struct
 from wakeful.core.agent import ToolPolicy
 from wakeful.core.budget import Budget
 from wakeful.core.limits import Limits
+from wakeful.core.prices import Price
 
 Access = Literal["read", "write", "both"]
 Compare = Literal["content", "stat", "names"]
@@ -358,7 +359,11 @@ class Settings(Struct, frozen=True, kw_only=True):
     """`wakeful.yaml`: the daemon's own settings, every key resolved to its default."""
 
     concurrency: int = 2
+    # Runs of agents at a time: they wait for a model most of the time, and take no slot of commands.
+    agent_concurrency: int = 2
     pools: dict[str, int] = {}
+    # Those that come with wakeful, under one's own.
+    prices: dict[str, Price] = {}
     loop_depth: int = 8
     stop_grace_seconds: float = 30.0
     hints: Literal["auto", "inotify", "watchfiles", "poll"] = "auto"

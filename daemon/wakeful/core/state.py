@@ -21,6 +21,8 @@ from wakeful.core.work import Progress
 from wakeful.errors import UnknownSession
 
 GENERAL_POOL = ""
+# Of agents: no pool of a spec can be called so.
+AGENT_POOL = "\0agents"
 # The key under which `seen` counts the activations that were dealt with.
 ACTIVATION = "activation"
 
@@ -270,7 +272,8 @@ class State:
     def _count_slot(self, session: Session | None, step: int) -> None:
         assert session is not None and session.run is not None
         (self.running.add if step > 0 else self.running.discard)(session.id)
-        pools = {GENERAL_POOL, session.run.spec.pool or GENERAL_POOL}
+        kind = GENERAL_POOL if session.run.agent is None else AGENT_POOL
+        pools = {kind, session.run.spec.pool or kind}
         for pool in pools:
             self.used[pool] = self.used.get(pool, 0) + step
 

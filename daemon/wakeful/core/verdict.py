@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from wakeful.core.agency import find_acting
 from wakeful.core.budget import find_exhausted
 from wakeful.core.busy import find_holding_upstreams, find_root_words
 from wakeful.core.cron import is_inside_window, window_opens_at
@@ -185,9 +186,11 @@ def _judge_turn(core: Core, session: Session) -> Verdict:
     assert session.spec is not None
     if core.looked.shortage is not None:
         return Waits(core.looked.shortage, for_slot=True)
-    if not core.has_slot(session.spec.pool):
+    is_agent = find_acting(core, session)[0] is not None
+    if not core.has_slot(session.spec.pool, is_agent=is_agent):
         pool = session.spec.pool
-        return Waits(f"a slot in pool {pool}" if pool and core.has_slot(None) else "a slot", for_slot=True)
+        kind = "a slot for agents" if is_agent else "a slot"
+        return Waits(f"a slot in pool {pool}" if pool and core.has_slot(None, is_agent=is_agent) else kind, for_slot=True)
     return Ready(is_mixed)
 
 

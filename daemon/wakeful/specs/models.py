@@ -36,6 +36,7 @@ from wakeful.specs.scalars import (
     Period,
     PlacePaths,
     PositiveDuration,
+    Rate,
     RepositoryPath,
     SecretName,
     SecretNames,
@@ -353,6 +354,13 @@ class AgentKeys(Keys):
 
 class ConcurrencyKeys(Keys):
     commands: WholeNumber | None = _describe(None, "Runs of commands at a time. Default: number of cores.", ge=1, le=10_000)
+    agents: WholeNumber | None = _describe(None, "Runs of agents at a time. Default: 2.", ge=1, le=10_000)
+
+
+class PriceKeys(Keys):
+    input: Rate = _describe(..., "USD for a million tokens that go in.")
+    output: Rate = _describe(..., "USD for a million tokens that come out.")
+    cached: Rate | None = _describe(None, "USD for a million tokens that go in and that the provider still had. Default: as input.")
 
 
 class SizeLevels(Keys):
@@ -399,10 +407,11 @@ class DaemonKeys(Keys):
     """wakeful.yaml: the daemon's own settings."""
 
     concurrency: _short_for("commands", ConcurrencyKeys, {"type": "integer", "minimum": 1}) | None = _describe(
-        None, "Runs at a time: a number, or {commands: 4}."
+        None, "Runs at a time: a number for commands, or {commands: 4, agents: 2}."
     )
     defaults: dict[str, Any] = _describe({}, "Merged under every spec.")
     pools: dict[str, Annotated[WholeNumber, Field(ge=1, le=10_000)]] = _describe({}, "Name -> runs at a time.")
+    prices: dict[str, PriceKeys] = _describe({}, "What models cost, such as {anthropic:claude-sonnet-4-5: {input: 3, output: 15}}; a * at the end stands for all that begin so.")
     limits: LimitKeys | None = _describe(None, "What is kept and what is taken at most.")
     retention: RetentionKeys | None = _describe(None, "For sessions that say nothing of their own, such as {keep: 90d}.")
     loop_depth: WholeNumber = _describe(8, "Longest chain of sessions waking each other. Default: 8.", ge=1, le=1000)

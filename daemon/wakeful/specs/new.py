@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from wakeful.core.spec import RESERVED_BINDINGS, find_template
 from wakeful.errors import CallerError
-from wakeful.specs.build import MESSAGE, Surroundings
+from wakeful.specs.build import MESSAGE, RUN_KINDS, Surroundings
 from wakeful.specs.copying import copy_spec
 from wakeful.specs.load import AGENTS, SUFFIX, read_text
 from wakeful.specs.scalars import find_name_problem
@@ -35,6 +35,7 @@ class Answers(Struct, frozen=True, kw_only=True):
     every: str | None = None
     command: tuple[str, ...] = ()
     script: str | None = None
+    prompt: str | None = None
     writes: tuple[str, ...] = ()
     objective: str | None = None
     agent: str | None = None
@@ -44,8 +45,11 @@ class Answers(Struct, frozen=True, kw_only=True):
 def render_spec(name: str, answers: Answers) -> str:
     """The text of `sessions.d/<name>.yaml`; raises SpecError where an answer cannot stand in a spec."""
     _check_name(name)
-    if answers.command and answers.script:
-        raise CallerError(f"session '{name}' was given a command and a script; choose one of them")
+    given = [kind for kind in RUN_KINDS if getattr(answers, kind)]
+    if len(given) > 1:
+        raise CallerError(f"session '{name}' was given a {' and a '.join(given)}; choose one of them")
+    if answers.prompt and not answers.agent:
+        raise CallerError(f"session '{name}' was given a prompt, and nobody to answer it; name an agent of {AGENTS}/")
     lines = [
         f"# {name}: rests until one of its bindings changes, then runs.",
         "# Check it with `wakeful check`; see what would wake it with `wakeful plan`.",
@@ -153,7 +157,9 @@ def name_binding(text: str, otherwise: str, taken: set[str]) -> str:
 
 def _render_run(answers: Answers) -> list[str]:
     lines = ["run:"]
-    if answers.script:
+    if answers.prompt:
+        lines.append(f"  prompt: {quote(answers.prompt)}  # what its agent is asked; what changed is told to it as well")
+    elif answers.script:
         lines.append("  script: |")
         lines += [f"    {line}" if line else "" for line in textwrap.dedent(answers.script).strip("\n").split("\n")]
     else:

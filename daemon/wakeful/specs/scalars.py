@@ -86,6 +86,14 @@ def parse_money(value: Any) -> float:
     return float(text)
 
 
+def parse_rate(value: Any) -> float:
+    """Money for a million tokens: what runs at home costs nothing."""
+    text = _text(value, "an amount such as 0.50, or 0")
+    if not re.fullmatch(r"\d{1,6}(\.\d{1,9})?", text):
+        raise ValueError(f"'{shorten(text)}' is not an amount of money; write USD for a million tokens such as 0.50, or 0")
+    return float(text)
+
+
 def parse_boolean(value: Any) -> bool:
     text = _text(value, "true or false")
     if text.lower() not in _BOOLEANS:
@@ -397,6 +405,7 @@ Duration = Annotated[float, *_typed(parse_duration, _DURATION_SCHEMA)]
 PositiveDuration = Annotated[float, *_typed(parse_positive_duration, _DURATION_SCHEMA)]
 Period = Annotated[float, *_typed(parse_period, _DURATION_SCHEMA)]
 Money = Annotated[float, *_typed(parse_money, {"type": ["number", "string"], "pattern": r"^\d+(\.\d+)?$"})]
+Rate = Annotated[float, *_typed(parse_rate, {"type": ["number", "string"], "pattern": r"^\d+(\.\d+)?$"})]
 Size = Annotated[int, *_typed(parse_size, _SIZE_SCHEMA)]
 Boolean = Annotated[bool, *_typed(parse_boolean, {"anyOf": [{"type": "boolean"}, {"enum": sorted(_BOOLEANS)}]})]
 WholeNumber = Annotated[int, BeforeValidator(parse_whole_number)]

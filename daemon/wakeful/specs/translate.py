@@ -26,9 +26,7 @@ NOT_YET = "not yet"
 NOT_YET_SESSION = ("notify", "hosts")
 NOT_YET_KINDS = ("webhook",)
 NOT_YET_OPTIONS = ("secret",)
-NOT_YET_DAEMON = ("store", "http", "notify", "prices")
-# By the file's kind and the key whose mapping they belong in.
-NOT_YET_WITHIN: dict[tuple[FileKind, Any], tuple[str, ...]] = {("daemon", "concurrency"): ("agents",)}
+NOT_YET_DAEMON = ("store", "http", "notify")
 
 # A file with hundreds of mistakes is one mistake: the wrong file.
 MOST_PROBLEMS = 20
@@ -161,7 +159,7 @@ def _keys_at(where: Path, data: dict[str, Any], kind: FileKind) -> tuple[str, li
         # An index, or a name that the author chose, leads to what the key before it holds.
         inner = [model for field in fields for model in _models_within(field)] or inner
     place = next(step for step in reversed(where) if isinstance(step, str))
-    return f"in {place}", [key for model in inner for key in model.model_fields], NOT_YET_WITHIN.get((kind, where[0]), ())
+    return f"in {place}", [key for model in inner for key in model.model_fields], ()
 
 
 def _models_within(annotation: Any) -> list[type[Keys]]:

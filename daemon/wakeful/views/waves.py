@@ -64,7 +64,7 @@ def plan_now(core: Core, moment: Moment) -> dict[str, Any]:
             }
             for session in ordered
         ],
-        "slots": {"used": len(core.state.running), "of": core.settings.concurrency},
+        "slots": {**core.view_slots()["commands"], "agents": core.view_slots()["agents"]},
         "default_excludes": list(DEFAULT_EXCLUDES),
     }
 

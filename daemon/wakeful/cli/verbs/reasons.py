@@ -12,7 +12,7 @@ import click
 from wakeful.cli.command import verb
 from wakeful.cli.completing import SESSION_OR_PATH, complete_files
 from wakeful.cli.options import Options
-from wakeful.cli.text import count, escape, paint, wrap
+from wakeful.cli.text import escape, paint, say_slots, wrap
 
 
 @verb(
@@ -70,8 +70,7 @@ def _format_now(found: dict[str, Any]) -> list[str]:
         doing = f"run {entry['run']} is under way" if entry["run"] else f"waits: {entry['held'] or entry['queued'] or 'settling'}"
         new = f" (new: {', '.join(entry['owed'])})" if entry["owed"] else ""
         lines += _indent(f"{entry['wave']}. {entry['session']}: {doing}{new}")
-    slots = found["slots"]
-    return [*lines, f"{slots['used']} of {count(slots['of'], 'slot')} in use."]
+    return [*lines, f"{say_slots(found['slots'])} in use."]
 
 
 def _format_waves(found: dict[str, Any]) -> list[str]:

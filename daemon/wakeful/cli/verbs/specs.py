@@ -17,8 +17,10 @@ from wakeful.cli.failure import FAILED, Failure, NoDaemon
 from wakeful.cli.options import Options
 from wakeful.cli.places import find_specs
 from wakeful.cli.text import count, escape, paint
+from wakeful.core.budget import counts_money
 from wakeful.core.graph import Graph
-from wakeful.core.spec import TEMPLATE_MARK, SessionSpec, find_template
+from wakeful.core.prices import find_price
+from wakeful.core.spec import TEMPLATE_MARK, PromptRun, SessionSpec, find_template
 from wakeful.settings import SETTINGS_FILE, SPECS_FOLDER, find_settings_file, read_settings
 from wakeful.specs.build import Surroundings
 from wakeful.specs.load import INSTANCE, FolderReading, read_folder, read_template, read_text
@@ -111,8 +113,21 @@ def check_folder(specs: Path) -> Findings:
     refused = _judge_graph(reading)
     problems += [Problem(_file_of(reading, name), 1, 1, words) for name, words in refused.items()]
     others = (SETTINGS_FILE,) if find_settings_file(specs).exists() else ()
-    warnings = [*reading.warnings, *_warn_about_writers(specs, reading)]
+    warnings = [*reading.warnings, *_warn_about_writers(specs, reading), *_warn_about_prices(specs, reading)]
     return Findings(len(reading.sessions) - len(refused), problems, warnings, others, _find_templates(reading))
+
+
+def _warn_about_prices(specs: Path, reading: FolderReading) -> list[Problem]:
+    """A budget of money needs a price for every model it is spent on: else a run would be refused when it asks."""
+    prices = read_settings(specs)[0].prices
+    asked = [one for one in reading.sessions.values() if isinstance(one.run, PromptRun)]
+    bounded = {one.agent for one in asked if counts_money(one.budget)} | {one.name for one in reading.agents.values() if counts_money(one.budget)}
+    return [
+        Problem(_file_of(reading, f"agents/{name}"), 1, 1, f"nobody knows what {model.name} costs, and a budget counts money; add it to prices in {SETTINGS_FILE}")
+        for name in sorted(bounded & reading.agents.keys())
+        for model in reading.agents[name].models
+        if find_price(prices, model.name) is None
+    ]
 
 
 def _warn_about_writers(specs: Path, reading: FolderReading) -> list[Problem]:
@@ -188,6 +203,7 @@ def schema_verb(options: Options, kind: Any) -> None:
     "new",
     "wakeful new words --file 'notes/*.md' --command 'wc -w notes/a.md'",
     "wakeful new nightly --cron '0 2 * * *' --script 'make report'",
+    "wakeful new page --agent docs --commits src/ --writes docs/api.md --prompt 'Bring the page in line with the code.'",
     "wakeful new trial --from payroll",
 )
 @click.argument("name")
@@ -199,6 +215,7 @@ def schema_verb(options: Options, kind: Any) -> None:
 @click.option("--writes", multiple=True, metavar="PATTERN", help="What it writes; may be repeated.")
 @click.option("--command", metavar="WORDS", help="The program and its words, split as a shell would.")
 @click.option("--script", metavar="TEXT", help="Several lines for sh -eu, instead of a command.")
+@click.option("--prompt", metavar="TEXT", help="What its --agent is asked, instead of a command.")
 @click.option("--objective", metavar="TEXT", help="One sentence.")
 @click.option("--agent", metavar="NAME", help="The owner.")
 @click.option("--priority", type=click.IntRange(0, 100), help="Higher first.")

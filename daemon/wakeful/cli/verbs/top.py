@@ -26,7 +26,7 @@ from rich.text import Text
 from wakeful.cli.client import Client
 from wakeful.cli.command import verb
 from wakeful.cli.options import Options
-from wakeful.cli.text import columns, count, escape, format_ago, format_bytes, is_coloured, measure, parse_time
+from wakeful.cli.text import columns, count, escape, format_ago, format_bytes, is_coloured, measure, parse_time, say_slots
 from wakeful.cli.verbs.calls import read_duration
 
 STYLES = {"running": "cyan", "sleeping": "yellow", "terminated": "dim", "archived": "dim", "queued": "bold"}
@@ -200,7 +200,7 @@ def _say_heading(found: dict[str, Any], before: dict[str, Any] | None, rows: lis
     since = (parse_time(found["at"]) - parse_time(found["started_at"])).total_seconds()
     spent = own["cpu_seconds"] / max(since, 0.01) if before is None else (own["cpu_seconds"] - before["daemon"]["cpu_seconds"]) / _span(found, before)
     sessions = count(len(rows), "session")
-    slots = f"{found['slots']['used']} of {count(found['slots']['of'], 'slot')}"
+    slots = say_slots(found["slots"])
     return f"{sessions}{f': {told}' if told else ''}; {slots}; daemon {_say_share(spent)}, {format_bytes(own['rss_bytes'])}"
 
 

@@ -1,0 +1,58 @@
+"""What a request costs, from a table of prices: provider and model -> USD for a million tokens.
+
+Asked when an answer is recorded (`find_cost`) and before a request is sent (`find_worst_case`). The table is the one that comes
+with wakeful, under what wakeful.yaml says (settings.py). Pure; a model that nobody gave a price has none, and is not taken for free.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from wakeful.core.turn import TokenUsage
+
+_MILLION = 1_000_000
+# The same models are called with the day they were made behind their name.
+_DATE = re.compile(r"-(\d{8}|\d{4}-\d{2}-\d{2}|latest)$")
+
+
+class Price(Struct, frozen=True, kw_only=True):
+    """USD for a million tokens. `cached`: of input that the provider still had; None: as any other."""
+
+    input: float
+    output: float
+    cached: float | None = None
+
+
+Prices = Mapping[str, Price]
+
+
+def find_price(prices: Prices, model: str) -> Price | None:
+    """The price of `PROVIDER:NAME`: by its name, by its name without a date, then by the longest pattern with a `*` at its end."""
+    # One house, one price list.
+    name = model.replace("openai-chat:", "openai:", 1)
+    for exact in dict.fromkeys((model, name, _DATE.sub("", name))):
+        if (found := prices.get(exact)) is not None:
+            return found
+    fitting = [one for one in prices if one.endswith("*") and (model.startswith(one[:-1]) or name.startswith(one[:-1]))]
+    return prices[max(fitting, key=len)] if fitting else None
+
+
+def find_cost(prices: Prices, model: str, usage: TokenUsage) -> float | None:
+    """What this use cost in USD; None: nobody knows."""
+    price = find_price(prices, model)
+    if price is None:
+        return None
+    cached = min(usage.cached, usage.input)
+    per_cached = price.input if price.cached is None else price.cached
+    return ((usage.input - cached) * price.input + cached * per_cached + usage.output * price.output) / _MILLION
+
+
+def find_worst_case(prices: Prices, model: str, input_tokens: int, max_output_tokens: int) -> float | None:
+    """What a request may cost at most: nothing of it cached, and the longest answer."""
+    price = find_price(prices, model)
+    if price is None:
+        return None
+    return (input_tokens * max(price.input, price.cached or 0.0) + max_output_tokens * price.output) / _MILLION
