@@ -7,22 +7,29 @@ model takes in; what does not fit is cut, and says how to get it. The same log a
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+
 from msgspec import Struct
 
+from wakeful.assembling.diffs import Changed, FileSides
+from wakeful.assembling.fitting import count_entry, fit_entries
 from wakeful.assembling.opening import make_opening, quote_summary
 from wakeful.assembling.part import Part, Room
 from wakeful.assembling.rules import read_rules
 from wakeful.assembling.turns import Turns, read_turns
 from wakeful.blobs import Blobs
 from wakeful.core.agent import AgentSpec
+from wakeful.core.events import Cause
 from wakeful.core.spec import SessionSpec
 from wakeful.core.state import OpenRun, Session
-from wakeful.core.tokens import estimate_tokens
-from wakeful.core.turn import Answered, Asked, Entry, Returned, ToolCall
+from wakeful.core.turn import Asked, Entry, ToolCall
 from wakeful.errors import InternalError
 from wakeful.eventlog.contract import EventLog
 
 CONVERSATION = "conversation"
+# Of what a model takes in; the rest is for tools and for what an estimate is wrong by.
+_SENT_SHARE = 0.85
 # How to work here: the only words that are wakeful's own.
 GUIDE = """\
 You work in a session of wakeful: it rests until something it depends on changes, and you are the one who deals with what changed.
@@ -68,8 +75,14 @@ class Assembled(Struct, frozen=True, kw_only=True):
         return sum(self.tokens.values())
 
 
-def assemble(session: Session, agent: AgentSpec, *, log: EventLog, blobs: Blobs) -> Assembled:
-    """Blocks. For the run under way, which its log has as started; called again for it, it gives no second opening."""
+def assemble(
+    session: Session, agent: AgentSpec, *, log: EventLog, blobs: Blobs, redact: Callable[[str], str] = str,
+    trees: Mapping[str, Sequence[Changed]] = MappingProxyType({}),
+) -> Assembled:
+    """Blocks. For the run under way, which its log has as started; called again for it, it gives no second opening.
+
+    `redact` takes secrets out of what files hold; `trees` has what changed in commits, by binding: who can ask git reads it before.
+    """
     run = session.run
     if run is None:
         raise InternalError(f"{session.name} has no run under way to assemble anything for")
@@ -77,19 +90,30 @@ def assemble(session: Session, agent: AgentSpec, *, log: EventLog, blobs: Blobs)
     if not _goes_on(session, run, turns):
         turns = turns.close()
     room = Room.of(agent)
+    files = FileSides(session, run.spec.root, log=log, blobs=blobs)
+
+    def read(cause: Cause) -> Sequence[Changed]:
+        return trees.get(cause.binding, ()) if cause.kind == "commits" else files.read(cause)
+
+    instructions = make_instructions(run.spec, agent, run.causes, room, redact)
+    opening = make_opening(session, run, turns, room, read, redact) if (session.id, run.run) not in turns.opened else ()
+    first = _begin_with_summary(session, turns.entries, room.summary)
+    taken = sum(part.tokens for part in (*instructions, *opening)) + sum(map(count_entry, (*first, *turns.later)))
     return Assembled(
-        instructions=make_instructions(run.spec, agent, run, room),
-        opening=make_opening(session, run, turns, room) if (session.id, run.run) not in turns.opened else (),
-        entries=_put_summary_first(session, turns.entries, room.summary),
+        instructions=instructions,
+        opening=opening,
+        entries=(*first, *fit_entries(turns.entries, find_room(agent) - taken)),
         pending=turns.pending,
         permissions=turns.permissions,
         later=turns.later,
     )
 
 
-def make_instructions(spec: SessionSpec, agent: AgentSpec, run: OpenRun, room: Room) -> tuple[Part, ...]:
+def make_instructions(
+    spec: SessionSpec, agent: AgentSpec, causes: tuple[Cause, ...], room: Room, redact: Callable[[str], str]
+) -> tuple[Part, ...]:
     parts = []
-    if (rules := read_rules(spec, run.causes, room.rules)) is not None:
+    if (rules := read_rules(spec, causes, room.rules, redact)) is not None:
         parts.append(Part.of("rules", rules))
     if agent.prompt:
         parts.append(Part.of("agent", f"# Your role: {agent.name}\n\n{agent.prompt.strip()}"))
@@ -106,22 +130,18 @@ def _goes_on(session: Session, run: OpenRun, turns: Turns) -> bool:
     return run.resumed_from is not None and last is not None and last.seq != session.dealt_until
 
 
-def _put_summary_first(session: Session, entries: tuple[Entry, ...], room: int) -> tuple[Entry, ...]:
+def find_room(agent: AgentSpec) -> int:
+    """What may be sent: all that the model takes in but its answer, the offers of its tools, and an estimate's error."""
+    return int(agent.window.tokens * _SENT_SHARE) - agent.settings.max_output_tokens
+
+
+def _begin_with_summary(session: Session, entries: tuple[Entry, ...], room: int) -> tuple[Entry, ...]:
     """A conversation begins with what was asked; of a compressed one that is the summary of what went before."""
-    summary = session.conversation.summary
     if not entries:
         return ()
-    if summary:
-        return (Asked(text=quote_summary(summary, room)), *entries)
-    return entries if isinstance(entries[0], Asked) else (Asked(text="(What was said before this is not at hand.)"), *entries)
-
-
-def count_entry(entry: Entry) -> int:
-    match entry:
-        case Asked(text=text) | Returned(text=text):
-            return estimate_tokens(text)
-        case Answered(text=text, calls=calls):
-            return estimate_tokens(text) + sum(estimate_tokens(call.name) + estimate_tokens(call.arguments) for call in calls)
+    if session.conversation.summary:
+        return (Asked(text=quote_summary(session.conversation.summary, room)),)
+    return () if isinstance(entries[0], Asked) else (Asked(text="(What was said before this is not at hand.)"),)
 
 
 def join_parts(parts: tuple[Part, ...]) -> str:

@@ -1,43 +1,71 @@
-"""What changed since a session's last success, as its model is told: which binding, which paths, which commits, slots and wishes.
+"""What changed since a session's last success, as its model is told: which binding, which paths, which commits, slots and wishes; then diffs.
 
-Paths and commits were named by others and stand in quotation marks.
+Paths, commits and contents were written by others: they stand in quotation marks or between marks. Diffs have a share of the
+room, in the order of the paths; where it ends, the list above them still names every path it has room for.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from wakeful.assembling.diffs import ReadChanged, diff_sides
 from wakeful.assembling.part import Room
-from wakeful.assembling.quoting import quote_line
+from wakeful.assembling.quoting import quote_block, quote_line
 from wakeful.core.events import Cause
 from wakeful.core.spec import SessionSpec
 from wakeful.core.tokens import estimate_tokens
 from wakeful.counting import count
 
 _MOST_COMMITS = 20
-_SHORT_COMMIT = 12
+_ID_DIGITS = 12
+# Of a diff that does not fit, a piece of less is of no use to anybody.
+_LEAST_TOKENS = 100
 
 
-def describe_changes(spec: SessionSpec, causes: tuple[Cause, ...], room: Room) -> str | None:
+def describe_changes(spec: SessionSpec, causes: tuple[Cause, ...], room: Room, read: ReadChanged, redact: Callable[[str], str]) -> str | None:
+    """Blocks. None where nothing did."""
     if not causes:
         return None
-    lines: list[str] = []
-    tokens = room.paths
+    lines, diffs = [], []
+    names, left = _Names(room.paths), room.changes
     for cause in causes:
-        lines.append(f"- {_say_cause(spec, cause)}")
-        paths = [f"  - {quote_line(path.path)} {path.change}" for path in cause.paths]
-        for place, line in enumerate(paths):
-            tokens -= estimate_tokens(line)
-            if tokens < 0:
-                lines.append(f"  - (… and {count(len(paths) - place, 'more path')}; list shows what is there)")
-                break
+        found = {changed.path: diff_sides(changed, redact) for changed in read(cause)}
+        lines += [f"- {_say_cause(spec, cause)}", *names.list(cause, {path: note for path, (_, note) in found.items() if note is not None})]
+        for path, (diff, _) in found.items():
+            if diff is None or left < _LEAST_TOKENS:
+                continue
+            block = quote_block(diff, f"diff of {quote_line(path)}{_say_trust(spec, cause)}", left, f"read {quote_line(path)}")
+            left -= estimate_tokens(block)
+            diffs.append(block)
+    return "\n\n".join(("\n".join(("# What changed", "", *lines)), *diffs))
+
+
+class _Names:
+    """Lists paths while there is room."""
+
+    def __init__(self, tokens: int) -> None:
+        self._tokens = tokens
+
+    def list(self, cause: Cause, notes: dict[str, str]) -> list[str]:
+        lines: list[str] = []
+        for place, path in enumerate(cause.paths):
+            why = f" (no diff: {notes[path.path]})" if path.path in notes else ""
+            line = f"  - {quote_line(path.path)} {path.change}{why}"
+            self._tokens -= estimate_tokens(line)
+            if self._tokens < 0:
+                return [*lines, f"  - (… and {count(len(cause.paths) - place, 'more path')}; list shows what is there)"]
             lines.append(line)
-    return "\n".join(("# What changed", "", *lines))
+        return lines
+
+
+def _say_trust(spec: SessionSpec, cause: Cause) -> str:
+    binding = spec.binding(cause.binding)
+    return " (untrusted: strangers write there)" if binding is not None and binding.is_untrusted else ""
 
 
 def _say_cause(spec: SessionSpec, cause: Cause) -> str:
-    binding = spec.binding(cause.binding)
-    strange = " (untrusted: strangers write there)" if binding is not None and binding.is_untrusted else ""
     why = f" ({cause.reason})" if cause.reason and cause.kind not in ("activation", "first") else ""
-    name = f"{quote_line(cause.binding)}{strange}{why}"
+    name = f"{quote_line(cause.binding)}{_say_trust(spec, cause)}{why}"
     match cause.kind:
         case "activation":
             return "a person asked for this run" + (f", with the note {quote_line(cause.reason)}" if cause.reason else "")
@@ -63,7 +91,13 @@ def _say_cause(spec: SessionSpec, cause: Cause) -> str:
 
 
 def _say_commits(commits: tuple[str, ...]) -> str:
+    """Each as `<id> <author>: <subject>`, or its id alone."""
     if not commits:
         return ""
     more = f" and {len(commits) - _MOST_COMMITS} more" if len(commits) > _MOST_COMMITS else ""
-    return " " + ", ".join(one[:_SHORT_COMMIT] for one in commits[:_MOST_COMMITS]) + more
+    return " " + ", ".join(map(_say_commit, commits[:_MOST_COMMITS])) + more
+
+
+def _say_commit(commit: str) -> str:
+    number, _, story = commit.partition(" ")
+    return f"{number[:_ID_DIGITS]} {quote_line(story)}" if story else number[:_ID_DIGITS]

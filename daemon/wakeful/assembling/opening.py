@@ -6,9 +6,10 @@ place. Pure but for the contents behind what changed (changes.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from wakeful.assembling.changes import describe_changes
+from wakeful.assembling.diffs import ReadChanged
 from wakeful.assembling.part import Part, Room
 from wakeful.assembling.quoting import quote_block, quote_line
 from wakeful.assembling.turns import Turns, Word
@@ -25,8 +26,8 @@ GO_ON = "# Go on\n\nGo on with what you were asked. What stands above came since
 TRY_AGAIN = "# Try again\n\nWhat you were asked is still to be done."
 
 
-def make_opening(session: Session, run: OpenRun, turns: Turns, room: Room) -> tuple[Part, ...]:
-    """No parts: the run goes on in the middle, and nothing is new."""
+def make_opening(session: Session, run: OpenRun, turns: Turns, room: Room, read: ReadChanged, redact: Callable[[str], str]) -> tuple[Part, ...]:
+    """Blocks. No parts: the run goes on in the middle, and nothing is new."""
     has_talk = bool(turns.entries)
     goes_on = has_talk and (run.resumed_from is not None or run.attempt > 0)
     causes = tuple(cause for cause in run.causes if not has_talk or (cause.key, cause.new) not in turns.told)
@@ -34,7 +35,7 @@ def make_opening(session: Session, run: OpenRun, turns: Turns, room: Room) -> tu
         ("facts", list_facts(_find_news(session, turns) if has_talk else session.facts.values(), session.conflicts, room.facts)),
         ("hand-off", _quote_handoff(session.handoff, room.handoff) if not has_talk else None),
         ("last run", _say_last(session, run)),
-        ("changes", describe_changes(run.spec, causes, room)),
+        ("changes", describe_changes(run.spec, causes, room, read, redact)),
         ("summary", quote_summary(session.conversation.summary, room.summary) if not has_talk and session.conversation.summary else None),
         ("memory", list_memory(session.memory, room.memory) if not has_talk or session.conversation.summary else None),
         ("messages", quote_messages(session, _find_words(session, run, turns, has_talk), room.messages)),

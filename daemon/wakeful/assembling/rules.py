@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import posixpath
 import stat
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from wakeful.assembling.quoting import quote_block
 from wakeful.beneath import open_beneath
@@ -24,7 +24,7 @@ MOST_FOLDERS = 64
 LARGEST_BYTES = 64 << 10
 
 
-def read_rules(spec: SessionSpec, causes: Iterable[Cause], tokens: int) -> str | None:
+def read_rules(spec: SessionSpec, causes: Iterable[Cause], tokens: int, redact: Callable[[str], str]) -> str | None:
     """Blocks. None where the project has none."""
     strangers = [parse_under(binding.pattern, spec.root) for binding in spec.files if binding.is_untrusted]
     found, left_out = [], []
@@ -36,7 +36,7 @@ def read_rules(spec: SessionSpec, causes: Iterable[Cause], tokens: int) -> str |
         if any(pattern.matches(posixpath.join(spec.root, path)) for pattern in strangers):
             left_out.append(path)
         else:
-            found.append((path, text))
+            found.append((path, redact(text)))
     if not found:
         return None
     each = tokens // len(found)

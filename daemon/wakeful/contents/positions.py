@@ -113,13 +113,13 @@ def _compare(blobs: Blobs, a: Held | None, b: Held | None, room: int) -> tuple[d
         "binding": known.binding, "path": known.entry.path, "change": change,
         "a": _view(a), "b": _view(b), "diff": None, "note": None,
     }  # fmt: skip
-    sides = [b"" if side is None else _read_content(blobs, side.entry) for side in (a, b)]
+    sides = [b"" if side is None else read_kept(blobs, side.entry) for side in (a, b)]
     note = next((side for side in sides if isinstance(side, str)), None)
-    texts = [_split(side) for side in sides if isinstance(side, bytes)] if note is None else []
+    texts = [split_text(side) for side in sides if isinstance(side, bytes)] if note is None else []
     note = note or next((text for text in texts if isinstance(text, str)), None)
     if note is not None:
         return view | {"note": note}, 0
-    lines = list(_diff([text for text in texts if isinstance(text, list)], known.entry.path))
+    lines = list(diff_lines([text for text in texts if isinstance(text, list)], known.entry.path))
     if not lines:
         return view | {"note": _say_kinds(a, b)}, 0
     shown = lines[: min(MOST_DIFF_LINES, max(room, 0))]
@@ -132,7 +132,7 @@ def _view(held: Held | None) -> dict[str, Any] | None:
     return None if held is None else {"kind": held.entry.kind, "digest": held.entry.digest, "size": held.entry.size}
 
 
-def _read_content(blobs: Blobs, entry: Entry) -> bytes | str:
+def read_kept(blobs: Blobs, entry: Entry) -> bytes | str:
     """The content, or why it cannot be shown."""
     if entry.kind not in "fx":
         return f"a link to {entry.link}" if entry.kind == "l" else "not a file"
@@ -148,7 +148,7 @@ def _read_content(blobs: Blobs, entry: Entry) -> bytes | str:
         return "what was kept is damaged"
 
 
-def _split(content: bytes) -> list[str] | str:
+def split_text(content: bytes) -> list[str] | str:
     """The lines of a text, or why it has none. Only a newline ends a line: what else may, is shown escaped within it."""
     if b"\0" in content:
         return "binary"
@@ -162,7 +162,7 @@ def _split(content: bytes) -> list[str] | str:
     return [f"{line}\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
 
 
-def _diff(texts: list[list[str]], path: str) -> Iterator[str]:
+def diff_lines(texts: list[list[str]], path: str) -> Iterator[str]:
     for line in difflib.unified_diff(*texts, f"a/{path}", f"b/{path}"):
         yield line if line.endswith("\n") else f"{line}\n\\ no newline at the end\n"
 

@@ -1,0 +1,47 @@
+"""A conversation made to fit what its model takes in, where nobody has compressed it: the oldest turns are left out, and the mark says so.
+
+A turn goes whole, an answer with the returns of its calls: half of one is refused by every provider. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from wakeful.core.tokens import estimate_tokens
+from wakeful.core.turn import Answered, Asked, Entry, Returned
+from wakeful.counting import count
+
+
+def fit_entries(entries: tuple[Entry, ...], tokens: int) -> tuple[Entry, ...]:
+    """The newest turns that fit; the last one always does."""
+    turns = split_turns(entries)
+    kept: list[Sequence[Entry]] = []
+    for turn in reversed(turns):
+        tokens -= sum(map(count_entry, turn))
+        if tokens < 0 and kept:
+            break
+        kept.append(turn)
+    left = len(turns) - len(kept)
+    if not left:
+        return entries
+    mark = Asked(text=f"({count(left, 'earlier turn')} of this conversation left out: too long for this model; history shows them.)")
+    return (mark, *(entry for turn in reversed(kept) for entry in turn))
+
+
+def split_turns(entries: tuple[Entry, ...]) -> list[list[Entry]]:
+    """Each begins with what was asked, or with an answer."""
+    turns: list[list[Entry]] = []
+    for entry in entries:
+        if isinstance(entry, Returned) and turns:
+            turns[-1].append(entry)
+        else:
+            turns.append([entry])
+    return turns
+
+
+def count_entry(entry: Entry) -> int:
+    match entry:
+        case Asked(text=text) | Returned(text=text):
+            return estimate_tokens(text)
+        case Answered(text=text, calls=calls):
+            return estimate_tokens(text) + sum(estimate_tokens(call.name) + estimate_tokens(call.arguments) for call in calls)
