@@ -6,7 +6,7 @@ import itertools
 
 from assembling.world import ADA, Talk, World, make_call, make_cause
 
-from wakeful.assembling.turns import GONE, NOT_BEGUN, REFUSED
+from wakeful.assembling.turns import GONE, NOT_BEGUN, REFUSED, read_messages
 from wakeful.core import events as ev
 from wakeful.core.knowledge import Stretch, split_stretches
 from wakeful.core.turn import INTERRUPTED, Answered, Asked, Entry, Returned
@@ -63,7 +63,7 @@ def test_a_run_comes_back_step_by_step(world: World) -> None:
     assert say(turns.entries) == [
         "asked Bring the page in line.", "answered let me see c1 c2", "returned c1 text", "returned c2 done", "answered the page is true again",
     ]  # fmt: skip
-    assert (turns.pending, turns.later, turns.news) == ((), (), ())
+    assert (turns.pending, turns.later, turns.notes) == ((), (), ())
     check_whole(turns.entries)
 
 
@@ -301,20 +301,56 @@ def test_what_is_gone_for_good_is_said_to_be(world: World) -> None:
     check_whole(entries)
 
 
+def list_told(talk: Talk) -> list[str]:
+    """The messages that the run under way opens with."""
+    run = talk.session.run
+    assert run is not None
+    return [word.text for word in read_messages(talk.world.log, talk.session, run, talk.turns().told_position)]
+
+
 def test_a_message_is_news_until_an_opening_told_it(world: World) -> None:
     """Before the run: told by it. During it: for the next. And again where the run that was told of it was lost and begins anew."""
     talk = world.open()
     talk.say("before")
     talk.start()
     talk.say("meanwhile")
-    assert "before" in (talk.begin().opening_text or "")
-    assert [word.text for word in talk.turns().news] == ["meanwhile"]
+    assert "before" in (talk.begin().opening_text or "") and list_told(talk) == []
     talk.end("lost", is_final=False)
     talk.start()
-    assert [word.text for word in talk.turns().news] == ["before", "meanwhile"]
+    assert list_told(talk) == ["before", "meanwhile"]
     told = talk.begin().opening_text or ""
     assert told.index("before") < told.index("meanwhile")
     talk.answer("done")
     talk.end()
     talk.start()
-    assert talk.turns().news == () and "before" not in (talk.begin().opening_text or "")
+    assert list_told(talk) == [] and "before" not in (talk.begin().opening_text or "")
+
+
+def test_a_message_put_to_another_agent_takes_none_away_from_the_owner(world: World) -> None:
+    """Both came before the run of the one asked by name; it reads up to its own, and the other is told to whoever works here."""
+    talk = world.open()
+    talk.say("look at the keys", agent="security")
+    talk.say("for the owner")
+    talk.start(make_cause("mailbox", "message", "1"), versions={"message": "1"}, is_aside=True)
+    aside = talk.begin().opening_text or ""
+    assert "look at the keys" in aside and "for the owner" not in aside and "put to you by name" in aside
+    talk.answer("they are fine")
+    talk.end()
+    talk.start(make_cause("mailbox", "message", "2"))
+    own = talk.begin().opening_text or ""
+    assert "for the owner" in own and "look at the keys" not in own and "Bring the page in line." in own
+
+
+def test_a_fork_is_not_told_the_messages_of_its_parent(world: World) -> None:
+    """Its mailbox begins empty; positions are each session's own."""
+    talk = world.open(conversation="continue")
+    talk.say("one")
+    talk.start(is_fresh=False)
+    talk.begin()
+    talk.answer("done")
+    talk.end()
+    talk.say("two")
+    fork = world.fork(talk)
+    fork.say("mine")
+    fork.start(is_fresh=False)
+    assert list_told(fork) == ["mine"]

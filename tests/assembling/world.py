@@ -91,12 +91,9 @@ class Talk:
         causes = causes or (make_cause(new=f"v{run}"),)
         if session.wake is None:
             self.add(ev.WakeRequested(wake=wake, causes=causes))
-        fields = {"attempt": 0, "is_fresh": True, **fields}
-        return self._start(ev.RunStarted(run=run, run_id=f"{self.id}.{run}", wake=wake, incarnation="d", versions={}, causes=causes, **fields))
-
-    def _start(self, event: ev.RunStarted) -> int:
-        self.add(event)
-        return event.run
+        fields = {"attempt": 0, "is_fresh": True, "versions": {"message": str(session.mailbox)}, **fields}
+        self.add(ev.RunStarted(run=run, run_id=f"{self.id}.{run}", wake=wake, incarnation="d", causes=causes, **fields))
+        return run
 
     def go_on(self, *causes: ev.Cause, **fields: Any) -> int:
         """A run that goes on from the last one."""

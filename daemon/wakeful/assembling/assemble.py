@@ -17,7 +17,7 @@ from wakeful.assembling.fitting import count_entry, fit_entries
 from wakeful.assembling.opening import make_opening, quote_summary
 from wakeful.assembling.part import Part, Room
 from wakeful.assembling.rules import read_rules
-from wakeful.assembling.turns import Turns, read_turns
+from wakeful.assembling.turns import Turns, read_messages, read_turns
 from wakeful.blobs import Blobs
 from wakeful.core.agent import AgentSpec
 from wakeful.core.events import Cause
@@ -96,7 +96,10 @@ def assemble(
         return trees.get(cause.binding, ()) if cause.kind == "commits" else files.read(cause)
 
     instructions = make_instructions(run.spec, agent, run.causes, room, redact)
-    opening = make_opening(session, run, turns, room, read, redact) if (session.id, run.run) not in turns.opened else ()
+    opening: tuple[Part, ...] = ()
+    if (session.id, run.run) not in turns.opened:
+        messages = read_messages(log, session, run, turns.told_position)
+        opening = make_opening(session, run, turns, messages, room, read, redact)
     first = _begin_with_summary(session, turns.entries, room.summary)
     taken = sum(part.tokens for part in (*instructions, *opening)) + sum(map(count_entry, (*first, *turns.later)))
     return Assembled(

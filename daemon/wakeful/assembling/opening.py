@@ -12,7 +12,7 @@ from wakeful.assembling.changes import describe_changes
 from wakeful.assembling.diffs import ReadChanged
 from wakeful.assembling.part import Part, Room
 from wakeful.assembling.quoting import quote_block, quote_line
-from wakeful.assembling.turns import Turns, Word
+from wakeful.assembling.turns import MAILBOX, Turns, Word
 from wakeful.core.knowledge import Conflict, Fact
 from wakeful.core.people import PERSON, find_role
 from wakeful.core.spec import PromptRun
@@ -26,7 +26,9 @@ GO_ON = "# Go on\n\nGo on with what you were asked. What stands above came since
 TRY_AGAIN = "# Try again\n\nWhat you were asked is still to be done."
 
 
-def make_opening(session: Session, run: OpenRun, turns: Turns, room: Room, read: ReadChanged, redact: Callable[[str], str]) -> tuple[Part, ...]:
+def make_opening(
+    session: Session, run: OpenRun, turns: Turns, messages: Sequence[Word], room: Room, read: ReadChanged, redact: Callable[[str], str]
+) -> tuple[Part, ...]:
     """Blocks. No parts: the run goes on in the middle, and nothing is new."""
     has_talk = bool(turns.entries)
     goes_on = has_talk and (run.resumed_from is not None or run.attempt > 0)
@@ -38,7 +40,7 @@ def make_opening(session: Session, run: OpenRun, turns: Turns, room: Room, read:
         ("changes", describe_changes(run.spec, causes, room, read, redact)),
         ("summary", quote_summary(session.conversation.summary, room.summary) if not has_talk and session.conversation.summary else None),
         ("memory", list_memory(session.memory, room.memory) if not has_talk or session.conversation.summary else None),
-        ("messages", quote_messages(session, _find_words(session, run, turns, has_talk), room.messages)),
+        ("messages", quote_messages(session, _add_notes(session, messages, turns, has_talk), room.messages)),
     )
     parts = tuple(Part.of(name, text) for name, text in found if text is not None)
     if not goes_on:
@@ -49,8 +51,13 @@ def make_opening(session: Session, run: OpenRun, turns: Turns, room: Room, read:
 
 
 def _say_prompt(run: OpenRun) -> str:
+    head = "# What you are asked\n\n"
+    if run.is_aside:
+        return f"{head}Answer the messages above: they were put to you by name. What else this session has to do is not yours."
     asked = run.spec.run.prompt.strip() if isinstance(run.spec.run, PromptRun) else "Do what the objective asks for."
-    return f"# What you are asked\n\n{asked}"
+    if run.causes and all(cause.kind == MAILBOX for cause in run.causes):
+        return f"{head}Deal with the messages above. This session is there for:\n\n{asked}"
+    return f"{head}{asked}"
 
 
 def _say_last(session: Session, run: OpenRun) -> str | None:
@@ -125,14 +132,11 @@ def quote_summary(summary: str, tokens: int) -> str:
 # -- what was said ----------------------------------------------------------------------------
 
 
-def _find_words(session: Session, run: OpenRun, turns: Turns, has_talk: bool) -> list[Word]:
-    """What this run is to deal with: said before it started (the rest is for the next), and not by itself."""
-    came = [word for word in turns.news if word.session != session.id or word.seq < run.seq]
-    if not has_talk:
-        # Notes and merges are in the hand-off.
-        return [word for word in came if word.kind == "message_added"]
+def _add_notes(session: Session, messages: Sequence[Word], turns: Turns, has_talk: bool) -> list[Word]:
+    """Notes of others and merges come with the messages of a conversation that goes on; a new one has them in its hand-off."""
     own = f"{_RUN}{session.name}#"
-    return [word for word in came if word.kind == "message_added" or not word.author.startswith(own)]
+    notes = [note for note in turns.notes if not note.author.startswith(own)] if has_talk else []
+    return sorted((*messages, *notes), key=lambda word: (word.at, word.seq))
 
 
 def quote_messages(session: Session, words: Sequence[Word], tokens: int) -> str | None:

@@ -2,7 +2,7 @@
 
 A run that was cut short leaves calls without an end. What had begun is answered "interrupted, effect unknown"; what had not is left to
 the run that goes on, or is closed where another run's opening follows: every answer has all its returns, so a session is never stuck on one.
-Messages that no opening has told yet are found on the way. Reads the log and the blobs, and blocks: called off the loop.
+What openings have told already is found on the way: causes, messages by their positions, notes. Reads the log and the blobs, and blocks.
 """
 
 from __future__ import annotations
@@ -16,17 +16,19 @@ from msgspec.structs import replace
 from wakeful.blobs import Blobs, DamagedBlob, UnknownBlob
 from wakeful.core import events as ev
 from wakeful.core.knowledge import Stretch
-from wakeful.core.state import Session
+from wakeful.core.state import OpenRun, Session
 from wakeful.core.turn import INTERRUPTED, Answered, Asked, Entry, Returned, ToolCall
 from wakeful.eventlog.codec import decode
 from wakeful.eventlog.contract import EventLog, Record
 
 NOT_BEGUN = "not carried out: the run ended before this call began; call it again if it is still wanted"
 REFUSED = "refused: a person said no to this call"
+# The key of a session's own mailbox, among versions.
+MAILBOX = "message"
 GONE = "[what was asked here is not kept any more]"
 _KINDS = (
     "run_started", "prompt_assembled", "turn_answered", "tool_called", "tool_returned", "question_asked", "question_answered",
-    "message_added", "note_added", "session_merged",
+    "note_added", "session_merged",
 )  # fmt: skip
 
 
@@ -39,8 +41,6 @@ class Word(Struct, frozen=True, kw_only=True):
     author: str
     text: str
     kind: str
-    # The run that said it; None: a person, or another session.
-    run: int | None = None
     untrusted_by: str | None = None
 
 
@@ -51,8 +51,10 @@ class Turns(Struct, frozen=True, kw_only=True):
     pending: tuple[ToolCall, ...] = ()
     # What a person said to pending calls that need a yes.
     permissions: dict[str, bool] = {}
-    # What no opening of this conversation has told, oldest first.
-    news: tuple[Word, ...] = ()
+    # Notes and merges that no opening of this conversation has told, oldest first.
+    notes: tuple[Word, ...] = ()
+    # Up to which of its own messages they have told.
+    told_position: int = 0
     # The causes openings have told: what each binding is, and its version.
     told: frozenset[tuple[str, str | None]] = frozenset()
     # The session and record of the last start whose opening was told.
@@ -78,7 +80,23 @@ def read_turns(log: EventLog, blobs: Blobs, session: Session) -> Turns:
         # Erased: what it said is gone. A call it returned is then one of unknown effect.
         if record.payload is not None:
             reader.take(record, decode(record.kind, record.payload))
-    return reader.finish()
+    return reader.finish(session.id)
+
+
+def read_messages(log: EventLog, session: Session, run: OpenRun, told: int) -> list[Word]:
+    """Blocks. The messages this run is to deal with, oldest first: those after what runs that ended for good have seen, and after what
+    this conversation was told, up to where the run reads. By position: a message is told once, whatever else came between."""
+    last = int(run.versions.get(MAILBOX, str(session.mailbox)))
+    seen = max(told, int(session.seen.get(MAILBOX, "0")))
+    found: list[Word] = []
+    for record in log.read(session.id, to_seq=session.seq, kinds=("message_added",), newest_first=True) if last > seen else ():
+        # Erased: that it was there is in the log, and nowhere else.
+        match decode(record.kind, record.payload) if record.payload is not None else None:
+            case ev.MessageAdded(position=position) if position <= seen:
+                break
+            case ev.MessageAdded(position=position, text=text, untrusted_by=untrusted_by) if position <= last:
+                found.append(make_word(record, text, untrusted_by))
+    return found[::-1]
 
 
 def _read_records(log: EventLog, session: Session) -> Iterator[Record]:
@@ -118,6 +136,15 @@ class _Turn:
         return make_return(call, REFUSED if self.permissions.get(call.id) is False else NOT_BEGUN)
 
 
+class _Start(Struct, frozen=True, kw_only=True):
+    """What a run saw when it started: its causes, where that stands, the notes before it, the newest message it reads."""
+
+    causes: frozenset[tuple[str, str | None]]
+    place: tuple[str, int]
+    words: int
+    position: int
+
+
 class _Reader:
     """Takes records in their order."""
 
@@ -126,8 +153,9 @@ class _Reader:
         self._entries: list[Entry] = []
         self._turn: _Turn | None = None
         self._words: list[Word] = []
-        # Run -> its causes, where it stands, and how many words had been said before it.
-        self._starts: dict[tuple[str, int], tuple[frozenset[tuple[str, str | None]], tuple[str, int], int]] = {}
+        self._starts: dict[tuple[str, int], _Start] = {}
+        # By session: a fork has a mailbox of its own.
+        self._told_positions: dict[str, int] = {}
         self._told_words = 0
         self._told: set[tuple[str, str | None]] = set()
         self._told_at: tuple[str, int] | None = None
@@ -145,14 +173,12 @@ class _Reader:
             case ev.TurnAnswered(answer=answer):
                 self._close_turn()
                 self._turn = _Turn(answer)
-            case ev.MessageAdded(text=text, untrusted_by=untrusted_by):
-                self._add_word(record, text, untrusted_by)
             case ev.NoteAdded(text=text) | ev.SessionMerged(summary=text) if text:
-                self._add_word(record, text)
+                self._words.append(make_word(record, text))
             case _ if self._turn is not None:
                 self._take_step(self._turn, record, event)
 
-    def finish(self) -> Turns:
+    def finish(self, session: str) -> Turns:
         pending: tuple[ToolCall, ...] = ()
         permissions: dict[str, bool] = {}
         later: tuple[Asked, ...] = ()
@@ -167,7 +193,8 @@ class _Reader:
             pending=pending,
             permissions=permissions,
             later=later,
-            news=tuple(self._words[self._told_words :]),
+            notes=tuple(self._words[self._told_words :]),
+            told_position=self._told_positions.get(session, 0),
             told=frozenset(self._told),
             told_at=self._told_at,
             opened=frozenset(self._opened),
@@ -175,19 +202,25 @@ class _Reader:
 
     def _start(self, record: Record, event: ev.RunStarted) -> None:
         if event.is_fresh:
-            # What is in these stretches and was said before was dealt with by no run that ended for good: it is news again.
+            # What was told before is out of sight: it is told again, where no run that ended for good has dealt with it.
             self._entries, self._turn, self._told_words, self._told_at = [], None, 0, None
             self._told.clear()
+            self._told_positions.clear()
             self._opened.clear()
-        causes = frozenset((cause.key, cause.new) for cause in event.causes)
-        self._starts[record.session, event.run] = (causes, (record.session, record.seq), len(self._words))
+        self._starts[record.session, event.run] = _Start(
+            causes=frozenset((cause.key, cause.new) for cause in event.causes),
+            place=(record.session, record.seq),
+            words=len(self._words),
+            position=int(event.versions.get(MAILBOX, "0")),
+        )
 
     def _open(self, record: Record, event: ev.PromptAssembled) -> None:
-        # A start before these stretches told only what was said before them.
-        causes, place, words = self._starts.get((record.session, event.run), (frozenset(), (record.session, record.seq), 0))
-        self._told |= causes
-        self._told_at = place
-        self._told_words = max(self._told_words, words)
+        start = self._starts.get((record.session, event.run))
+        if start is not None:
+            self._told |= start.causes
+            self._told_words = start.words
+            self._told_positions[record.session] = max(start.position, self._told_positions.get(record.session, 0))
+        self._told_at = start.place if start is not None else (record.session, record.seq)
         self._opened.add((record.session, event.run))
         if event.opening is None:
             return
@@ -202,14 +235,6 @@ class _Reader:
             return self._blobs.get(address).decode()
         except (UnknownBlob, DamagedBlob, UnicodeDecodeError):
             return GONE
-
-    def _add_word(self, record: Record, text: str, untrusted_by: str | None = None) -> None:
-        self._words.append(
-            Word(
-                session=record.session, seq=record.seq, at=record.at, author=record.author, text=text, kind=record.kind, run=record.run,
-                untrusted_by=untrusted_by,
-            )
-        )  # fmt: skip
 
     def _take_step(self, turn: _Turn, record: Record, event: ev.Event) -> None:
         """What concerns no call of the present answer belongs to none that is shown."""
@@ -234,6 +259,12 @@ class _Reader:
         if self._turn is not None:
             self._entries += self._turn.close()
             self._turn = None
+
+
+def make_word(record: Record, text: str, untrusted_by: str | None = None) -> Word:
+    return Word(
+        session=record.session, seq=record.seq, at=record.at, author=record.author, text=text, kind=record.kind, untrusted_by=untrusted_by
+    )  # fmt: skip
 
 
 def make_return(call: ToolCall, words: str) -> Returned:
