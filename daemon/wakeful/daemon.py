@@ -374,6 +374,9 @@ class Daemon:
     def problems(self) -> dict[str, str]:
         return dict(self.core.looked.refused)
 
+    def redact(self, text: str) -> str:
+        return self._edges.secrets.redact_text(text)
+
     def secrets(self) -> tuple[list[Known], str]:
         return self._edges.secrets.list_known(), self._edges.secrets.places.folder
 

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from wakeful.api import calling, comparing, costing, explaining, exporting, granting, participants, reading, replaying, retaining, searching, secret_names, slices, tracing, trusting, watching, working
+from wakeful.api import assembling, calling, comparing, costing, explaining, exporting, granting, participants, reading, replaying, retaining, searching, secret_names, slices, tracing, trusting, watching, working
 from wakeful.api.answers import Forbidden, answer_error, find_status, handle_error
 from wakeful.api.authorising import find_rule, judge_body, judge_request
 from wakeful.api.calling import decode_body, read_body
@@ -47,6 +47,7 @@ ROUTES = (
     Route("/sessions/{name}/facts", reading.read_facts),
     Route("/sessions/{name}/output", reading.read_output),
     Route("/sessions/{name}/trace", tracing.read_trace),
+    Route("/sessions/{name}/context", assembling.read_context),
     Route("/follow", reading.follow),
     Route("/top", watching.read_top),
     Route("/why", explaining.explain_why),

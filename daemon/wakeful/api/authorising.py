@@ -48,6 +48,7 @@ RULES: dict[str, Rule] = {
     "GET /sessions/{name}/facts": Rule("read", "path", is_for_runs=True),
     "GET /sessions/{name}/output": READ_ONE,
     "GET /sessions/{name}/trace": READ_ONE,
+    "GET /sessions/{name}/context": READ_ONE,
     "GET /follow": Rule("read", "query"),
     "GET /export": Rule("read", "query"),
     "GET /search": Rule("read", "query"),

@@ -107,6 +107,10 @@ class Service(Protocol):
         """Every secret as it stands now, looked at anew, and the folder of those that are files."""
         ...
 
+    def redact(self, text: str) -> str:
+        """Without the values of secrets, each replaced by its name. Called in any thread."""
+        ...
+
     def problems(self) -> dict[str, str]:
         """Specs that were not taken, by file or name, in words."""
         ...

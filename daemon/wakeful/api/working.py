@@ -14,10 +14,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from wakeful.api.answers import Forbidden, answer_json, caller_of, service_of
+from wakeful.api.assembling import assemble_for
 from wakeful.api.calling import read_body, take_key
 from wakeful.api.peers import Caller
 from wakeful.api.service import Service
-from wakeful.assembling.assemble import Assembled, assemble
+from wakeful.assembling.assemble import Assembled
 from wakeful.conversation import ByRule, Given, choose_kept, make_compress
 from wakeful.core import calls, work
 from wakeful.core.agency import merge_tools
@@ -41,7 +42,7 @@ async def begin(request: Request) -> Response:
     """Assemble what the model is told, keep it, record it, and hand it over."""
     service, caller = service_of(request), caller_of(request)
     session, run, agent = _find_run(service, caller)
-    assembled = await asyncio.to_thread(assemble, session, agent, log=service.log, blobs=service.blobs)
+    assembled = await assemble_for(service, session, agent)
     instructions, opening = await asyncio.to_thread(_keep, service, assembled)
     step = work.Assemble(agent=agent.name, model=agent.model_name, instructions=instructions, opening=opening, tokens=assembled.tokens)
     await _record(service, caller, (step,), take_key(request, Posted, {}))

@@ -77,16 +77,17 @@ class Assembled(Struct, frozen=True, kw_only=True):
 
 def assemble(
     session: Session, agent: AgentSpec, *, log: EventLog, blobs: Blobs, redact: Callable[[str], str] = str,
-    trees: Mapping[str, Sequence[Changed]] = MappingProxyType({}),
+    trees: Mapping[str, Sequence[Changed]] = MappingProxyType({}), is_fresh: bool = False,
 ) -> Assembled:
     """Blocks. For the run under way, which its log has as started; called again for it, it gives no second opening.
 
     `redact` takes secrets out of what files hold; `trees` has what changed in commits, by binding: who can ask git reads it before.
+    `is_fresh`: of a run that is only imagined, and would begin a new conversation.
     """
     run = session.run
     if run is None:
         raise InternalError(f"{session.name} has no run under way to assemble anything for")
-    turns = read_turns(log, blobs, session)
+    turns = read_turns(log, blobs, session, is_fresh=is_fresh)
     if not _goes_on(session, run, turns):
         turns = turns.close()
     room = Room.of(agent)

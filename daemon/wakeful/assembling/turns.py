@@ -73,13 +73,17 @@ class Turns(Struct, frozen=True, kw_only=True):
         return replace(self, entries=(*self.entries, *returns, *self.later), pending=(), permissions={}, later=())
 
 
-def read_turns(log: EventLog, blobs: Blobs, session: Session) -> Turns:
-    """Blocks. The present conversation: none of what a rewind left, a compression replaced, or a fresh start put aside."""
+def read_turns(log: EventLog, blobs: Blobs, session: Session, *, is_fresh: bool = False) -> Turns:
+    """Blocks. The present conversation: none of what a rewind left, a compression replaced, or a fresh start put aside.
+
+    `is_fresh`: such a start follows, and no record says so."""
     reader = _Reader(blobs)
     for record in _read_records(log, session):
         # Erased: what it said is gone. A call it returned is then one of unknown effect.
         if record.payload is not None:
             reader.take(record, decode(record.kind, record.payload))
+    if is_fresh:
+        reader.begin_anew()
     return reader.finish(session.id)
 
 
@@ -200,13 +204,16 @@ class _Reader:
             opened=frozenset(self._opened),
         )
 
+    def begin_anew(self) -> None:
+        """What was told before is out of sight: it is told again, where no run that ended for good has dealt with it."""
+        self._entries, self._turn, self._told_words, self._told_at = [], None, 0, None
+        self._told.clear()
+        self._told_positions.clear()
+        self._opened.clear()
+
     def _start(self, record: Record, event: ev.RunStarted) -> None:
         if event.is_fresh:
-            # What was told before is out of sight: it is told again, where no run that ended for good has dealt with it.
-            self._entries, self._turn, self._told_words, self._told_at = [], None, 0, None
-            self._told.clear()
-            self._told_positions.clear()
-            self._opened.clear()
+            self.begin_anew()
         self._starts[record.session, event.run] = _Start(
             causes=frozenset((cause.key, cause.new) for cause in event.causes),
             place=(record.session, record.seq),

@@ -34,6 +34,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "facts": ("memory", "a session's facts"),
     "recall": ("memory", "one fact, or all"),
     "why": ("reasons", "why a session ran or did not, or who wrote and reads a file"),
+    "context": ("context", "what a session's model would see, with tokens per part"),
     "plan": ("reasons", "what would wake if these paths changed; what is owed now"),
     "diff": ("comparing", "what differs between two positions of a session, or two sessions"),
     "search": ("searching", "words over the logs of all sessions"),

@@ -307,6 +307,15 @@ def _free_upstreams(core: Core, decision: Decision, session: Session) -> None:
 
 
 def _start(core: Core, decision: Decision, session: Session, is_mixed: bool) -> None:
+    event = make_start(core, session, is_mixed)
+    if not event.is_aside:
+        _remember_inputs(core, session)
+    core.emit(decision, session.id, event)
+    _free_upstreams(core, decision, session)
+
+
+def make_start(core: Core, session: Session, is_mixed: bool = False) -> ev.RunStarted:
+    """The start that its open wake would lead to now."""
     wake = session.wake
     assert wake is not None
     agent, is_aside = find_acting(core, session)
@@ -316,7 +325,7 @@ def _start(core: Core, decision: Decision, session: Session, is_mixed: bool) -> 
         versions = {key: version for key, version in versions.items() if key in ASIDE_KEYS}
     attempt = wake.attempt if wake.tried == versions else 0
     resumed_from = _resumed_from(session)
-    event = ev.RunStarted(
+    return ev.RunStarted(
         run=session.runs + 1,
         run_id=f"{session.id}.{session.runs + 1}",
         wake=wake.wake,
@@ -334,10 +343,6 @@ def _start(core: Core, decision: Decision, session: Session, is_mixed: bool) -> 
         agent=agent,
         is_aside=is_aside,
     )
-    if not is_aside:
-        _remember_inputs(core, session)
-    core.emit(decision, session.id, event)
-    _free_upstreams(core, decision, session)
 
 
 def _is_backlog(core: Core, session: Session, causes: tuple[ev.Cause, ...]) -> bool:

@@ -1,0 +1,101 @@
+"""GET /sessions/{name}/context: what a model would see if the session ran now, part by part; and how a run's beginning is assembled.
+
+What has to be asked on the loop (what is owed, what git knows) is asked first; reading happens off it. Nothing is recorded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from wakeful.api.answers import answer_json, service_of
+from wakeful.api.queries import find_session
+from wakeful.api.service import Service
+from wakeful.assembling.assemble import Assembled, assemble
+from wakeful.assembling.fitting import count_entry
+from wakeful.assembling.part import Part
+from wakeful.core import events as ev
+from wakeful.core.agent import AgentSpec
+from wakeful.core.imagining import imagine_run, is_wanted
+from wakeful.core.state import Session
+from wakeful.core.turn import Answered, Asked, Entry, Returned, ToolCall
+from wakeful.eventlog.codec import decode
+from wakeful.eventlog.contract import EventLog
+from wakeful.views.causes import view_causes
+
+
+async def assemble_for(service: Service, session: Session, agent: AgentSpec, *, is_fresh: bool = False) -> Assembled:
+    """For the run under way in `session`, which may be an imagined one."""
+    return await asyncio.to_thread(assemble, session, agent, log=service.log, blobs=service.blobs, redact=service.redact, is_fresh=is_fresh)
+
+
+async def read_context(request: Request) -> Response:
+    service = service_of(request)
+    present = find_session(request, service)
+    imagined = imagine_run(service.core, present, request.query_params.get("agent"), service.moment().wall)
+    is_due = is_wanted(service.core, present)
+    assembled = await assemble_for(service, imagined.session, imagined.agent, is_fresh=imagined.is_fresh)
+    counted = await asyncio.to_thread(read_counted, service.log, present)
+    return answer_json(
+        {
+            "session": present.name,
+            "state": "running" if present.run is not None else "at rest",
+            "wanted": is_due,
+            **view_assembled(imagined.session, imagined.agent, assembled),
+            "counted": counted,
+        }
+    )
+
+
+def view_assembled(session: Session, agent: AgentSpec, assembled: Assembled) -> dict[str, Any]:
+    """In the order a model gets it: instructions, conversation, opening."""
+    run = session.run
+    assert run is not None
+    return {
+        "run": run.run,
+        "agent": agent.name,
+        "model": agent.models[0].name if agent.models else None,
+        "causes": view_causes(run.causes),
+        "instructions": [_view_part(part) for part in assembled.instructions],
+        "conversation": [_view_entry(entry) for entry in assembled.entries],
+        "pending": [_view_call(call, assembled.permissions) for call in assembled.pending],
+        "later": [_view_entry(entry) for entry in assembled.later],
+        "opening": [_view_part(part) for part in assembled.opening],
+        "tokens": {"parts": assembled.tokens, "total": assembled.total_tokens, "window": agent.window.tokens, "compress_at": agent.window.compress_at},
+    }
+
+
+def _view_part(part: Part) -> dict[str, Any]:
+    return {"name": part.name, "tokens": part.tokens, "text": part.text}
+
+
+def _view_entry(entry: Entry) -> dict[str, Any]:
+    shown: dict[str, Any]
+    match entry:
+        case Asked(text=text):
+            shown = {"kind": "asked", "text": text}
+        case Answered(text=text, calls=calls, model=model):
+            shown = {"kind": "answered", "model": model, "text": text, "calls": [_view_call(call, {}) for call in calls]}
+        case Returned(call=call, name=name, text=text, is_error=is_error):
+            shown = {"kind": "returned", "call": call, "name": name, "text": text, "is_error": is_error}
+    return shown | {"tokens": count_entry(entry)}
+
+
+def _view_call(call: ToolCall, permissions: dict[str, bool]) -> dict[str, Any]:
+    allowed = {"permitted": permissions[call.id]} if call.id in permissions else {}
+    return {"call": call.id, "name": call.name, "arguments": call.arguments, **allowed}
+
+
+def read_counted(log: EventLog, session: Session) -> dict[str, Any] | None:
+    """Blocks. The last answered request as it was estimated, and as its provider counted it; None before the first."""
+    answered: ev.TurnAnswered | None = None
+    for record in log.read(session.id, kinds=("turn_answered", "turn_requested"), newest_first=True, limit=8):
+        match decode(record.kind, record.payload) if record.payload is not None else None:
+            case ev.TurnAnswered() as event if answered is None:
+                answered = event
+            case ev.TurnRequested(run=run, turn=turn, input_tokens=estimated, model=model) if answered is not None and (run, turn) == (answered.run, answered.turn):
+                return {"run": run, "model": model, "estimated": estimated, "counted": answered.usage.input}
+    return None
