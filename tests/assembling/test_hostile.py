@@ -133,6 +133,7 @@ def test_a_conversation_too_long_for_its_model_loses_its_oldest_turns_whole(worl
         talk.bring(call, "word " * 300)
     small = replace(AGENT, window=TokenWindow(tokens=16_000, compress_at=12_000), settings=replace(AGENT.settings, max_output_tokens=2_000))
     found = talk.assemble(small)
+    assert found.is_cut and not talk.assemble().is_cut
     assert found.total_tokens < 14_000 and isinstance(found.entries[0], Asked) and "left out" in found.entries[0].text
     assert isinstance(found.entries[-2], Answered) and found.entries[-2].text == "step 59"
     check_sendable((*found.entries, Asked(text="x")))

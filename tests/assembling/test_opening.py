@@ -8,7 +8,9 @@ from msgspec.structs import replace
 
 from wakeful.core import events as ev
 from wakeful.core.agent import TokenWindow
+from wakeful.core.knowledge import Stretch, split_stretches
 from wakeful.core.spec import FileBinding
+from wakeful.core.turn import Asked
 from wakeful.errors import InternalError
 
 
@@ -171,3 +173,57 @@ def test_rules_are_those_on_the_way_to_what_is_bound(world: World) -> None:
 def test_without_a_run_there_is_nothing_to_assemble(world: World) -> None:
     with pytest.raises(InternalError, match="no run under way"):
         world.open().assemble()
+
+
+def compress(talk: Talk, first: int) -> None:
+    """Everything before a record gives way to a summary."""
+    replaced, kept = split_stretches((Stretch(talk.id, 1),), talk.id, first)
+    talk.add(ev.ConversationCompressed(replaced=replaced, kept=kept, summary="read it all", messages=1, kept_messages=1, kept_bytes=1, by="rule"))
+
+
+def test_a_run_whose_opening_gave_way_to_a_summary_keeps_facts_and_wishes(world: World) -> None:
+    """In the middle of its work: it is told to go on, what it was asked, and what must not be lost; not what changed."""
+    talk = world.open()
+    talk.add(ev.FactSet(key="style", value="terse"), ADA)
+    talk.say("and the title")
+    talk.start(make_cause(new="v1"))
+    talk.begin()
+    talk.answer("reading", make_call(1))
+    talk.call(make_call(1))
+    here = talk.session.seq - 1
+    talk.bring(make_call(1), "text")
+    compress(talk, here)
+    found = talk.begin()
+    assert [part.name for part in found.opening] == ["facts", "messages", "prompt"]
+    text = found.opening_text or ""
+    assert "and the title" in text and "in the middle of this" in text and text.endswith("Bring the page in line.")
+    assert isinstance(found.entries[0], Asked) and "read it all" in found.entries[0].text
+    assert talk.assemble().opening == ()
+
+
+def test_after_a_compression_the_next_opening_has_all_facts_again(world: World) -> None:
+    """Those stood in openings that are gone; once told, only news is."""
+    talk = world.open(conversation="continue")
+    talk.add(ev.FactSet(key="style", value="terse"), ADA)
+    for _ in range(2):
+        talk.start(is_fresh=False)
+        talk.begin()
+        talk.answer("done")
+        talk.end()
+    compress(talk, talk.session.seq - 1)
+    for is_told in (True, False):
+        talk.start(is_fresh=False)
+        assert ("facts" in [part.name for part in talk.begin().opening]) == is_told
+        talk.answer("done")
+        talk.end()
+
+
+def test_a_run_lost_after_its_last_words_is_not_sent_a_conversation_that_ends_with_them(world: World) -> None:
+    """It is asked whether it is done."""
+    talk = world.open()
+    talk.start()
+    talk.begin()
+    talk.answer("all done")
+    talk.end("lost", is_final=False)
+    talk.go_on()
+    assert "end with hand_off" in (talk.assemble().opening_text or "")

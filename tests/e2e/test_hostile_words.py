@@ -60,6 +60,7 @@ def plant(box: Box) -> None:
     outside.mkdir()
     (outside / EVIL_NAME).write_text(EVIL)
     box.spec("peeks", f"bindings: {{one: {{file: in/plain.txt}}}}\nrun: {{script: {quote(f'cat {outside}/*')}, retries: 0}}\n")
+    box.spec("agents/reader", "prompt: You read.\nmodel: openai-compatible:m\nbase_url: http://127.0.0.1:9/v1\n")
     box.spec("template@", "for_each: in/*\nobjective: x\n")
     (box.specs / f"{EVIL_NAME}.yaml").write_text("objective: x\n")
     box.spec("broken", f"{quote(EVIL)}: 1\nbindings: {{{quote(EVIL)}: {{file: {quote(EVIL)}}}}}\n")
@@ -135,6 +136,7 @@ LOOKS = [
     ("list",), ("list", "words", "fails"), ("list", "--all"), ("show", "words"), ("show", "words", "--at", "mark"), ("show", "trial"), ("show", "fails"),
     ("show", "closed"), ("show", "broken"), ("show", EVIL), ("log", "words"), ("log", "trial"), ("log", "closed"), ("log", "words", "--author", EVIL),
     ("history", "words"), ("output", "words"), ("output", "fails"), ("output", EVIL), ("facts", "words"), ("recall", "words", EVIL + "x"),
+    ("context", "words"), ("context", "words", "--for-agent", "reader"), ("context", "words", "--for-agent", "reader", "--brief"), ("context", EVIL), ("context", "words", "--for-agent", EVIL),
     ("why", "words"), ("why", "fails"), ("why", "words#2"), ("why", f"in/{EVIL_NAME}"), ("why", f"out/{EVIL_NAME}"), ("why", "trial"), ("why", EVIL),
     ("plan",), ("plan", f"in/{EVIL_NAME}", f"elsewhere/{EVIL_NAME}"), ("diff", "words@mark", "words", "--contents"), ("diff", "words", "trial", "--contents"),
     ("search", "owned"), ("search", EVIL), ("costs", "--by", "session,agent,cause,day"), ("top", "--once"), ("doctor",), ("verify",), ("check",),

@@ -127,7 +127,7 @@ def _describe_beginning(session: Session, run: OpenRun, agent: AgentSpec, assemb
         pending=assembled.pending,
         later=(*assembled.later, Asked(text=opening)) if (opening := assembled.opening_text) else assembled.later,
         permissions=assembled.permissions,
-        is_long=assembled.total_tokens > agent.window.compress_at,
+        is_long=assembled.is_cut or assembled.total_tokens > agent.window.compress_at,
         summary=session.conversation.summary,
         objective=spec.objective,
         memory=session.memory,

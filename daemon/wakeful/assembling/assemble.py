@@ -14,10 +14,10 @@ from msgspec import Struct
 
 from wakeful.assembling.diffs import Changed, FileSides
 from wakeful.assembling.fitting import count_entry, fit_entries
-from wakeful.assembling.opening import make_opening, quote_summary
+from wakeful.assembling.opening import make_opening, open_again, quote_summary
 from wakeful.assembling.part import Part, Room
 from wakeful.assembling.rules import read_rules
-from wakeful.assembling.turns import Turns, read_messages, read_turns
+from wakeful.assembling.turns import Turns, has_opened, read_messages, read_turns
 from wakeful.blobs import Blobs
 from wakeful.core.agent import AgentSpec
 from wakeful.core.events import Cause
@@ -54,6 +54,8 @@ class Assembled(Struct, frozen=True, kw_only=True):
     # Of pending calls that a person was asked about: whether the answer was yes.
     permissions: dict[str, bool] = {}
     later: tuple[Asked, ...] = ()
+    # The oldest turns had to be left out: it is time to make the conversation shorter.
+    is_cut: bool = False
 
     @property
     def instructions_text(self) -> str:
@@ -100,13 +102,18 @@ def assemble(
     opening: tuple[Part, ...] = ()
     if (session.id, run.run) not in turns.opened:
         messages = read_messages(log, session, run, turns.told_position)
-        opening = make_opening(session, run, turns, messages, room, read, redact)
+        if turns.entries and has_opened(log, session, run):
+            opening = open_again(session, run, turns, messages, room)
+        else:
+            opening = make_opening(session, run, turns, messages, room, read, redact)
     first = _begin_with_summary(session, turns.entries, room.summary)
     taken = sum(part.tokens for part in (*instructions, *opening)) + sum(map(count_entry, (*first, *turns.later)))
+    fitting = fit_entries(turns.entries, find_room(agent) - taken)
     return Assembled(
         instructions=instructions,
         opening=opening,
-        entries=(*first, *fit_entries(turns.entries, find_room(agent) - taken)),
+        entries=(*first, *fitting),
+        is_cut=fitting != turns.entries,
         pending=turns.pending,
         permissions=turns.permissions,
         later=turns.later,

@@ -18,11 +18,14 @@ from wakeful.core.people import PERSON, find_role
 from wakeful.core.spec import PromptRun
 from wakeful.core.state import OpenRun, Session
 from wakeful.core.tokens import estimate_tokens
+from wakeful.core.turn import Answered, Entry
 from wakeful.counting import count
 from wakeful.views.times import say_time
 
 _RUN = "run:"
 GO_ON = "# Go on\n\nGo on with what you were asked. What stands above came since."
+AGAIN = "# Go on\n\nYou are in the middle of this: what you did so far was made shorter, into the summary. Go on from there."
+WAS_CUT = "# Go on\n\nYour run was cut short here. If everything is done, end with hand_off."
 TRY_AGAIN = "# Try again\n\nWhat you were asked is still to be done."
 
 
@@ -46,8 +49,24 @@ def make_opening(
     if not goes_on:
         return (*parts, Part.of("prompt", _say_prompt(run)))
     if not parts:
-        return ()
+        return (Part.of("prompt", WAS_CUT),) if _is_over(turns.entries[-1]) else ()
     return (*parts, Part.of("prompt", TRY_AGAIN if any(part.name == "last run" for part in parts) else GO_ON))
+
+
+def open_again(session: Session, run: OpenRun, turns: Turns, messages: Sequence[Word], room: Room) -> tuple[Part, ...]:
+    """For a run whose own opening gave way to a summary: what must outlast that, and what it was asked."""
+    found = (
+        ("facts", list_facts(session.facts.values(), session.conflicts, room.facts)),
+        ("memory", list_memory(session.memory, room.memory)),
+        ("messages", quote_messages(session, _add_notes(session, messages, turns, has_talk=True), room.messages)),
+    )
+    parts = tuple(Part.of(name, text) for name, text in found if text is not None)
+    return (*parts, Part.of("prompt", f"{AGAIN}\n\n{_say_prompt(run)}"))
+
+
+def _is_over(entry: Entry) -> bool:
+    """An answer that calls nothing: no provider takes a conversation that ends so."""
+    return isinstance(entry, Answered) and not entry.calls
 
 
 def _say_prompt(run: OpenRun) -> str:

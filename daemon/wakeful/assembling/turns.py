@@ -28,7 +28,7 @@ MAILBOX = "message"
 GONE = "[what was asked here is not kept any more]"
 _KINDS = (
     "run_started", "prompt_assembled", "turn_answered", "tool_called", "tool_returned", "question_asked", "question_answered",
-    "note_added", "session_merged",
+    "note_added", "session_merged", "conversation_compressed",
 )  # fmt: skip
 
 
@@ -57,7 +57,7 @@ class Turns(Struct, frozen=True, kw_only=True):
     told_position: int = 0
     # The causes openings have told: what each binding is, and its version.
     told: frozenset[tuple[str, str | None]] = frozenset()
-    # The session and record of the last start whose opening was told.
+    # The session and record of the last start whose opening was told; None where it may not be in sight any more.
     told_at: tuple[str, int] | None = None
     # The runs that have their opening, each with the session it is a run of.
     opened: frozenset[tuple[str, int]] = frozenset()
@@ -101,6 +101,11 @@ def read_messages(log: EventLog, session: Session, run: OpenRun, told: int) -> l
             case ev.MessageAdded(position=position, text=text, untrusted_by=untrusted_by) if position <= last:
                 found.append(make_word(record, text, untrusted_by))
     return found[::-1]
+
+
+def has_opened(log: EventLog, session: Session, run: OpenRun) -> bool:
+    """Blocks. Was this run's opening made, also where a compression has taken it out of the conversation?"""
+    return any(record.run == run.run for record in log.read(session.id, from_seq=run.seq, kinds=("prompt_assembled",), limit=1))
 
 
 def _read_records(log: EventLog, session: Session) -> Iterator[Record]:
@@ -171,6 +176,9 @@ class _Reader:
                 self._start(record, event)
             case ev.PromptAssembled():
                 self._open(record, event)
+            case ev.ConversationCompressed():
+                # Facts stood in openings that may be gone now.
+                self._told_at = None
             case ev.TurnAnswered(purpose="summary"):
                 # What became of it stands before the conversation.
                 return

@@ -29,6 +29,13 @@ class _Finished(msgspec.Struct):
     files: str | None = None
 
 
+class _Prompt(msgspec.Struct):
+    """What a run's model was told."""
+
+    instructions: str | None = None
+    opening: str | None = None
+
+
 class _Base(msgspec.Struct):
     base: str | None = None
 
@@ -48,6 +55,7 @@ class _Merged(msgspec.Struct):
 
 
 _decode = msgspec.json.Decoder(_Finished).decode
+_decode_prompt = msgspec.json.Decoder(_Prompt).decode
 _decode_branched = msgspec.json.Decoder(_Branched).decode
 _decode_merged = msgspec.json.Decoder(_Merged).decode
 
@@ -66,6 +74,8 @@ class References:
             return
         if record.kind in ("session_opened", "session_merged"):
             self._add_branched(record.payload)
+        if record.kind == "prompt_assembled":
+            self._add_prompt(record.payload)
         if record.kind != "run_finished":
             return
         try:
@@ -77,6 +87,16 @@ class References:
                 self._name(address)
         if finished.files is not None and self._name(finished.files):
             self._add_files(finished.files)
+
+    def _add_prompt(self, payload: bytes) -> None:
+        """What a model was told is a part of the conversation, which goes on wherever the session does."""
+        try:
+            prompt = _decode_prompt(payload)
+        except msgspec.DecodeError:
+            return  # not an event of ours
+        for address in (prompt.instructions, prompt.opening):
+            if address is not None:
+                self._name(address)
 
     def _add_branched(self, payload: bytes) -> None:
         """A fork's workspace is compared with its base on any host; what a merge overwrote can be given back there."""
