@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 
 import msgspec
@@ -24,6 +24,7 @@ from wakeful.agents.models import make_model
 from wakeful.agents.summarising import summarise
 from wakeful.agents.tools.box import ToolBox, make_tools
 from wakeful.agents.tools.keeper import UNCONFINED
+from wakeful.agents.tools.mcp import open_servers
 from wakeful.agents.tools.narrowing import Narrowing, make_domain, narrow, select_environment
 from wakeful.agents.tools.place import Bounds
 from wakeful.agents.tools.shell import ShellTool, wrap
@@ -64,7 +65,15 @@ async def _begin(link: DaemonLink, environ: Mapping[str, str], again: int = 0) -
 
 
 async def _work(beginning: work.Beginning, record: Record, link: DaemonLink, environ: Mapping[str, str]) -> Ending:
-    models, tools = make_models(beginning.agent, environ), open_tools(beginning, link, environ)
+    models = make_models(beginning.agent, environ)
+    async with open_tools(beginning, link, environ) as tools:
+        return await _think_on(beginning, models, tools, record, link, environ)
+
+
+async def _think_on(
+    beginning: work.Beginning, models: Sequence[Model], tools: ToolBox, record: Record, link: DaemonLink, environ: Mapping[str, str]
+) -> Ending:
+    """To its end, with as many summaries on the way as it may take."""
     for again in range(MOST_SUMMARIES + 1):
         loop = Loop(beginning, models, tools, record, say)
         ending = Ending(is_long=True) if beginning.is_long else await loop.run()
@@ -92,10 +101,17 @@ async def _shorten(
         return f"its conversation does not fit its model and cannot be made shorter: {refusal}"
 
 
-def open_tools(beginning: work.Beginning, link: DaemonLink, environ: Mapping[str, str]) -> ToolBox:
-    bounds = find_bounds(beginning, environ)
+@asynccontextmanager
+async def open_tools(beginning: work.Beginning, link: DaemonLink, environ: Mapping[str, str]) -> AsyncIterator[ToolBox]:
+    """Those every agent has, a shell where it is declared, and those of its servers, which live as long as the run."""
+    bounds, servers = find_bounds(beginning, environ), beginning.agent.mcp
     shell = ShellTool(beginning.root, find_narrowing(beginning, bounds, environ), environ)
-    return make_tools(bounds, beginning.tools, link, session=beginning.session, run_id=beginning.run_id, more=(shell,))
+    narrowing = find_narrowing(beginning, bounds, environ, [word for server in servers for word in server.argv])
+    async with open_servers(servers, environ, beginning.root, narrowing, lambda name: read_secret(name, environ)) as opened:
+        for problem in opened.problems:
+            say(f"[{problem}]\n")
+        policies = {**beginning.tools, **opened.find_policies(beginning.tools)}
+        yield make_tools(bounds, policies, link, session=beginning.session, run_id=beginning.run_id, more=(shell, opened))
 
 
 def find_bounds(beginning: work.Beginning, environ: Mapping[str, str]) -> Bounds:
@@ -107,8 +123,7 @@ def find_narrowing(beginning: work.Beginning, bounds: Bounds, environ: Mapping[s
     if beginning.is_unisolated:
         return None
     places = find_program_places(programs, None, environ.get("PATH", ""), beginning.root)
-    found = narrow(bounds, environ, network=beginning.network, more=(*beginning.allow_read, *places))
-    return replace(found, writes=(*found.writes, *beginning.allow_write))
+    return narrow(bounds, environ, network=beginning.network, reads=(*beginning.allow_read, *places), writes=beginning.allow_write)
 
 
 async def _work_outside(beginning: work.Beginning, record: Record, link: DaemonLink, environ: Mapping[str, str]) -> Ending:
@@ -126,8 +141,9 @@ async def _work_outside(beginning: work.Beginning, record: Record, link: DaemonL
                 *words, stdin=pipe, stdout=pipe, cwd=beginning.root, env=environment, pass_fds=fds, limit=LONGEST_LINE_BYTES
             )
 
-    external = ExternalAgent(beginning, bounds, open_tools(beginning, link, environ), record, link, spawn, say)
-    ending = await external.run()
+    async with open_tools(beginning, link, environ) as tools:
+        external = ExternalAgent(beginning, bounds, tools, record, link, spawn, say)
+        ending = await external.run()
     if ending.words is None:
         await _hand_off(link, beginning, external.last_words)
     return ending

@@ -8,9 +8,10 @@ its keeper (keeper.py) stays outside of it, so that no command can end or look i
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import Struct
 
@@ -18,7 +19,7 @@ from wakeful.agents.tools.place import Bound, Bounds
 from wakeful.errors import OperatorError
 from wakeful.runners.isolation.filter import build_socket_filter, is_known_machine
 from wakeful.runners.isolation.hiding import Hidden, allow_around
-from wakeful.runners.isolation.landlock import DEVICE, READ, READ_DIR, WRITE, Ruleset, probe_abi
+from wakeful.runners.isolation.landlock import DEVICE, EXECUTE, READ, READ_DIR, READ_FILE, WRITE, Ruleset, probe_abi
 
 _SYSTEM = (
     "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store", "/etc", "/proc",
@@ -49,19 +50,31 @@ class Domain(Struct, frozen=True):
     filter: bytes
 
 
-def narrow(bounds: Bounds, environ: Mapping[str, str], *, network: bool | tuple[int, ...] = False, hidden: tuple[str, ...] = (), more: tuple[str, ...] = ()) -> Narrowing:
-    """What is bound, the session's scratch and temporary folders, and programs; `more` are places that the spec allows besides."""
+def narrow(
+    bounds: Bounds,
+    environ: Mapping[str, str],
+    *,
+    network: bool | tuple[int, ...] = False,
+    reads: Iterable[str] = (),
+    writes: Iterable[str] = (),
+    hidden: Iterable[str] = (),
+) -> Narrowing:
+    """What is bound, the session's scratch and temporary folders, and programs; `reads` and `writes` are places besides."""
     token = environ.get("WAKEFUL_TOKEN_FILE")
-    own = (os.path.realpath(os.path.dirname(token)),) if token else ()
-    programs = [path for path in environ.get("PATH", "").split(":") if path.startswith("/")]
+    own = (os.path.dirname(token),) if token else ()
+    programs = (path for path in environ.get("PATH", "").split(":") if path.startswith("/"))
     temporary = (environ["TMPDIR"],) if environ.get("TMPDIR") else ()
     return Narrowing(
-        reads=tuple(dict.fromkeys((*_SYSTEM, sys.prefix, sys.base_prefix, *programs, *more, *(bound.pattern.base for bound in bounds.reads)))),
-        writes=tuple(dict.fromkeys((*map(_find_output_folder, bounds.writes), *temporary))),
-        lists=(bounds.root, *dict.fromkeys(os.path.dirname(bound.pattern.base) for bound in bounds.reads if bound.pattern.is_literal)),
-        hidden=tuple(dict.fromkeys((*own, *map(os.path.realpath, hidden)))),
+        reads=_list_once(_SYSTEM, (sys.prefix, sys.base_prefix), programs, reads, (bound.pattern.base for bound in bounds.reads)),
+        writes=_list_once(map(_find_output_folder, bounds.writes), temporary, writes),
+        lists=_list_once((bounds.root,), (os.path.dirname(bound.pattern.base) for bound in bounds.reads if bound.pattern.is_literal)),
+        hidden=_list_once(map(os.path.realpath, (*own, *hidden))),
         network=network,
     )
+
+
+def _list_once(*groups: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(itertools.chain(*groups)))
 
 
 def select_environment(environ: Mapping[str, str]) -> dict[str, str]:
@@ -105,6 +118,10 @@ def _allow(ruleset: Ruleset, path: str, rights: int, hidden: Hidden) -> None:
         # Not there, or not for the run: then not for its shell.
         return
     try:
+        if rights == WRITE and hidden.is_inside(os.readlink(f"/proc/self/fd/{fd}")):
+            # What comes new beside what is hidden can be written, and is seen by the next command. Nothing hidden is read by that, and Landlock lets
+            # no file be moved to where it could be.
+            ruleset.allow(fd, WRITE & ~(READ_FILE | EXECUTE))
         allow_around(ruleset, fd, rights, hidden)
     finally:
         os.close(fd)

@@ -1,0 +1,47 @@
+"""A shell and servers that an agent declares, end to end: a real daemon, its real agent process, a model on loopback that plays a script."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from agents.provider import Call, Provider, Say
+from agents.test_runs import KEY, declare, results
+from e2e.box import Box
+
+library = pytest.importorskip("mcp", reason="tools of other programs come with the extra agents")
+
+SERVER = Path(__file__).with_name("mcp_server.py")
+
+
+def test_a_declared_shell_works_on_what_is_bound_and_finds_no_key(box: Box, provider: Provider) -> None:
+    """It reads the code, writes the page, and as an attacker finds neither the run's token nor the model's key nor a network."""
+    # The box's run folders lie in its root, so that their names can be guessed: nothing in them can be read.
+    attack = "find . -name token -exec cat {} +; find . -path '*secrets*' -type f -exec cat {} +; find . -name token; env"
+    connect = f"{sys.executable} -c 'import socket; socket.create_connection((\"127.0.0.1\", {provider.url.rsplit(':', 1)[1].strip('/')}), 2)' && echo connected"
+    provider.play([*(Call("shell", {"line": line}) for line in ("cp code.py page.md", "cat page.md", attack, connect)), Say("done")])
+    declare(box, provider, tools="{shell: allow}")
+    box.start(env=KEY)
+    row = box.wait_at_rest("docs", runs=1)
+    assert row["last_run"]["outcome"] == "succeeded", box.ask("output", "docs")
+    assert box.read("page.md") == "def pay(): ...\n"
+    copied, worked, attacked, connected = results(provider.requests[-1])
+    assert copied.content.startswith("exit code 0") and worked.content.startswith("exit code 0") and "def pay()" in worked.content
+    assert "sk-secret-canary" not in attacked.content and "TOKEN_FILE" not in attacked.content
+    assert "connected" not in connected.content and "Permission denied" in connected.content
+
+
+def test_tools_of_a_declared_server_are_offered_and_used(box: Box, provider: Provider) -> None:
+    """By names that models take; a server that is down does not keep the agent from its work."""
+    provider.play([Call("mcp__small__shout", {"text": "quiet"}), Call("mcp__gone", {}), Say("done")])
+    agent = f"mcp: {{small: {json.dumps([sys.executable, str(SERVER)])}, gone: [no-such-program]}}\n"
+    places = json.dumps([str(SERVER.parent), str(Path(library.__file__).parents[1]), sys.prefix, sys.base_prefix])
+    declare(box, provider, agent=agent, allow=f"{{read: {places}}}")
+    box.start(env=KEY)
+    row = box.wait_at_rest("docs", runs=1)
+    assert row["last_run"]["outcome"] == "succeeded", box.ask("output", "docs")
+    shouted, gone = results(provider.requests[-1])
+    assert shouted.content == "QUIET"
+    assert "MCP server gone cannot be started or reached" in gone.content

@@ -1,0 +1,169 @@
+"""Tools of real MCP servers, over their standard input and output and over HTTP on loopback."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+from waiting import eventually
+from wakeful.agents.contract import ToolResult
+from wakeful.agents.tools import mcp
+from wakeful.agents.tools.mcp import McpTools, make_safe_name, open_servers
+from wakeful.agents.tools.narrowing import narrow
+from wakeful.agents.tools.offering import RESULT_BYTES
+from wakeful.agents.tools.place import Bounds
+from wakeful.core.agent import McpServer
+from wakeful.runners.isolation.landlock import probe_abi
+
+library = pytest.importorskip("mcp", reason="tools of other programs come with the extra agents")
+
+PROGRAM = Path(__file__).with_name("mcp_server.py")
+STDIO = McpServer(name="small", argv=(sys.executable, str(PROGRAM)))
+
+
+@asynccontextmanager
+async def opened(*servers: McpServer, folder: Path, is_narrow: bool = False) -> AsyncIterator[McpTools]:
+    (folder / "run").mkdir(exist_ok=True)
+    (folder / "run/token").write_text("the-token")
+    (folder / "open").write_text("for all")
+    environ = {"PATH": os.environ["PATH"], "WAKEFUL_TOKEN_FILE": str(folder / "run/token"), "MODEL_KEY": "a-key-in-a-variable"}
+    bounds = Bounds.build(str(folder), ["open"])
+    narrowing = narrow(bounds, environ, reads=(str(Path(library.__file__).parents[1]),)) if is_narrow else None
+    async with open_servers(servers, environ, str(folder), narrowing, {"SMALL_KEY": "open-sesame"}.get) as tools:
+        yield tools
+
+
+async def use(tools: McpTools, name: str, **arguments: object) -> ToolResult:
+    (tool,) = [tool for tool in tools.list_tools() if tool.offer.name == name] or pytest.fail(f"no {name}: {tools.problems}")
+    return await tool.carry_out(arguments, "1")
+
+
+@pytest.fixture
+def address() -> Iterator[str]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    process = subprocess.Popen([sys.executable, str(PROGRAM), "http", str(port), "open-sesame"])
+
+    def answers() -> bool:
+        with socket.socket() as connection:
+            return connection.connect_ex(("127.0.0.1", port)) == 0
+
+    try:
+        eventually(answers, 30.0)
+        yield f"http://127.0.0.1:{port}/mcp"
+    finally:
+        process.kill()
+        process.wait()
+
+
+async def check_tools(tools: McpTools) -> None:
+    offers = {tool.offer.name: tool.offer for tool in tools.list_tools()}
+    assert offers["mcp__small__add"].description == "Add two numbers."
+    assert set(offers["mcp__small__add"].parameters["properties"]) == {"a", "b"}
+    assert '"sum": 5' in (await use(tools, "mcp__small__add", a=2, b=3)).text.replace('"sum":5', '"sum": 5')
+    assert await use(tools, "mcp__small__shout", text="quiet") == ToolResult("QUIET")
+    failed = await use(tools, "mcp__small__fail")
+    assert failed.is_error and "this one always fails" in failed.text
+    wrong = await use(tools, "mcp__small__add", a="many")
+    assert wrong.is_error and "b" in wrong.text
+    long = await use(tools, "mcp__small__long")
+    assert len(long.text) < RESULT_BYTES + 200 and "bytes are missing here" in long.text
+    (odd,) = [name for name in offers if "odd" in name]
+    assert odd.startswith("mcp__small__odd_name_with_spaces_") and (await use(tools, odd)).text == "odd"
+
+
+@pytest.mark.asyncio
+async def test_a_program_s_tools_are_used_and_it_ends_with_the_run(tmp_path: Path) -> None:
+    """Found, offered with their schemas, called, bounded; one that leaves is told as such, started again by the next call, and none stays."""
+    async with opened(STDIO, folder=tmp_path) as tools:
+        assert tools.problems == ()
+        await check_tools(tools)
+        left = await use(tools, "mcp__small__leave")
+        assert left.is_error and left.text.startswith("MCP server small: ")
+        assert (await use(tools, "mcp__small__shout", text="again")).text == "AGAIN"
+        environment = (await use(tools, "mcp__small__environment")).text
+        assert "WAKEFUL_TOKEN_FILE" not in environment and "a-key-in-a-variable" not in environment
+    assert not [process for process in psutil.Process().children(recursive=True) if "mcp_server" in " ".join(process.cmdline())]
+
+
+@pytest.mark.asyncio
+async def test_an_address_is_used_with_its_key(tmp_path: Path, address: str) -> None:
+    """Over HTTP, with the secret as a bearer token; without it the server's refusal is told, and no key."""
+    async with opened(McpServer(name="small", url=address, key="SMALL_KEY"), folder=tmp_path) as tools:
+        await check_tools(tools)
+    async with opened(McpServer(name="small", url=address), folder=tmp_path) as tools:
+        (words,) = tools.problems
+        assert "cannot be started or reached" in words and "sesame" not in words
+
+
+@pytest.mark.asyncio
+async def test_a_server_that_is_down_is_a_result_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that is not there, one that is no server, one that says nothing, an address where nobody listens: the rest works on."""
+    monkeypatch.setattr(mcp, "START_SECONDS", 5.0)
+    servers = (
+        McpServer(name="missing", argv=("no-such-program",)),
+        McpServer(name="ended", argv=("true",)),
+        McpServer(name="garbage", argv=("sh", "-c", "echo no json; exit 1")),
+        McpServer(name="nobody", url="http://127.0.0.1:9/mcp"),
+        STDIO,
+    )
+    async with opened(*servers, folder=tmp_path) as tools:
+        assert [words.split()[2] for words in tools.problems] == ["missing", "ended", "garbage", "nobody"]
+        for name in ("missing", "ended", "garbage", "nobody"):
+            down = await use(tools, f"mcp__{name}")
+            assert down.is_error and f"MCP server {name} cannot be started or reached" in down.text
+        assert (await use(tools, "mcp__small__shout", text="here")).text == "HERE"
+
+
+@pytest.mark.asyncio
+async def test_a_server_that_never_answers_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Within its time, and ended."""
+    monkeypatch.setattr(mcp, "START_SECONDS", 1.0)
+    async with opened(McpServer(name="mute", argv=("sleep", "98765")), folder=tmp_path) as tools:
+        assert "did not start within 1 s" in tools.problems[0]
+    eventually(lambda: not [process for process in psutil.Process().children(recursive=True) if "98765" in " ".join(process.cmdline())])
+
+
+@pytest.mark.asyncio
+@pytest.mark.skipif(probe_abi() == 0, reason="this kernel has no Landlock: no program can be kept narrower than its run")
+async def test_a_server_is_kept_from_the_run_s_token(tmp_path: Path) -> None:
+    """It reads what is bound, and not the token; one that is not narrowed reads both."""
+    async with opened(STDIO, folder=tmp_path, is_narrow=True) as tools:
+        assert (await use(tools, "mcp__small__read", path=str(tmp_path / "open"))).text == "for all"
+        refused = await use(tools, "mcp__small__read", path=str(tmp_path / "run/token"))
+        assert refused.is_error and "the-token" not in refused.text
+    async with opened(STDIO, folder=tmp_path) as tools:
+        assert (await use(tools, "mcp__small__read", path=str(tmp_path / "run/token"))).text == "the-token"
+
+
+@pytest.mark.asyncio
+async def test_policies_are_declared_for_a_tool_or_for_its_server(tmp_path: Path) -> None:
+    """The narrower word counts; who declares a server and says nothing lets it be used."""
+    async with opened(STDIO, folder=tmp_path) as tools:
+        declared = tools.find_policies({"mcp:small": "ask", "mcp:small/add": "deny"})
+        assert (declared["mcp__small__add"], declared["mcp__small__shout"]) == ("deny", "ask")
+        assert set(tools.find_policies({}).values()) == {"allow"}
+
+
+def test_names_are_safe_for_models_and_their_own() -> None:
+    """Short enough, of plain characters, and no two tools share one."""
+    names: list[str] = []
+    for server, tool in [("a", "b"), ("a", "b.c"), ("a", "b/c"), ("a", "b_c"), ("s", "x" * 200), ("s", "x" * 201), ("a", "é"), ("a__b", "c"), ("a", "b__c")]:
+        names.append(make_safe_name(server, tool, names))
+    assert len(set(names)) == len(names) and all(len(name) <= 64 and name.replace("_", "").replace("-", "").isalnum() and name.isascii() for name in names)
+
+
+def test_without_servers_the_library_is_not_imported() -> None:
+    """It costs a second: only agents that have servers pay it."""
+    code = "import sys, wakeful.agents.tools.mcp; sys.exit('mcp' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
