@@ -26,7 +26,7 @@ from wakeful.core.state import OpenRun, Session
 from wakeful.core.target import Target
 from wakeful.errors import CallerError
 from wakeful.eventlog.codec import encode, encode_state
-from wakeful.eventlog.contract import Append, Appended, Draft, EventLog
+from wakeful.eventlog.contract import Append, Draft, Durable, EventLog
 from wakeful.runners.contract import Runner
 
 # Opening a session costs its tail, not its history: 1,000 events fold in about 3 ms.
@@ -77,7 +77,7 @@ class Reactor:
         self._snapshots = dict(snapshots)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due: float | None = None
-        self._answers: dict[tuple[str, str], tuple[asyncio.Future[tuple[Appended, ...]], str]] = {}
+        self._answers: dict[tuple[str, str], tuple[Durable, str]] = {}
         self._recoveries: set[asyncio.Task[None]] = set()
 
     # -- observations -------------------------------------------------------------------------
@@ -109,7 +109,8 @@ class Reactor:
         if key is not None:
             known = self._answers.get((session_id, key))
             if known is not None:
-                return await _answer(*known)
+                await known[0]
+                return known[1]
             if any(self.log.find_key(one, key) is not None for one in (session_id, *others)):
                 return "done already"
         decision, durable = self._judge(Called(call=call, author=author, key=key, run=run))
@@ -121,14 +122,15 @@ class Reactor:
         if key is not None:
             self._answers[(session_id, key)] = (durable, reply)
             durable.add_done_callback(lambda _: self._answers.pop((session_id, key), None))
-        return await _answer(durable, reply)
+        await durable
+        return reply
 
     def _find_named(self, call: Call) -> list[str]:
         """In whose log the key of a call stands, if it was carried out: a session that was renamed has its new name."""
         names = (call.name, call.new) if isinstance(call, Rename) else (call.name,)
         return [self.core.state.ids[name] for name in names if name in self.core.state.ids] or [call.name]
 
-    def _judge(self, called: Called) -> tuple[Decision, asyncio.Future[tuple[Appended, ...]] | None]:
+    def _judge(self, called: Called) -> tuple[Decision, Durable | None]:
         try:
             decision = decide(self.core, called, self.now())
             return decision, self._carry_out(decision)
@@ -163,7 +165,7 @@ class Reactor:
 
     # -- carrying out -------------------------------------------------------------------------
 
-    def _carry_out(self, decision: Decision) -> asyncio.Future[tuple[Appended, ...]] | None:
+    def _carry_out(self, decision: Decision) -> Durable | None:
         if decision.forget:
             self.outside.forget(decision.forget)
         if decision.follow:
@@ -176,7 +178,7 @@ class Reactor:
                 self._act(session_id)
         return durable
 
-    def _record(self, decision: Decision) -> asyncio.Future[tuple[Appended, ...]]:
+    def _record(self, decision: Decision) -> Durable:
         appends = _group(decision.entries)
         durable = self._latest = self.log.append(appends, decision.moment.wall)
         touched = [append.session for append in appends]
@@ -188,8 +190,8 @@ class Reactor:
         durable.add_done_callback(lambda done: self._after_commit(done, touched, decision.entries))
         return durable
 
-    def _after_commit(self, done: asyncio.Future[tuple[Appended, ...]], touched: list[str], entries: list[Entry]) -> None:
-        error = done.exception() if not done.cancelled() else asyncio.CancelledError()
+    def _after_commit(self, done: Durable, touched: list[str], entries: list[Entry]) -> None:
+        error = done.exception()
         if error is not None:
             self.outside.fatal(error)
             return
@@ -289,13 +291,6 @@ class Reactor:
     def _ring(self) -> None:
         self._timer, self._timer_due = None, None
         self.observe(ClockTicked())
-
-
-async def _answer(durable: asyncio.Future[tuple[Appended, ...]], reply: str) -> str:
-    # Not awaited itself: a caller who goes away would cancel it, and the append goes on.
-    await asyncio.wait((durable,))
-    durable.result()
-    return reply
 
 
 def _group(entries: list[Entry]) -> list[Append]:

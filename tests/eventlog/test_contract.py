@@ -114,10 +114,18 @@ async def test_of_two_appends_at_one_head_the_first_wins(log: EventLog) -> None:
 
 @pytest.mark.asyncio
 async def test_a_cancelled_wait_does_not_undo_or_disturb(log: EventLog) -> None:
-    given_up = log.append([Append("a", 0, (draft("one"),))], at=1)
+    async def wait() -> None:
+        await appended
+
+    appended = log.append([Append("a", 0, (draft("one"),))], at=1)
+    given_up = asyncio.ensure_future(wait())
+    await asyncio.sleep(0)
     given_up.cancel()
+    assert await appended == (Appended("a", 1, 1),)
     await log.append([Append("b", 0, (draft("two"),))], at=1)
     assert texts(log, "a") == ["one"]
+    with pytest.raises(asyncio.CancelledError):
+        await given_up
 
 
 @pytest.mark.parametrize("text", ["", "naïve ☃ 🌊", "a\x00b", "line\nbreak", "x" * 100_000])

@@ -12,21 +12,30 @@ from wakeful.core.state import Session, State
 
 # Recorded in one step with the wake they lead to (rule 39).
 CALLS_FOR_A_WAKE = (ev.ActivationRequested, ev.MessageAdded, ev.SpecDeclared, ev.SessionResumed)
+# By type, not by one pattern after the other: every record is asked for its parent.
+_OF_ITS_WAKE = frozenset({ev.RunStarted, ev.WakeWithdrawn})
+_OF_ITS_RUN = frozenset({
+    ev.RunFinished, ev.RunStopRequested, ev.RunReadopted, ev.OutputsStaged, ev.OutputsLanded,
+    ev.PromptAssembled, ev.TurnRequested, ev.TurnAnswered, ev.TurnFailed, ev.ToolCalled, ev.ToolReturned, ev.QuestionAsked, ev.WorkHalted,
+})  # fmt: skip
+_OTHERS = frozenset({ev.SessionSuspended, ev.OutputsAdopted, ev.WakeRequested, ev.WakeExtended, ev.MessageAdded})
 
 
 def find_parent(state: State, session: Session | None, event: ev.Event, entries: list[Entry]) -> str | None:
+    kind = type(event)
     if session is None:
         return None
+    if kind in _OF_ITS_WAKE:
+        return f"{session.id}:{session.wake.seq}" if session.wake is not None else None
+    if kind in _OF_ITS_RUN:
+        return f"{session.id}:{session.run.seq}" if session.run is not None else None
+    return _find_other(state, session, event, entries) if kind in _OTHERS else None
+
+
+def _find_other(state: State, session: Session, event: ev.Event, entries: list[Entry]) -> str | None:
     match event:
-        case ev.RunStarted() | ev.WakeWithdrawn() if session.wake is not None:
-            return f"{session.id}:{session.wake.seq}"
-        case ev.RunFinished() | ev.RunStopRequested() | ev.RunReadopted() | ev.OutputsStaged() | ev.OutputsLanded() if session.run is not None:
-            return f"{session.id}:{session.run.seq}"
-        case (
-            ev.PromptAssembled() | ev.TurnRequested() | ev.TurnAnswered() | ev.TurnFailed()
-            | ev.ToolCalled() | ev.ToolReturned() | ev.QuestionAsked() | ev.WorkHalted()
-        ) if session.run is not None:  # fmt: skip
-            return f"{session.id}:{session.run.seq}"
+        case ev.MessageAdded(chain=()):
+            return None
         case ev.SessionSuspended() if session.last_run is not None:
             return f"{session.id}:{session.last_run.seq}"
         case ev.OutputsAdopted(position=position):

@@ -191,6 +191,13 @@ class Report(msgspec.Struct, frozen=True):
         return not self.findings
 
 
+class Durable(asyncio.Future[tuple[Appended, ...]]):
+    """Done when an append is durable, or refused. It is never cancelled: what was handed over is written, whoever still waits for it."""
+
+    def cancel(self, msg: object = None) -> bool:
+        return False
+
+
 class EventLog(Protocol):
     """The log as the reactor knows it. Appends are called on the event loop and never block it; reads are short and do.
 
@@ -201,7 +208,7 @@ class EventLog(Protocol):
     def read_only(self) -> str | None:
         """Why nothing can be appended, in words; None when appends are taken."""
 
-    def append(self, appends: Sequence[Append], at: int) -> asyncio.Future[tuple[Appended, ...]]:
+    def append(self, appends: Sequence[Append], at: int) -> Durable:
         """Record all of `appends` or nothing; done once durable. A known (session, key) writes nothing of the whole call."""
 
     def append_blocking(self, appends: Sequence[Append], at: int) -> tuple[Appended, ...]:

@@ -25,6 +25,7 @@ from wakeful.eventlog.anchor import AnchorFile, judge_store, read_anchor
 from wakeful.eventlog.contract import (
     Append,
     Appended,
+    Durable,
     Head,
     Import,
     NewerSchema,
@@ -176,8 +177,8 @@ class SqliteLog:
     def read_only(self) -> str | None:
         return self._read_only
 
-    def append(self, appends: Sequence[Append], at: int) -> asyncio.Future[tuple[Appended, ...]]:
-        waiter: asyncio.Future[tuple[Appended, ...]] = asyncio.get_running_loop().create_future()
+    def append(self, appends: Sequence[Append], at: int) -> Durable:
+        waiter = Durable(loop=asyncio.get_running_loop())
         self._put(AppendCall(appends, at, waiter))
         return waiter
 
