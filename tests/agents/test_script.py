@@ -30,7 +30,7 @@ def ask(provider: Endpoint, *words: str, model: str = "m") -> str:
     """Ask once; an error is told by its number."""
     request = urllib.request.Request(f"{provider.url}/v1/chat/completions", json.dumps(body(*words, model=model)).encode())
     try:
-        with urllib.request.urlopen(request, timeout=30) as response:
+        with urllib.request.urlopen(request, timeout=60) as response:
             return json.load(response)["choices"][0]["message"]["content"]
     except urllib.error.HTTPError as error:
         return str(error.code)
@@ -111,7 +111,7 @@ def test_a_fault_that_cannot_happen_is_told() -> None:
     with Provider([Cut(50, then=Say("short"))]) as provider:
         request = urllib.request.Request(f"{provider.url}/v1/chat/completions", json.dumps(body("hi", stream=True)).encode())
         with pytest.raises(urllib.error.HTTPError, match="400"):
-            urllib.request.urlopen(request, timeout=10)
+            urllib.request.urlopen(request, timeout=60)
         assert provider.surprises == ["ScriptMistake: cut after 50 events, but there are only 4"]
 
 
@@ -123,7 +123,7 @@ def test_what_is_no_request_is_refused_and_told(path: str, sent: bytes) -> None:
     """A client that speaks no known format is a surprise too."""
     with Provider([Say("x")]) as provider:
         with pytest.raises(urllib.error.HTTPError, match="40[04]"):
-            urllib.request.urlopen(urllib.request.Request(provider.url + path, sent), timeout=10)
+            urllib.request.urlopen(urllib.request.Request(provider.url + path, sent), timeout=60)
         assert len(provider.surprises) == 1 and path in provider.surprises[0]
 
 
@@ -136,14 +136,14 @@ def test_a_held_request_waits_for_its_gate(provider: Provider) -> None:
     eventually(lambda: len(provider.requests) == 1)
     assert heard == []
     provider.release("door")
-    asking.join(timeout=10)
+    asking.join(timeout=60)
     assert heard == ["in"]
 
 
 def test_a_stream_may_be_held_in_the_middle(provider: Provider) -> None:
     """What came before the gate is heard before it opens."""
     provider.play([Hold("door", then=Say("one two three"), after_chunks=2)])
-    connection = http.client.HTTPConnection(provider.url.removeprefix("http://"), timeout=10)
+    connection = http.client.HTTPConnection(provider.url.removeprefix("http://"), timeout=60)
     connection.request("POST", "/v1/chat/completions", json.dumps(body("hi", stream=True)))
     response = connection.getresponse()
     assert b"one" in response.readline() + response.readline() + response.readline()
@@ -176,7 +176,7 @@ def test_closing_waits_for_nobody(provider: Provider) -> None:
     asking.start()
     eventually(lambda: len(other.requests) == 1)
     other.close()
-    asking.join(timeout=10)
+    asking.join(timeout=60)
     assert heard == [http.client.RemoteDisconnected]
     assert set(threading.enumerate()) <= before
 
@@ -233,6 +233,6 @@ def test_a_provider_can_live_in_another_process(tmp_path: Path) -> None:
 )
 def test_tokens_are_counted_without_a_turn(provider: Provider, path: str, sent: dict[str, object], name: str) -> None:
     """To ask what a request would take is not to make it: nothing is played or kept."""
-    with urllib.request.urlopen(urllib.request.Request(provider.url + path, json.dumps(sent).encode()), timeout=10) as told:
+    with urllib.request.urlopen(urllib.request.Request(provider.url + path, json.dumps(sent).encode()), timeout=60) as told:
         assert 100 <= json.load(told)[name] < 140
     assert provider.requests == []

@@ -76,7 +76,7 @@ def test_tools_work_inside_a_run_for_its_own_session(box: Box) -> None:
         """,
     )
     box.start()
-    row = box.wait_at_rest("desk", runs=1, seconds=40.0)
+    row = box.wait_at_rest("desk", runs=1)
     assert row["last_run"]["outcome"] == "succeeded", box.ask("output", "desk")
     found = json.loads(box.read("out/results.json"))
     texts, errors = zip(*found["results"], strict=True)

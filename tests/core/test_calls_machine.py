@@ -610,7 +610,7 @@ def make_settings(examples: int, steps: int, **more: Any) -> settings:
 
 def test_a_seeded_slice_of_histories_keeps_every_promise() -> None:
     """The same histories every time: what fails here fails for everybody."""
-    run_state_machine_as_test(CallsMachine, settings=make_settings(150, 40, derandomize=True, database=None))
+    run_state_machine_as_test(CallsMachine, settings=make_settings(100, 40, derandomize=True, database=None))
 
 
 @pytest.mark.long

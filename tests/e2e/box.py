@@ -149,12 +149,9 @@ class Box:
             daemon.send_signal(signal.SIGCONT)
 
     def close(self) -> None:
+        """At once, runs and all: what a stop does is for the tests that ask for one."""
         if self.daemon is not None and self.daemon.poll() is None:
-            self.daemon.terminate()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self.daemon.wait(2)
-                return
-            # It has longer to stop than a test has: nothing of it stays behind, or it slows every test after this one.
+            # Nothing of it stays behind, or it slows every test after this one.
             tree = psutil.Process(self.daemon.pid).children(recursive=True)
             self.daemon.kill()
             self.daemon.wait()

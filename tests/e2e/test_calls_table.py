@@ -21,7 +21,8 @@ from waiting import eventually
 from wakeful.cli.client import Client
 
 VERBS = ("interrupt", "cancel", "suspend", "sleep", "terminate")
-SITUATIONS = ("queued", "running", "retrying", "sleeping")
+# Those that wait for a longer pause come last.
+SITUATIONS = ("queued", "running", "sleeping", "retrying")
 # What the input says is what the run does.
 TREE = """
 trap '' INT TERM HUP

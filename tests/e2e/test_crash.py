@@ -13,7 +13,7 @@ from e2e.box import Box
 from processes import is_alive
 from waiting import eventually
 
-SEEDS = [1, 2, 3]
+SEEDS = [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in (2, 3))]
 
 LEDGER_SPEC = """
     objective: Write down what was seen.

@@ -78,7 +78,7 @@ def test_messages_survive_kill_9(box: Box) -> None:
 def test_output_is_kept_and_followed(box: Box) -> None:
     """`output` shows the last run's words, bounded; live output is followed while it runs."""
     box.write("in.txt", "1\n")
-    box.spec("work", "objective: Speak.\nbindings: {i: {file: in.txt}}\nrun: {command: [sh, -c, 'echo to out; echo to err >&2; head -c 5000000 /dev/zero']}\n")
+    box.spec("work", "objective: Speak.\nbindings: {i: {file: in.txt}}\nrun: {command: [sh, -c, 'echo to out; echo to err >&2; head -c 5000000 /dev/zero | tr -c x x']}\n")
     box.start()
     box.wait_at_rest("work", runs=1)
     said = box.ask("output", "work")

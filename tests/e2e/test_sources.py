@@ -141,7 +141,7 @@ def test_an_exported_tree_is_clean_and_gone_after_the_run(box: Box) -> None:
     folder = Path(box.lines("folders")[0])
     eventually(lambda: not folder.exists())
     box.write("hang", "")
-    for number in range(2000):
+    for number in range(500):
         box.write(f"src/m{number}.py", "x\n")
     git(box, "add", "src")
     git(box, "commit", "-q", "-m", "many")

@@ -86,10 +86,10 @@ def test_a_stopped_reader_of_standard_output_stops_nobody(box: Box) -> None:
         box.spec(f"s{number}", f"objective: {'Copy. ' * 40}\nbindings: {{i: {{file: in.txt, settle: 10ms}}}}\nrun: {{command: ['true']}}\n")
     box.daemon = subprocess.Popen(box.arguments(), stdout=subprocess.PIPE, cwd=box.folder, env=box.environment())
     eventually(lambda: box.socket.exists())
-    eventually(lambda: len(rows := box.rows()) == 150 and all(row["runs"] >= 1 for row in rows), 60)
+    eventually(lambda: len(rows := box.rows()) == 150 and all(row["runs"] >= 1 for row in rows))
     for number in range(2, 5):
         box.write("in.txt", f"{number}\n")
-        eventually(lambda number=number: all(row["runs"] >= number for row in box.rows()), 60)
+        eventually(lambda number=number: all(row["runs"] >= number for row in box.rows()))
     box.daemon.kill()
     assert box.daemon.stdout is not None
     box.daemon.stdout.close()

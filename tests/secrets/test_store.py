@@ -188,7 +188,7 @@ async def test_what_is_lacking_is_looked_for_until_it_is_there(places: SecretPla
     known.look()
     keeping = asyncio.ensure_future(known.keep())
     save_secret(places.folder, "db", VALUE)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while told[-1].found["db"] is not None:
             await asyncio.sleep(0.05)
     keeping.cancel()
