@@ -23,8 +23,9 @@ run: $(READY) ## start the daemon here, on sessions.d/, in the foreground
 test: $(READY) ## the whole suite, within five minutes
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(PYTEST)
 
-test-long: $(READY) ## the tests that take longer
+test-long: $(READY) ## the tests that take longer, and other random examples than those of `make test`
 	$(BIN)/python -m pytest -m long $(PYTEST)
+	$(BIN)/python -m pytest -m hypothesis --hypothesis-profile others $(PYTEST)
 
 test-systemd: $(READY) ## boot a real systemd in namespaces, with our units in it (as root)
 	$(BIN)/python -m pytest -m 'long or not long' tests/test_systemd.py tests/systemd $(PYTEST)

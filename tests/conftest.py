@@ -6,7 +6,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 # A shared machine stalls for longer than any fixed deadline: slowness is measured by bench/, never by a test.
-settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+# The same examples every time: what fails here fails for everybody, and what passed passes. `make test-long` looks for others.
+settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+settings.register_profile("others", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True, max_examples=1000)
 settings.load_profile("suite")
 
 # What would lead a test to the person's own daemon, specs, state or git identity, or a run to believe systemd started it.

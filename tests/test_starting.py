@@ -83,7 +83,7 @@ async def test_when_the_daemon_stops_nothing_that_was_being_prepared_begins(tmp_
     """It is not waited for, and not reported either: the next daemon finds a run that was lost, and sweeps its place."""
     gate = Gate(tmp_path)
     await gate.settle()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await gate.starter.stop_preparing()
     assert (gate.reports, gate.runner.started) == ([], [])
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 
 import pytest
 from e2e.box import Box
 
 
-@pytest.fixture
-def counted(box: Box) -> Box:
-    """A session that counted words three times, with a fact and a note between."""
+@pytest.fixture(scope="module")
+def counted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
+    """A session that counted words three times, with a fact and a note between. Looking back changes nothing, so one is enough for all."""
+    box = Box(tmp_path_factory.mktemp("counted"))
     box.write("notes/a.md", "one\n")
     box.spec(
         "words",
@@ -29,7 +31,8 @@ def counted(box: Box) -> Box:
     box.ask("note", "words", "done: counted")
     box.write("notes/a.md", "eins zwei drei\n")
     box.wait_at_rest("words", runs=3)
-    return box
+    yield box
+    box.close()
 
 
 def test_a_log_is_sliced_from_outside(counted: Box) -> None:

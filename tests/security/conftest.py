@@ -60,13 +60,19 @@ class Attack(Box):
 
     def carry_out(self, *, limits: str = "", **order: Any) -> None:
         """The attack, undefended and defended. In the order, `{name}` stands for the session that is told."""
-        for name, level in (("open", "none"), ("shut", "standard")):
-            told = {key: value.replace("{name}", name) if isinstance(value, str) else value for key, value in order.items()}
-            self.declare(name, level, limits if level == "standard" else "", **told)
+        self.carry_out_all({"": order}, limits=limits)
+
+    def carry_out_all(self, orders: dict[str, dict[str, Any]], *, limits: str = "") -> None:
+        """Several attacks at once, each undefended and defended: `open` and `shut`, each with what its order is called."""
+        for what, order in orders.items():
+            for name, level in ((f"open{what}", "none"), (f"shut{what}", "standard")):
+                told = {key: value.replace("{name}", name) if isinstance(value, str) else value for key, value in order.items()}
+                self.declare(name, level, limits if level == "standard" else "", **told)
         if self.daemon is None:
             self.start()
-        for name in ("open", "shut"):
-            self.settle(name, runs=1)
+        for what in orders:
+            self.settle(f"open{what}", runs=1)
+            self.settle(f"shut{what}", runs=1)
 
     def spec_raw(self, name: str, text: str) -> None:
         (self.specs / f"{name}.yaml").write_text(text)
@@ -85,11 +91,11 @@ class Attack(Box):
     def told(self, name: str) -> str:
         return self.run("output", name).stdout
 
-    def assert_stopped(self, words: str = "Permission denied") -> None:
+    def assert_stopped(self, words: str = "Permission denied", what: str = "") -> None:
         """It worked where nothing held it, and failed where something did; the record shows that, where, and what to try."""
-        assert self.outcome("open") == "succeeded", self.told("open")
-        assert self.finished("open")["isolation"] == {"level": "none", "unenforced": ["everything"]}
-        self.assert_failed("shut", words)
+        assert self.outcome(f"open{what}") == "succeeded", self.told(f"open{what}")
+        assert self.finished(f"open{what}")["isolation"] == {"level": "none", "unenforced": ["everything"]}
+        self.assert_failed(f"shut{what}", words)
 
     def assert_failed_at_once(self, name: str) -> None:
         """Before it came to what it was told to do."""

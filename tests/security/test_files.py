@@ -32,33 +32,36 @@ def test_the_passwords_of_the_system_cannot_be_read(attack: Attack) -> None:
     attack.assert_stopped()
 
 
-@pytest.mark.parametrize("place", ["../outside.txt", "/tmp/wakeful-attack-{name}", "~/.bashrc", "other.txt"])
-def test_nothing_is_written_outside(attack: Attack, place: str) -> None:
+def test_nothing_is_written_outside(attack: Attack) -> None:
     """Neither beside the project nor in it, neither at home nor in /tmp."""
-    path = place if place.startswith(("/", "~")) else str(attack.project / place)
+    shared = f"/tmp/wakeful-attack-{os.getpid()}"
+    places = {"-beside": str(attack.project / "../outside.txt"), "-shared": shared, "-home": "~/.bashrc", "-project": str(attack.project / "other.txt")}
     try:
-        attack.carry_out(do="write", path=path, text="x")
-        attack.assert_stopped()
+        attack.carry_out_all({what: {"do": "write", "path": path, "text": "x"} for what, path in places.items()})
+        for what in places:
+            attack.assert_stopped(what=what)
     finally:
-        for name in ("open", "shut"):
-            Path(path.replace("{name}", name)).unlink(missing_ok=True)
+        Path(shared).unlink(missing_ok=True)
 
 
-@pytest.mark.parametrize("how", ["write", "replace"])
-def test_a_run_cannot_edit_its_own_spec(attack: Attack, how: str) -> None:
+def test_a_run_cannot_edit_its_own_spec(attack: Attack) -> None:
     """What a session may do is not its own to say."""
-    attack.carry_out(do=how, path=str(attack.specs / "{name}.yaml"), text="isolation: none\nrun: {command: ['true']}\n")
-    attack.assert_stopped()
-    assert "isolation: standard" in (attack.specs / "shut.yaml").read_text()
+    text = "isolation: none\nrun: {command: ['true']}\n"
+    attack.carry_out_all({f"-{how}": {"do": how, "path": str(attack.specs / "{name}.yaml"), "text": text} for how in ("write", "replace")})
+    for what in ("-write", "-replace"):
+        attack.assert_stopped(what=what)
+        assert "isolation: standard" in (attack.specs / f"shut{what}.yaml").read_text()
 
 
-@pytest.mark.parametrize("place", ["wakeful.yaml", "../state/planted", "../home/.config/systemd/user/evil.service"])
-def test_settings_state_and_units_are_out_of_reach(attack: Attack, place: str) -> None:
+def test_settings_state_and_units_are_out_of_reach(attack: Attack) -> None:
     """What the daemon is told, keeps, and is started by."""
-    path = attack.project / place
-    path.parent.mkdir(parents=True, exist_ok=True)
-    attack.carry_out(do="write", path=str(path), text="allow_unisolated: true\nconcurrency: 4\n# {name}\n")
-    attack.assert_stopped()
+    places = {"-told": "wakeful.yaml", "-kept": "../state/planted", "-unit": "../home/.config/systemd/user/evil.service"}
+    for place in places.values():
+        (attack.project / place).parent.mkdir(parents=True, exist_ok=True)
+    text = "allow_unisolated: true\nconcurrency: 4\n# {name}\n"
+    attack.carry_out_all({what: {"do": "write", "path": str(attack.project / place), "text": text} for what, place in places.items()})
+    for what in places:
+        attack.assert_stopped(what=what)
 
 
 def test_specs_beside_an_output_stay_as_they_are(attack: Attack) -> None:
