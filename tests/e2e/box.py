@@ -215,14 +215,14 @@ class Box:
 
         return eventually(at_rest, seconds, what=f"{name} at rest after {runs} runs")
 
-    def wait_for(self, name: str, **wanted: Any) -> dict[str, Any]:
+    def wait_for(self, name: str, seconds: float = PATIENCE_SECONDS, **wanted: Any) -> dict[str, Any]:
         """Until the session is there, and its row says this."""
 
         def matches() -> dict[str, Any] | None:
             row = self.find_row(name)
             return row if row is not None and all(row[key] == value for key, value in wanted.items()) else None
 
-        return eventually(matches, what=f"{name}: {wanted}")
+        return eventually(matches, seconds, what=f"{name}: {wanted}")
 
 
 def copy_examples(folder: Path) -> None:
