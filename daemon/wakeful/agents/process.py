@@ -6,33 +6,30 @@ instruction. All it knows comes from the daemon over its run's socket; all it pr
 
 from __future__ import annotations
 
-import asyncio
+import importlib
 import itertools
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, nullcontext
-from pathlib import Path
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 
 import msgspec
 from msgspec.structs import replace
 
 from wakeful.agents.contract import Model
 from wakeful.agents.daemon import DaemonLink, DaemonRefused
-from wakeful.agents.external import LONGEST_LINE_BYTES, ExternalAgent
 from wakeful.agents.loop import Ending, Loop, Record
 from wakeful.agents.models import make_model
 from wakeful.agents.summarising import summarise
 from wakeful.agents.tools.box import ToolBox, make_tools
-from wakeful.agents.tools.keeper import UNCONFINED
 from wakeful.agents.tools.mcp import open_servers
-from wakeful.agents.tools.narrowing import Narrowing, make_domain, narrow, select_environment
+from wakeful.agents.tools.narrowing import Narrowing, narrow
 from wakeful.agents.tools.place import Bounds
-from wakeful.agents.tools.shell import ShellTool, wrap
+from wakeful.agents.tools.shell import ShellTool
 from wakeful.core import work
 from wakeful.core.agent import AgentSpec
 from wakeful.errors import OperatorError
 from wakeful.runners.isolation.programs import find_program_places
-from wakeful.secrets.store import VARIABLE_PREFIX, name_variable
+from wakeful.secrets.store import name_variable
 
 # The agent is not done, and why is on record (sysexits: try again later).
 EXIT_HALTED = 75
@@ -42,14 +39,16 @@ LONGEST_HAND_OFF = 16_000
 MOST_SUMMARIES = 3
 
 
+Work = Callable[[work.Beginning, Record, DaemonLink, Mapping[str, str]], Awaitable[Ending]]
+
+
 async def think(environ: Mapping[str, str]) -> int:
     """The whole run. Returns its exit code."""
     async with DaemonLink.from_environment(environ) as link:
         beginning = await _begin(link, environ)
         record = _make_record(link, beginning)
         try:
-            do_work = _work_outside if beginning.agent.acp else _work
-            ending = await do_work(beginning, record, link, environ)
+            ending = await _find_work(beginning)(beginning, record, link, environ)
         except OperatorError as error:
             # Whoever set this up can mend it: in words, and on record.
             await record(work.Halt(words=str(error)))
@@ -62,6 +61,11 @@ async def think(environ: Mapping[str, str]) -> int:
 
 async def _begin(link: DaemonLink, environ: Mapping[str, str], again: int = 0) -> work.Beginning:
     return msgspec.convert(await link.post("/work/begin", {}, key=f"{environ['WAKEFUL_RUN']}.begin.{again}"), work.Beginning)
+
+
+def _find_work(beginning: work.Beginning) -> Work:
+    """Its own loop, or an external program. That one's libraries are read when one is there: they take a second."""
+    return importlib.import_module("wakeful.agents.outside").work_outside if beginning.agent.acp else _work
 
 
 async def _work(beginning: work.Beginning, record: Record, link: DaemonLink, environ: Mapping[str, str]) -> Ending:
@@ -85,7 +89,7 @@ async def _think_on(
             return Ending(words)
         beginning = await _begin(link, environ, again + 1)
     if ending.words is None and not loop.has_handed_off:
-        await _hand_off(link, beginning, loop.last_words)
+        await hand_off(link, beginning, loop.last_words)
     return ending
 
 
@@ -126,38 +130,9 @@ def find_narrowing(beginning: work.Beginning, bounds: Bounds, environ: Mapping[s
     return narrow(bounds, environ, network=beginning.network, reads=(*beginning.allow_read, *places), writes=beginning.allow_write)
 
 
-async def _work_outside(beginning: work.Beginning, record: Record, link: DaemonLink, environ: Mapping[str, str]) -> Ending:
-    """An external program does the thinking."""
-    bounds = find_bounds(beginning, environ)
-    narrowing = find_narrowing(beginning, bounds, environ, beginning.agent.acp)
-    environment = select_environment(environ) | read_secrets(environ)
-
-    async def spawn(argv: Sequence[str]) -> asyncio.subprocess.Process:
-        with make_domain(narrowing) if narrowing is not None else nullcontext() as domain:
-            words = wrap(argv, str(domain.ruleset_fd), domain.filter) if domain is not None else wrap(argv, UNCONFINED, b"")
-            fds = (domain.ruleset_fd,) if domain is not None else ()
-            pipe = asyncio.subprocess.PIPE
-            return await asyncio.create_subprocess_exec(
-                *words, stdin=pipe, stdout=pipe, cwd=beginning.root, env=environment, pass_fds=fds, limit=LONGEST_LINE_BYTES
-            )
-
-    async with open_tools(beginning, link, environ) as tools:
-        external = ExternalAgent(beginning, bounds, tools, record, link, spawn, say)
-        ending = await external.run()
-    if ending.words is None:
-        await _hand_off(link, beginning, external.last_words)
-    return ending
-
-
-async def _hand_off(link: DaemonLink, beginning: work.Beginning, words: str) -> None:
+async def hand_off(link: DaemonLink, beginning: work.Beginning, words: str) -> None:
     """What it said last is what the next run starts from, unless it took the care to say so itself."""
     await link.call("note", {"text": words[:LONGEST_HAND_OFF] or "done; it left no words"}, key=f"{beginning.run_id}.hand_off")
-
-
-def read_secrets(environ: Mapping[str, str]) -> dict[str, str]:
-    """What the session hands to its run, as programs of others look for it: in variables of their own names."""
-    given = {name: place for name, place in environ.items() if name.startswith(VARIABLE_PREFIX)}
-    return {name.removeprefix(VARIABLE_PREFIX): Path(place).read_text(encoding="utf-8").strip() for name, place in given.items()}
 
 
 def make_models(agent: AgentSpec, environ: Mapping[str, str]) -> list[Model]:

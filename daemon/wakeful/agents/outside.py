@@ -1,0 +1,51 @@
+"""A run whose thinking an external program does: started by the Agent Client Protocol, narrower than we are.
+
+Imported by process.py when a run's agent is such a program. It has what the session may reach and its secrets in variables of their own names, as
+programs of others look for them; neither the run's token nor a way to the daemon.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+
+from wakeful.agents.daemon import DaemonLink
+from wakeful.agents.external import LONGEST_LINE_BYTES, ExternalAgent
+from wakeful.agents.loop import Ending, Record
+from wakeful.agents.process import find_bounds, find_narrowing, hand_off, open_tools, say
+from wakeful.agents.tools.keeper import UNCONFINED
+from wakeful.agents.tools.narrowing import make_domain, select_environment
+from wakeful.agents.tools.shell import wrap
+from wakeful.core import work
+from wakeful.secrets.store import VARIABLE_PREFIX
+
+
+async def work_outside(beginning: work.Beginning, record: Record, link: DaemonLink, environ: Mapping[str, str]) -> Ending:
+    """An external program does the thinking."""
+    bounds = find_bounds(beginning, environ)
+    narrowing = find_narrowing(beginning, bounds, environ, beginning.agent.acp)
+    environment = select_environment(environ) | read_secrets(environ)
+
+    async def spawn(argv: Sequence[str]) -> asyncio.subprocess.Process:
+        with make_domain(narrowing) if narrowing is not None else nullcontext() as domain:
+            words = wrap(argv, str(domain.ruleset_fd), domain.filter) if domain is not None else wrap(argv, UNCONFINED, b"")
+            fds = (domain.ruleset_fd,) if domain is not None else ()
+            pipe = asyncio.subprocess.PIPE
+            return await asyncio.create_subprocess_exec(
+                *words, stdin=pipe, stdout=pipe, cwd=beginning.root, env=environment, pass_fds=fds, limit=LONGEST_LINE_BYTES
+            )
+
+    async with open_tools(beginning, link, environ) as tools:
+        external = ExternalAgent(beginning, bounds, tools, record, link, spawn, say)
+        ending = await external.run()
+    if ending.words is None:
+        await hand_off(link, beginning, external.last_words)
+    return ending
+
+
+def read_secrets(environ: Mapping[str, str]) -> dict[str, str]:
+    """What the session hands to its run, as programs of others look for it: in variables of their own names."""
+    given = {name: place for name, place in environ.items() if name.startswith(VARIABLE_PREFIX)}
+    return {name.removeprefix(VARIABLE_PREFIX): Path(place).read_text(encoding="utf-8").strip() for name, place in given.items()}
