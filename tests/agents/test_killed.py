@@ -22,7 +22,7 @@ from wakeful.core.turn import INTERRUPTED
 from wakeful.runners.mark import OWN, read_mark
 
 MODELS = {"anthropic": "anthropic:claude-test", "responses": "openai:gpt-test", "openai": "openai-chat:gpt-test", "google": "google:gemini-test"}
-KEYS = {f"WAKEFUL_SECRET_{name}_API_KEY": "sk-test" for name in ("ANTHROPIC", "OPENAI", "GOOGLE")}
+KEYS = {f"WAKEFUL_SECRET_{name}_API_KEY": "sk-test-0123456789" for name in ("ANTHROPIC", "OPENAI", "GOOGLE")}
 STEPS = ("prompt_assembled", "turn_requested", "turn_answered", "tool_called", "tool_returned", "fact_set", "message_sent")
 SCRIPT = [
     Call("send", {"session": "inbox", "text": "first"}),
@@ -96,3 +96,5 @@ def test_an_agent_killed_at_any_record_comes_to_the_same_end(box: Box, provider:
         step += 1
     shown = [piece.content for asked in provider.requests for message in asked.messages for piece in message.pieces if hasattr(piece, "content")]
     assert any(INTERRUPTED in content for content in shown), "no kill fell between a call and its return"
+    # Who is killed while it speaks sends half a request.
+    provider.surprises[:] = [words for words in provider.surprises if "truncated" not in words]

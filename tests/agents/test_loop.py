@@ -109,6 +109,13 @@ async def test_calls_that_nobody_had_begun_are_carried_out_before_the_model_is_a
     assert model.asked[0][-2:] == (Returned(call="c7", name="add", text="4"), Asked(text="and quickly"))
 
 
+async def test_a_run_that_was_killed_after_its_last_word_asks_nothing_more() -> None:
+    model = Scripted()
+    world = World(model, entries=(Asked(text="add"), say("three")), turns=1)
+    assert (await world.loop.run()).words is None
+    assert world.journal == [] and world.loop.last_words == "three"
+
+
 @pytest.mark.parametrize("step", [work.RequestTurn, work.CallTool], ids=["before a request", "before an effect"])
 async def test_nothing_is_begun_once_the_daemon_says_no(step: type) -> None:
     """A spent budget, a suspension: neither the model nor the tool hears of it."""

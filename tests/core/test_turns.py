@@ -210,7 +210,7 @@ def test_an_agent_whose_process_was_killed_is_tried_again_where_it_stood_a_few_t
         world.end("docs", exit_code=None, signal=9)
         world.answer_all()
         world.advance(20)
-    assert the(world).hold.words == "failed: killed by signal 9" and the(world).runs > 1
+    assert the(world).hold.words == "crashing: 3 runs of this wake were lost; of the last, its process was killed by signal 9"
     assert len(stretches) == 1
 
 

@@ -122,6 +122,9 @@ class Loop:
             await self._carry_out_all(self._beginning.pending)
             for asked in self._beginning.later:
                 self._add(asked)
+            if self._entries and isinstance(last := self._entries[-1], Answered):
+                # It was killed after its last word: that is the end.
+                return await self._judge_stop(last)
             while True:
                 answered = await self._ask()
                 if not answered.calls:

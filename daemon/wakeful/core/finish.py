@@ -23,8 +23,6 @@ from wakeful.core.state import OpenRun, Session, Stop
 # A source always answers; should one hang all the same, a run is closed without its word after this long.
 LONGEST_LAST_LOOK_SECONDS = 30.0
 LOST_RUNS_OF_A_WAKE = 3
-# An agent goes on from its last step, so a crash of its process is worth another try, also where a failure is not.
-CRASHES_OF_AN_AGENT = 2
 FIRST_BACKOFF_SECONDS = 1.0
 LONGEST_BACKOFF_SECONDS = 300.0
 
@@ -178,15 +176,15 @@ def _judge_end(session: Session, run: OpenRun, report: ProcessEnded | None, wall
         return ev.RunFinished(outcome="lost", is_final=False, reason="the daemon ended while it ran", **facts)
     if is_success:
         return ev.RunFinished(outcome="succeeded", is_final=True, **facts)
+    if run.agent is not None and report.signal is not None and run.halt is None and report.problem is None:
+        # Nobody of ours did that. The next one goes on from its last step: nothing that is on record is done, or paid for, again.
+        return ev.RunFinished(outcome="lost", is_final=False, reason=f"its process was killed by signal {report.signal}", **facts)
     return _judge_failure(session, run, report, facts, wall)
 
 
 def _judge_failure(session: Session, run: OpenRun, report: ProcessEnded, facts: dict[str, object], wall: int) -> ev.RunFinished:
     reason = (run.halt.words if run.halt is not None else None) or report.problem or (f"killed by signal {report.signal}" if report.signal else f"exit code {report.exit_code}")
     retries = run.spec.run.retries if run.spec.run is not None else 0
-    if run.agent is not None and report.signal is not None and run.halt is None:
-        # Its process was killed: nothing that is on record is done, or paid for, again.
-        retries = max(retries, CRASHES_OF_AN_AGENT)
     # A session whose file is gone has nothing to try again for (rule 26); a traced run is for a person to look at.
     if run.attempt >= retries or not session.is_declared or run.trace is not None:
         return ev.RunFinished(outcome="failed", is_final=True, reason=reason, **facts)
@@ -262,7 +260,8 @@ def _sleep_if_needed(core: Core, decision: Decision, session: Session, event: ev
         core.emit(decision, session.id, ev.SessionSlept(hold=run.halt), run=run.run)
         return
     if event.outcome == "lost" and session.wake is not None and session.wake.lost >= LOST_RUNS_OF_A_WAKE:
-        words = f"crashing: {session.wake.lost} runs of this wake were lost with the daemon"
+        how = " with the daemon" if run.agent is None else f"; of the last, {event.reason}"
+        words = f"crashing: {session.wake.lost} runs of this wake were lost{how}"
         core.emit(decision, session.id, ev.SessionSlept(hold=ev.Hold(kind="crashing", words=words)), run=run.run)
         return
     if event.outcome != "failed" or not event.is_final or not session.is_declared:
