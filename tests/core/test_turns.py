@@ -333,6 +333,10 @@ def test_a_session_whose_work_is_a_program_can_be_asked_through_an_agent_by_name
     assert the(world, "plain").run.agent is None
 
 
+def test_a_session_gives_no_shell_that_its_agent_was_not_given() -> None:
+    assert merge_tools({}, {"shell": "allow", "read": "ask"}) == {"shell": "deny", "read": "ask"}
+
+
 def test_the_stricter_word_of_agent_and_session_counts() -> None:
     own = {"shell": "ask", "read": "allow", "write": "deny"}
     assert merge_tools(own, {"shell": "allow", "read": "deny", "write": "allow", "send": "ask"}) == {

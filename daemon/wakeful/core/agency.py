@@ -11,6 +11,8 @@ from wakeful.core.owed import read_mailbox
 from wakeful.core.spec import PromptRun
 from wakeful.core.state import Session
 
+# What an agent has only where its own file names it.
+GIVEN_BY_NAME: dict[str, ToolPolicy] = {"shell": "deny"}
 _STRICTNESS: dict[ToolPolicy, int] = {"allow": 0, "ask": 1, "deny": 2}
 
 
@@ -36,5 +38,5 @@ def merge_tools(own: dict[str, ToolPolicy], narrowed: dict[str, ToolPolicy]) -> 
     """What an agent may do in a session: the stricter word of both counts, and a session gives no tool that its agent was not given."""
     merged = dict(own)
     for name, policy in narrowed.items():
-        merged[name] = max(policy, own.get(name, policy), key=_STRICTNESS.__getitem__)
+        merged[name] = max(policy, own.get(name, GIVEN_BY_NAME.get(name, policy)), key=_STRICTNESS.__getitem__)
     return merged
