@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
+import builtins
+import itertools
+import sys
+from collections.abc import Callable
+
+import msgspec
 import pytest
-from agents.provider import Call, Provider, Reply, Say, Usage
-from wakeful.agents.contract import Model, ModelAnswer, ModelRequest, ToolOffer
+from agents.provider import Call, Provider, Reply, Say, Think, Usage
+from agents.reaching import ADD, KEY, PROVIDERS, ask, hear, reach
+from wakeful.agents import models
+from wakeful.agents.contract import ModelRequest, ProviderFault
 from wakeful.agents.models import make_model
-from wakeful.core.agent import ModelSettings, ModelSpec
-from wakeful.core.turn import INTERRUPTED, Asked, Entry, Returned, TokenUsage
+from wakeful.core.agent import ModelSpec
+from wakeful.core.turn import INTERRUPTED, Answered, Asked, Entry, Returned, TokenUsage, ToolCall
+from wakeful.errors import InternalError, OperatorError
 
 pytestmark = pytest.mark.asyncio
 
-KEY = "sk-scripted-1234567890"
-# Ours -> the format the scripted provider knows it by.
-FORMATS = {"anthropic": "anthropic", "openai-chat": "openai", "openai-compatible": "openai"}
-PROVIDERS = tuple(FORMATS)
-ADD = ToolOffer(
-    name="add",
-    description="Add two numbers.",
-    parameters={"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}, "required": ["a", "b"]},
-)
+# One of each wire format; the last speaks the third's.
+QUICK = PROVIDERS[:3] + PROVIDERS[4:]
 
 
-def reach(provider: Provider, ours: str, *, key: str | None = KEY, model: str = "scripted") -> Model:
-    spec = ModelSpec(provider=ours, model=model, key="KEY", base_url=provider.base_url(FORMATS[ours]))  # type: ignore[arg-type]
-    return make_model(spec, key)
-
-
-async def ask(model: Model, *entries: Entry, said: list[str] | None = None, **settings: object) -> ModelAnswer:
-    request = ModelRequest(instructions="Be brief.", entries=entries, tools=(ADD,), settings=ModelSettings(**settings))  # type: ignore[arg-type]
-    return await model.answer(request, (said if said is not None else []).append)
+def always(text: str) -> Callable[[object], Say]:
+    return lambda _: Say(text)
 
 
 @pytest.mark.parametrize("ours", PROVIDERS)
@@ -55,15 +51,15 @@ async def test_calls_are_answered_in_their_order_whatever_order_they_ended_in(pr
     """Two calls of one answer are two values, and their results one message, an error marked as such."""
     provider.play([(Say("Let me see."), Call("add", {"a": 1, "b": 2}), Call("add", {"a": 3, "b": 4})), Say("3 and trouble")])
     model = reach(provider, ours)
-    first = (await ask(model, Asked(text="Sums, please."))).answered
-    assert (first.stop, [call.name for call in first.calls]) == ("calls", ["add", "add"])
-    assert [call.arguments.replace(" ", "") for call in first.calls] == ['{"a":1,"b":2}', '{"a":3,"b":4}']
+    first = await hear(model, Asked(text="Sums, please."))
+    assert (first.text, first.stop, [call.name for call in first.calls]) == ("Let me see.", "calls", ["add", "add"])
+    assert [msgspec.json.decode(call.arguments) for call in first.calls] == [{"a": 1, "b": 2}, {"a": 3, "b": 4}]
     one, two = first.calls
     assert one.id != two.id
     late = Returned(call=two.id, name="add", text="no seven here", is_error=True)
     soon = Returned(call=one.id, name="add", text="3")
-    last = await ask(model, Asked(text="Sums, please."), first, late, soon)
-    assert last.answered.text == "3 and trouble"
+    last = await hear(model, Asked(text="Sums, please."), first, late, soon)
+    assert last.text == "3 and trouble"
     results = provider.requests[-1].results
     assert "3" in results[0].content and "no seven here" in results[1].content
     assert results[1].is_error or "error" in results[1].content
@@ -73,9 +69,211 @@ async def test_calls_are_answered_in_their_order_whatever_order_they_ended_in(pr
 async def test_a_call_that_nobody_answered_is_told_as_interrupted(provider: Provider, ours: str) -> None:
     """A conversation whose log ends with open calls goes on legally, and the model reads that their effect is unknown."""
     provider.play([(Call("add", {"a": 1, "b": 2}), Call("add", {"a": 3, "b": 4})), Say("I shall look.")])
-    first = (await ask(reach(provider, ours), Asked(text="Sums, please."))).answered
+    first = await hear(reach(provider, ours), Asked(text="Sums, please."))
     entries = Asked(text="Sums, please."), first, Returned(call=first.calls[0].id, name="add", text="3"), Asked(text="And?")
     await ask(reach(provider, ours), *entries)
     asked = provider.requests[-1]
     assert [result.content for result in asked.results] == ["3", INTERRUPTED]
     assert asked.last_words == "And?"
+
+
+@pytest.mark.parametrize("ours", QUICK)
+async def test_a_thought_goes_back_to_where_it_came_from_and_nowhere_else(provider: Provider, ours: str) -> None:
+    """A signature is handed back unchanged by whoever continues with the same provider, also after a restart."""
+    thinks = {"anthropic": "claude-sonnet-5", "openai": "gpt-5", "google": "gemini-3-pro"}.get(ours, "scripted")
+    provider.play([(Think("Hm.", signature="c2lnbmVk"), Call("add", {"a": 1, "b": 2})), Say("3")])
+    first = await hear(reach(provider, ours, model=thinks), Asked(text="Sum, please."))
+    assert "Hm." not in first.text
+    await hear(reach(provider, ours, model=thinks), Asked(text="Sum, please."), first, Returned(call=first.calls[0].id, name="add", text="3"))
+    if ours == "openai-chat":
+        return  # The format has no signatures.
+    assert "c2lnbmVk" in msgspec.json.encode(provider.requests[-1].raw).decode()
+
+
+def _pairs() -> list[tuple[str, str]]:
+    return list(itertools.permutations(PROVIDERS, 2))
+
+
+async def _go_on_elsewhere(provider: Provider, one: str, other: str) -> None:
+    """Begin with one, answer its calls to the other, go back with what the other said and called."""
+    provider.play([(Think("Hm."), Say("First."), Call("add", {"a": 1, "b": 2}), Call("add", {"a": 3})), Call("add", {"a": 5, "b": 6}), Say("Done.")])
+    entries: list[Entry] = [Asked(text="Sums, please.")]
+    for name in (one, other, one):
+        answered = await hear(reach(provider, name), *entries)
+        entries += [answered, *(Returned(call=call.id, name=call.name, text=f"came of {call.arguments}") for call in answered.calls)]
+    assert entries[-1].text == "Done."
+    last = provider.requests[-1]
+    assert [call.args for call in last.calls] == [{"a": 1, "b": 2}, {"a": 3}, {"a": 5, "b": 6}]
+    assert len(last.results) == 3 and '"b":6' in last.results[2].content.replace(" ", "")
+    assert "First." in last.text
+
+
+@pytest.mark.parametrize(("one", "other"), [("anthropic", "openai-chat"), ("openai", "google"), ("google", "anthropic")])
+async def test_a_conversation_moves_to_another_provider_with_open_calls(provider: Provider, one: str, other: str) -> None:
+    """Whoever is asked next sees every word, call and result, under ids its format accepts."""
+    await _go_on_elsewhere(provider, one, other)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("one", "other"), _pairs())
+async def test_a_conversation_moves_between_every_pair_of_providers(provider: Provider, one: str, other: str) -> None:
+    """The same, for all pairs both ways."""
+    await _go_on_elsewhere(provider, one, other)
+
+
+@pytest.mark.parametrize("ours", QUICK)
+async def test_ids_of_calls_that_no_provider_accepts_become_ones_that_all_do(provider: Provider, ours: str) -> None:
+    """A call recorded under a strange id is told under one of the common letters and length, its result too."""
+    provider.play([Say("Never asked."), Say("3")])
+    strange = "call|fc:1/ä " + "x" * 90
+    answered = Answered(model="elsewhere:m", calls=(ToolCall(id=strange, name="add", arguments='{"a": 1, "b": 2}'),), stop="calls")
+    await hear(reach(provider, ours), Asked(text="Sum"), answered, Returned(call=strange, name="add", text="3"))
+    [call], [result] = provider.requests[-1].calls, provider.requests[-1].results
+    assert call.id == result.id
+    assert call.id is None or (len(call.id) <= 40 and call.id.replace("_", "").isalnum())
+
+
+@pytest.mark.parametrize("ours", QUICK)
+async def test_ids_that_a_server_repeats_are_told_apart(provider: Provider, ours: str) -> None:
+    """A server that numbers its calls anew in each answer gives calls of ours with ids of their own."""
+    provider.play([(Call("add", {"a": 1}, id="call_0"), Call("add", {"a": 2}, id="call_0")), Call("add", {"a": 3}, id="call_0"), Say("Done.")])
+    model, entries = reach(provider, ours), [Asked(text="Sums")]
+    for _ in range(3):
+        answered = await hear(model, *entries)
+        entries += [answered, *(Returned(call=call.id, name="add", text=call.arguments) for call in answered.calls)]
+    ids = [call.id for entry in entries if isinstance(entry, Answered) for call in entry.calls]
+    assert len(set(ids)) == len(ids) == 3
+
+
+@pytest.mark.parametrize("ours", QUICK)
+async def test_arguments_that_are_no_json_are_kept_and_sent_back_legally(provider: Provider, ours: str) -> None:
+    """What a model wrote wrong is in the log as it wrote it, and does not make the next request illegal."""
+    provider.play([Say("Never asked."), Say("Sorry.")])
+    wrong = Answered(model=f"{ours}:m", calls=(ToolCall(id="call_1", name="add", arguments='{"a": 1, '),), stop="calls")
+    entries = Asked(text="Sum"), wrong, Returned(call="call_1", name="add", text="arguments are no JSON", is_error=True)
+    assert (await hear(reach(provider, ours), *entries)).text == "Sorry."
+    [call] = provider.requests[-1].calls
+    assert '{"a": 1, ' in msgspec.json.encode(call.args).decode().replace("\\", "")
+
+
+@pytest.mark.parametrize("ours", QUICK)
+async def test_what_was_asked_one_after_the_other_is_all_told(provider: Provider, ours: str) -> None:
+    """Several messages, also an empty one, and results whose call is gone reach the model as one legal turn."""
+    provider.play([Say("Yes.")])
+    stray = Returned(call="gone", name="add", text="seven")
+    await ask(reach(provider, ours), Asked(text="One."), Asked(text="  "), stray, Asked(text="Two."))
+    text = provider.requests[-1].text
+    assert all(words in text for words in ("One.", "seven", "Two."))
+
+
+@pytest.mark.parametrize("ours", QUICK)
+@pytest.mark.parametrize("stop", ["length", "refused"])
+async def test_an_answer_cut_short_or_refused_says_so(provider: Provider, ours: str, stop: str) -> None:
+    """It is an answer all the same: it cost something, and its words are there where the provider shows them."""
+    provider.play([Reply((Say("Well, I"),), usage=Usage(input=7, output=3), stop=stop), Say("Fine.")])  # type: ignore[arg-type]
+    model = reach(provider, ours)
+    answer = await ask(model, Asked(text="Sing."))
+    assert (answer.answered.stop, answer.usage) == (stop, TokenUsage(input=7, output=3))
+    provider.play(always("Fine."))
+    assert (await hear(model, Asked(text="Sing."), answer.answered, Asked(text="Then speak."))).text == "Fine."
+
+
+EFFORT = {"anthropic": '"effort"', "openai": '"effort"', "openai-chat": "reasoning_effort", "google": "thinkingConfig"}
+
+
+@pytest.mark.parametrize(
+    ("ours", "name", "has_it"),
+    [
+        ("anthropic", "claude-sonnet-5", True),
+        ("openai", "gpt-5", True),
+        ("openai", "gpt-4o", False),
+        ("openai-chat", "gpt-5", True),
+        ("openai-chat", "gpt-4o", False),
+        ("google", "gemini-3-pro", True),
+    ],
+)
+async def test_effort_reaches_models_that_have_such_a_setting(provider: Provider, ours: str, name: str, has_it: bool) -> None:
+    """Effort is the provider's own setting of it, and left out for a model without one."""
+    provider.play(always("Done."))
+    await ask(reach(provider, ours, model=name), Asked(text="Think."), effort="low", temperature=0.1)
+    assert (EFFORT[ours] in msgspec.json.encode(provider.requests[-1].raw).decode()) == has_it
+
+
+async def test_thinking_by_budget_stays_within_the_answer_and_what_the_provider_allows(provider: Provider) -> None:
+    """Effort of a model that takes a number of tokens is a share of its answer; it is left out where there is no room, or no thought to go on from."""
+    provider.play(always("Done."))
+    model = reach(provider, "anthropic", model="claude-haiku-4-5")
+    await ask(model, Asked(text="Think."), effort="high", max_output_tokens=8_000, temperature=0.1)
+    assert provider.requests[-1].raw["thinking"] == {"type": "enabled", "budget_tokens": 6_000}
+    assert "temperature" not in provider.requests[-1].raw
+    await ask(model, Asked(text="Think."), effort="high", max_output_tokens=1_000)
+    assert "thinking" not in provider.requests[-1].raw
+    elsewhere = Answered(model="openai:m", calls=(ToolCall(id="c1", name="add", arguments="{}"),), stop="calls")
+    await ask(model, Asked(text="Think."), elsewhere, Returned(call="c1", name="add", text="3"), effort="high")
+    assert "thinking" not in provider.requests[-1].raw
+
+
+async def test_a_conversation_that_begins_with_an_answer_is_a_defect_of_ours(provider: Provider) -> None:
+    """Nothing is sent for it."""
+    with pytest.raises(InternalError, match="begin"):
+        await ask(reach(provider, "anthropic"), Answered(model="anthropic:m", text="Hello?"))
+    assert provider.requests == []
+
+
+async def test_a_raw_message_that_cannot_be_read_is_told_anew(provider: Provider) -> None:
+    """What another version of the library wrote, or a damaged one, costs a signature and no conversation."""
+    provider.play([Say("Never asked."), Say("Yes.")])
+    for raw in ("", "{", "[]", '[{"kind":"response","parts":[{"part_kind":"of tomorrow"}]}]', '[{"kind":"response","parts":[]}]'):
+        odd = Answered(model="anthropic:m", text="One.", calls=(ToolCall(id="c1", name="add", arguments="{}"),), stop="calls", raw=raw)
+        assert (await hear(reach(provider, "anthropic"), Asked(text="Go."), odd)).text == "Yes."
+        assert "One." in provider.requests[-1].text
+
+
+async def test_no_key_is_needed_where_nobody_asks_for_one(provider: Provider) -> None:
+    """An endpoint of one's own is spoken to without a key; a provider's own address is not even tried."""
+    provider.play(always("Hello."))
+    assert (await hear(reach(provider, "openai-compatible", key=None), Asked(text="Hello?"))).text == "Hello."
+    for ours in ("anthropic", "openai", "openai-chat", "google"):
+        with pytest.raises(ProviderFault, match="needs a key") as caught:
+            make_model(ModelSpec(provider=ours, model="m"), None)  # type: ignore[arg-type]
+        assert caught.value.kind == "key"
+    with pytest.raises(OperatorError, match="base_url"):
+        make_model(ModelSpec(provider="openai-compatible", model="m"), KEY)
+
+
+async def test_keys_and_addresses_of_the_environment_are_not_used(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two agents in one place never use each other's keys, nor what a shell happens to hold."""
+    for name in ("ANTHROPIC", "OPENAI", "GOOGLE", "GEMINI"):
+        monkeypatch.setenv(f"{name}_API_KEY", "sk-of-the-environment")
+        monkeypatch.setenv(f"{name}_BASE_URL", "http://127.0.0.1:1")
+    monkeypatch.setenv("ANTHROPIC_AUTH_TOKEN", "sk-of-the-environment")
+    monkeypatch.setenv("OPENAI_ORG_ID", "org-of-the-environment")
+    provider.play(always("Hello."))
+    for ours in QUICK:
+        await hear(reach(provider, ours), Asked(text="Hello?"))
+        assert provider.requests[-1].key == KEY
+        assert "of-the-environment" not in str(provider.requests[-1].headers)
+
+
+async def test_without_the_extra_one_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither importing the adapter nor making a model ends in a traceback."""
+    real = builtins.__import__
+
+    def refuse(name: str, *rest: object, **named: object) -> object:
+        if name.partition(".")[0] == "pydantic_ai":
+            raise ModuleNotFoundError("No module named 'pydantic_ai'", name="pydantic_ai")
+        return real(name, *rest, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    for name in ("models", "transcript", "faults", "providers", "opening"):
+        monkeypatch.delitem(sys.modules, f"wakeful.agents.{name}")
+    fresh = __import__("wakeful.agents.models", fromlist=["make_model"])
+    assert fresh is not models
+    with pytest.raises(OperatorError, match=r"wakeful\[agents\]"):
+        fresh.make_model(ModelSpec(provider="anthropic", model="m"), KEY)
+
+
+async def test_a_key_is_in_no_word_a_model_says_of_itself(provider: Provider) -> None:
+    """Neither the model's repr nor that of what it is asked holds the key."""
+    model = reach(provider, "anthropic")
+    assert KEY not in repr(model) + repr(ModelRequest(instructions="", entries=(), tools=(ADD,)))

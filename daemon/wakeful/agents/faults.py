@@ -6,6 +6,8 @@ kinds a loop decides by. A provider's own words are kept short and never hold th
 
 from __future__ import annotations
 
+import re
+
 from pydantic import ValidationError
 from pydantic_ai import exceptions as library
 
@@ -14,11 +16,16 @@ from wakeful.agents.contract import FaultKind, ProviderFault
 # Of what a provider says, enough to act on.
 MOST_WORDS = 400
 
+# Local servers have no code for it, only words.
+_TOO_LONG = re.compile(r"context (length|window|size)|exceed_context_size|(prompt|input|request) is too (long|large)", re.IGNORECASE)
+
+_TOO_LONG_WORDS = "cannot take in a conversation this long"
+
 # First match counts. Money that ran out is the key's owner's to mend, and so is a right the key lacks.
 _KINDS: tuple[tuple[type[library.ModelAPIError], FaultKind, str], ...] = (
     (library.ModelAuthenticationError, "key", "refuses the key"),
     (library.ModelQuotaExceededError, "key", "says the account behind the key has nothing left to spend"),
-    (library.ModelContextWindowExceededError, "too_long", "cannot take in a conversation this long"),
+    (library.ModelContextWindowExceededError, "too_long", _TOO_LONG_WORDS),
     (library.ModelNotFoundError, "refused", "knows no such model (or base_url is wrong)"),
     (library.ModelRequestRejectedError, "refused", "refuses the request"),
     (library.ModelRateLimitError, "busy", "asks for fewer requests"),
@@ -32,12 +39,10 @@ _KINDS: tuple[tuple[type[library.ModelAPIError], FaultKind, str], ...] = (
 def fault_of(error: Exception, model: str, key: str | None) -> ProviderFault:
     """Say in our words what the library, or an SDK beneath it, raised."""
     match error:
-        case ProviderFault():
-            return error
         case library.ModelAPIError():
-            kind, what = next(((kind, what) for cause, kind, what in _KINDS if isinstance(error, cause)), _by_status(error))
             status = error.status_code if isinstance(error, library.ModelHTTPError) else None
-            return ProviderFault(kind, _words(model, what, status, _said(error), key), status=status, retry_after=error.retry_after)
+            kind, what = _kind_of(error, status)
+            return ProviderFault(kind, _words(model, what, status, _said(error), key), status=status, retry_after=_wait_of(error))
         case library.ContentFilterError():
             return ProviderFault("refused", _words(model, "would not answer this", None, str(error), key))
         case library.UnexpectedModelBehavior() | ValidationError() | ValueError() | LookupError() | TypeError() | AttributeError() | AssertionError():
@@ -47,12 +52,31 @@ def fault_of(error: Exception, model: str, key: str | None) -> ProviderFault:
             return ProviderFault("network", _words(model, "was lost", None, f"{type(error).__name__}: {error}", key))
 
 
-def _by_status(error: library.ModelAPIError) -> tuple[FaultKind, str]:
-    if not isinstance(error, library.ModelHTTPError):
-        return "garbage", "answered with something that is no answer"
-    if error.status_code in (408, 425):
-        return "busy", "asks to try again"
-    return "refused", "refuses the request"
+def _kind_of(error: library.ModelAPIError, status: int | None) -> tuple[FaultKind, str]:
+    if status == 413 or (status in (400, 422) and _TOO_LONG.search(_said(error))):
+        return "too_long", _TOO_LONG_WORDS
+    for cause, kind, what in _KINDS:
+        if isinstance(error, cause):
+            return kind, what
+    match status:
+        case None:
+            return "garbage", "answered with something that is no answer"
+        case 408 | 409 | 425:
+            return "busy", "asks to try again"
+        case _:
+            return "refused", "refuses the request"
+
+
+def _wait_of(error: library.ModelAPIError) -> float | None:
+    """How long the provider asks us to wait: in a header or, Google's way, among the details of the error."""
+    if error.retry_after is not None:
+        return error.retry_after
+    match error.body:
+        case {"error": {"details": [*details]}}:
+            waits = [re.fullmatch(r"([0-9.]+)s", detail.get("retryDelay") or "") for detail in details if isinstance(detail, dict)]
+            return next((float(wait[1]) for wait in waits if wait), None)
+        case _:
+            return None
 
 
 def _said(error: library.ModelAPIError) -> str:

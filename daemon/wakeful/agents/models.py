@@ -8,13 +8,14 @@ what it converted of it. Nothing here retries, stores or counts money.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any, cast
 
 from wakeful.agents.contract import Model, ModelAnswer, ModelRequest, ProviderFault, ToolOffer
-from wakeful.core.agent import ModelSettings, ModelSpec
+from wakeful.core.agent import Effort, ModelSettings, ModelSpec
 from wakeful.core.turn import Answered, StopReason, TokenUsage, ToolCall
-from wakeful.errors import OperatorError
+from wakeful.errors import OperatorError, WakefulError
 
 try:
     from pydantic_ai import messages as library
@@ -25,12 +26,18 @@ try:
     from pydantic_ai.usage import RequestUsage
 
     from wakeful.agents.faults import fault_of
+    from wakeful.agents.opening import Opening
     from wakeful.agents.providers import make_library_model
     from wakeful.agents.transcript import Transcript, write_raw
 except ModuleNotFoundError as missing:
     _MISSING: ModuleNotFoundError | None = missing
 else:
     _MISSING = None
+
+# Of an answer's tokens, those for thoughts, where a model is told a number.
+_THINKING_SHARES: dict[Effort, float] = {"low": 0.25, "medium": 0.5, "high": 0.75}
+# What Anthropic takes at least.
+_LEAST_THINKING = 1_024
 
 
 def make_model(spec: ModelSpec, key: str | None) -> Model:
@@ -40,7 +47,8 @@ def make_model(spec: ModelSpec, key: str | None) -> Model:
     if key is None and spec.base_url is None:
         raise ProviderFault("key", f"needs a key: {spec.name} answers nobody without one; name a secret under `key`")
     try:
-        return _ProviderModel(spec, key, make_library_model(spec, key))
+        opening = Opening(spec.provider)
+        return _ProviderModel(spec, key, make_library_model(spec, key, opening), opening)
     except ImportError as missing:
         raise _not_installed(spec, missing) from None
 
@@ -50,10 +58,11 @@ def _not_installed(spec: ModelSpec, missing: ImportError) -> OperatorError:
 
 
 class _ProviderModel:
-    def __init__(self, spec: ModelSpec, key: str | None, library_model: LibraryModel) -> None:
+    def __init__(self, spec: ModelSpec, key: str | None, library_model: LibraryModel, opening: Opening) -> None:
         self._spec = spec
         self._key = key
         self._library_model = library_model
+        self._opening = opening
         self._transcript = Transcript(spec.provider)
 
     @property
@@ -64,22 +73,25 @@ class _ProviderModel:
         return f"<model {self.name}>"
 
     async def answer(self, request: ModelRequest, say: Callable[[str], None]) -> ModelAnswer:
-        messages, _ = self._transcript.tell(request.entries)
-        settings = _settings_of(request.settings, self._spec)
+        messages = self._transcript.tell(request.entries)
+        settings = _settings_of(request.settings, self._spec, self._library_model, messages)
         parameters = ModelRequestParameters(
             function_tools=[_definition_of(offer) for offer in request.tools],
             instruction_parts=[library.InstructionPart(request.instructions)] if request.instructions else [],
         )
+        new = self._opening.rest_of(messages, bool(request.instructions))
         try:
-            async with self._library_model.request_stream(messages, settings, parameters) as stream:
+            async with self._library_model.request_stream(new, settings, parameters) as stream:
                 await _listen(stream, say)
                 response = stream.get()
             return self._answer_of(response)
+        except WakefulError:
+            raise
         except Exception as error:  # Every provider has its own ways to fail; each has a kind.
             raise fault_of(error, self.name, self._key) from None
 
     def _answer_of(self, response: library.ModelResponse) -> ModelAnswer:
-        if response.state != "complete" or response.finish_reason in (None, "error"):
+        if not _is_whole(response, self._spec):
             raise ProviderFault("garbage", f"{self.name} broke off in the middle of its answer")
         response = _with_distinct_ids(response, self._transcript.call_ids)
         calls = tuple(
@@ -95,6 +107,15 @@ class _ProviderModel:
         return ModelAnswer(answered=answered, usage=_usage_of(response.usage))
 
 
+def _is_whole(response: library.ModelResponse, spec: ModelSpec) -> bool:
+    """Tell an answer from one that a proxy cut off tidily."""
+    if response.state != "complete" or response.finish_reason in (None, "error"):
+        return False
+    # The library takes a stream of completions without an end for one that is done; what the server itself said is among the details.
+    is_certain = spec.provider not in ("openai-chat", "openai-compatible") or response.finish_reason != "stop"
+    return is_certain or "finish_reason" in (response.provider_details or {})
+
+
 async def _listen(stream: StreamedResponse, say: Callable[[str], None]) -> None:
     async for event in stream:
         match event:
@@ -104,18 +125,36 @@ async def _listen(stream: StreamedResponse, say: Callable[[str], None]) -> None:
                 say(text)
 
 
-def _settings_of(settings: ModelSettings, spec: ModelSpec) -> LibrarySettings:
-    """Ours as the library's. Effort is left out by the library where a model has no such setting."""
-    # A long conversation is paid for anew with each request unless the provider keeps what it has read.
-    told: LibrarySettings = {"max_tokens": settings.max_output_tokens, "cache": True}
-    if settings.temperature is not None:
+def _settings_of(settings: ModelSettings, spec: ModelSpec, library_model: LibraryModel, messages: Sequence[library.ModelMessage]) -> LibrarySettings:
+    """Ours as the library's. It leaves effort out itself where a model has no such setting."""
+    told: dict[str, Any] = {"max_tokens": settings.max_output_tokens}
+    if settings.temperature is not None and not library_model.profile.get("anthropic_disallows_sampling_settings"):
         told["temperature"] = settings.temperature
-    if settings.effort is not None:
+    match spec.provider:
+        case "anthropic":
+            # A long conversation is paid for anew with each request unless the provider keeps what it read; the others do so unasked.
+            told["cache"] = True
+        case "openai":
+            # The log is the only copy: no conversation is kept at the provider's.
+            told["openai_store"] = False
+    if settings.effort is None:
+        return cast(LibrarySettings, told)
+    if spec.provider != "anthropic" or library_model.profile.get("anthropic_supports_adaptive_thinking"):
         told["thinking"] = settings.effort
-    if spec.provider == "openai":
-        # The log is the only copy: no conversation is kept at the provider's.
-        told["openai_store"] = False  # type: ignore[typeddict-unknown-key]
-    return told
+    elif (budget := int(settings.max_output_tokens * _THINKING_SHARES[settings.effort])) >= _LEAST_THINKING and _may_think(messages):
+        # Claude models that take no effort take a number of tokens, which must fit into the answer's, and then no temperature.
+        told["anthropic_thinking"] = {"type": "enabled", "budget_tokens": budget}
+        told.pop("temperature", None)
+    return cast(LibrarySettings, told)
+
+
+def _may_think(messages: Sequence[library.ModelMessage]) -> bool:
+    """Tell whether a Claude model that thinks by budget may here: it refuses to go on from calls that no thought of its own led to."""
+    match messages:
+        case [*_, library.ModelResponse(parts=parts), library.ModelRequest(parts=[library.ToolReturnPart(), *_])]:
+            return any(isinstance(part, library.ThinkingPart) for part in parts)
+        case _:
+            return True
 
 
 def _definition_of(offer: ToolOffer) -> ToolDefinition:

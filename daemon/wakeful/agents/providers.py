@@ -7,13 +7,14 @@ The clients retry nothing, since whoever records each attempt does, and give up 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import httpx2
 from pydantic_ai.models import Model as LibraryModel
-from pydantic_ai.models import create_async_httpx2_client
+from pydantic_ai.models import get_user_agent
 
+from wakeful.agents.opening import Opening, OpeningClient
 from wakeful.core.agent import ModelSpec, Provider
 from wakeful.errors import OperatorError
 
@@ -28,6 +29,7 @@ TIMEOUT = httpx2.Timeout(SILENCE_SECONDS, connect=CONNECT_SECONDS, pool=CONNECT_
 # SDKs insist on a key; an endpoint that asks for none does not look at it.
 _NO_KEY = "none"
 
+# As each SDK takes its base: OpenAI's wants the version in it, the others add their own.
 ADDRESSES: dict[Provider, str] = {
     "anthropic": "https://api.anthropic.com",
     "openai": "https://api.openai.com/v1",
@@ -36,68 +38,82 @@ ADDRESSES: dict[Provider, str] = {
 }
 
 
-def make_library_model(spec: ModelSpec, key: str | None) -> LibraryModel:
+def make_library_model(spec: ModelSpec, key: str | None, opening: Opening) -> LibraryModel:
     address = spec.base_url or ADDRESSES.get(spec.provider)
     if address is None:
         raise OperatorError(f"{spec.name}: an OpenAI-compatible endpoint has no address of its own; say where it is: base_url")
-    return _MAKERS[spec.provider](spec.model, address, key or _NO_KEY)
+    client = OpeningClient(opening, timeout=TIMEOUT, headers={"User-Agent": get_user_agent()})
+    return _MAKERS[spec.provider](spec.model, address, key or _NO_KEY, client)
 
 
-def _make_anthropic(model: str, address: str, key: str) -> LibraryModel:
+def _make_anthropic(model: str, address: str, key: str, http: OpeningClient) -> LibraryModel:
     from anthropic import AsyncAnthropic
     from pydantic_ai.models.anthropic import AnthropicModel
     from pydantic_ai.providers.anthropic import AnthropicProvider
 
-    client = AsyncAnthropic(api_key=key, base_url=address, max_retries=0, timeout=TIMEOUT, http_client=_http_client())
+    client = AsyncAnthropic(api_key=key, base_url=address, max_retries=0, timeout=TIMEOUT, http_client=http)
     return AnthropicModel(model, provider=AnthropicProvider(anthropic_client=client))
 
 
-def _openai_client(address: str, key: str) -> AsyncOpenAI:
+def _openai_client(address: str, key: str, http: OpeningClient) -> AsyncOpenAI:
     from openai import AsyncOpenAI
 
-    return AsyncOpenAI(api_key=key, base_url=address, max_retries=0, timeout=TIMEOUT, http_client=_http_client())
+    client = AsyncOpenAI(api_key=key, base_url=address, max_retries=0, timeout=TIMEOUT, http_client=http)
+    # Read from the environment where they are not given, and None does not count as given.
+    client.organization = client.project = None
+    client.chat.completions.create = _as_given(client.chat.completions.create, "messages")  # type: ignore[method-assign]
+    client.responses.create = _as_given(client.responses.create, "input")  # type: ignore[method-assign]
+    return client
 
 
-def _make_openai(model: str, address: str, key: str) -> LibraryModel:
+def _as_given(create: Callable[..., Any], field: str) -> Callable[..., Any]:
+    """Hand a conversation to the SDK as extra body: it then sends it as it is.
+
+    As an argument it would walk every message in search of fields to rename, of which there are none: 0.5 ms a message.
+    """
+
+    async def send(*, extra_body: Mapping[str, Any] | None = None, **given: Any) -> Any:
+        conversation = given.pop(field)
+        return await create(**given, **{field: []}, extra_body={**(extra_body or {}), field: conversation})
+
+    return send
+
+
+def _make_openai(model: str, address: str, key: str, http: OpeningClient) -> LibraryModel:
     from pydantic_ai.models.openai import OpenAIResponsesModel
     from pydantic_ai.providers.openai import OpenAIProvider
 
-    return OpenAIResponsesModel(model, provider=OpenAIProvider(openai_client=_openai_client(address, key)))
+    return OpenAIResponsesModel(model, provider=OpenAIProvider(openai_client=_openai_client(address, key, http)))
 
 
-def _make_openai_completions(model: str, address: str, key: str) -> LibraryModel:
+def _make_openai_completions(model: str, address: str, key: str, http: OpeningClient) -> LibraryModel:
     from pydantic_ai.models.openai import OpenAIChatModel
     from pydantic_ai.providers.openai import OpenAIProvider
 
-    return OpenAIChatModel(model, provider=OpenAIProvider(openai_client=_openai_client(address, key)))
+    return OpenAIChatModel(model, provider=OpenAIProvider(openai_client=_openai_client(address, key, http)))
 
 
-def _make_openai_compatible(model: str, address: str, key: str) -> LibraryModel:
+def _make_openai_compatible(model: str, address: str, key: str, http: OpeningClient) -> LibraryModel:
     from pydantic_ai.models.openai import OpenAIChatModel
     from pydantic_ai.profiles.openai import OpenAIModelProfile
     from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
 
     # Ollama, vLLM and llama.cpp know the older name of the limit, and some of them no other.
     profile = OpenAIModelProfile(openai_chat_supports_max_completion_tokens=False)
-    provider = OpenAICompatibleProvider("openai-compatible", openai_client=_openai_client(address, key), profile=profile)
+    provider = OpenAICompatibleProvider("openai-compatible", openai_client=_openai_client(address, key, http), profile=profile)
     return OpenAIChatModel(model, provider=provider)
 
 
-def _make_google(model: str, address: str, key: str) -> LibraryModel:
+def _make_google(model: str, address: str, key: str, http: OpeningClient) -> LibraryModel:
     from google.genai.types import HttpRetryOptions
     from pydantic_ai.models.google import GoogleModel
     from pydantic_ai.providers.google import GoogleProvider
 
     once = HttpRetryOptions(attempts=1)
-    return GoogleModel(model, provider=GoogleProvider(api_key=key, base_url=address, http_client=_http_client(), retry_options=once))
+    return GoogleModel(model, provider=GoogleProvider(api_key=key, base_url=address, http_client=http, retry_options=once))
 
 
-def _http_client() -> httpx2.AsyncClient:
-    # The library's own, since it caps connecting where an SDK sends one figure for all phases.
-    return create_async_httpx2_client(timeout=TIMEOUT)
-
-
-_MAKERS: dict[Provider, Callable[[str, str, str], LibraryModel]] = {
+_MAKERS: dict[Provider, Callable[[str, str, str, OpeningClient], LibraryModel]] = {
     "anthropic": _make_anthropic,
     "openai": _make_openai,
     "openai-chat": _make_openai_completions,

@@ -46,8 +46,8 @@ class Transcript:
         self._last_ids: dict[str, str] = {}
         self.call_ids: set[str] = set()
 
-    def tell(self, entries: Sequence[Entry]) -> tuple[list[ModelMessage], int]:
-        """All messages, and how many at the beginning are the very objects of the last telling's and will not change again."""
+    def tell(self, entries: Sequence[Entry]) -> list[ModelMessage]:
+        """All messages. Those up to the last answer are the same objects as in the last telling of the same conversation."""
         if not entries or not isinstance(entries[0], Asked):
             raise InternalError("a conversation was put to a model that does not begin with anything asked; the session's log is not what its reader takes it for")
         settled = max((place for place, entry in enumerate(entries, 1) if isinstance(entry, Answered)), default=0)
@@ -56,9 +56,9 @@ class Transcript:
             self.__init__(self._provider)
         self._settle(entries[len(self._kept_entries) : settled])
         tail = entries[settled:]
-        if not tail:
-            return self._kept.copy(), len(self._kept)
-        return [*self._kept, self._request(tail)], len(self._kept)
+        if not tail and not (self._last and self._last.calls):
+            raise InternalError("a conversation was put to a model again that it had the last word in; something must be asked")
+        return [*self._kept, self._request(tail)]
 
     def _settle(self, entries: Sequence[Entry]) -> None:
         """Keep entries that end with an answer."""

@@ -1,0 +1,35 @@
+"""Our models, pointed at the scripted provider: what every test of the adapter starts from."""
+
+from __future__ import annotations
+
+from agents.provider import Provider
+from wakeful.agents.contract import Model, ModelAnswer, ModelRequest, ToolOffer
+from wakeful.agents.models import make_model
+from wakeful.core.agent import ModelSettings, ModelSpec
+from wakeful.core.turn import Answered, Entry
+
+KEY = "sk-scripted-1234567890"
+# Ours -> the format the scripted provider knows it by.
+FORMATS = {"anthropic": "anthropic", "openai": "responses", "openai-chat": "openai", "openai-compatible": "openai", "google": "google"}
+PROVIDERS = tuple(FORMATS)
+ADD = ToolOffer(
+    name="add",
+    description="Add two numbers.",
+    parameters={"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}, "required": ["a", "b"]},
+)
+
+
+def reach(provider: Provider, ours: str, *, key: str | None = KEY, model: str = "scripted") -> Model:
+    """Make our model of a provider, with the scripted one as its endpoint."""
+    spec = ModelSpec(provider=ours, model=model, key="KEY", base_url=provider.base_url(FORMATS[ours]))  # type: ignore[arg-type]
+    return make_model(spec, key)
+
+
+async def ask(model: Model, *entries: Entry, said: list[str] | None = None, **settings: object) -> ModelAnswer:
+    """Put a conversation to a model, with one tool, `add`."""
+    request = ModelRequest(instructions="Be brief.", entries=entries, tools=(ADD,), settings=ModelSettings(**settings))  # type: ignore[arg-type]
+    return await model.answer(request, (said if said is not None else []).append)
+
+
+async def hear(model: Model, *entries: Entry) -> Answered:
+    return (await ask(model, *entries)).answered

@@ -1,0 +1,118 @@
+"""Whatever a provider does wrong becomes one of a few faults, in words that say who, what and why, and never hold the key."""
+
+from __future__ import annotations
+
+import pytest
+from agents.provider import Cut, Empty, Fail, Garbage, Hold, Provider, Say
+from agents.provider.script import Turn
+from agents.reaching import FORMATS, KEY, PROVIDERS, hear, reach
+from wakeful.agents import providers
+from wakeful.agents.contract import ProviderFault
+from wakeful.agents.models import make_model
+from wakeful.core.agent import ModelSpec
+from wakeful.core.turn import Asked
+
+pytestmark = pytest.mark.asyncio
+
+FAULTS: dict[str, tuple[Turn, str]] = {
+    "wrong key": (Fail(401, message=f"Incorrect API key provided: {KEY}."), "key"),
+    "forbidden": (Fail(403), "key"),
+    "no money": (Fail(402), "key"),
+    "rate limit": (Fail(429, retry_after=7), "busy"),
+    "server error": (Fail(500), "busy"),
+    "bad gateway": (Fail(502), "busy"),
+    "unavailable": (Fail(503), "busy"),
+    "gateway timeout": (Fail(504), "busy"),
+    "overloaded": (Fail(529), "busy"),
+    "no such model": (Fail(404), "refused"),
+    "bad request": (Fail(400, message="tools: bad schema"), "refused"),
+    "body too large": (Fail(413), "too_long"),
+    "cut at once": (Cut(after_chunks=0), "network"),
+    "cut": (Cut(after_chunks=2), "network"),
+    "reset": (Cut(after_chunks=2, how="reset"), "network"),
+    "broken off tidily": (Cut(after_chunks=2, how="end"), "garbage"),
+    "text": (Garbage("text"), "garbage"),
+    "page": (Garbage("html"), "garbage"),
+    "half a JSON": (Garbage("truncated"), "garbage"),
+    "another JSON": (Garbage("shape"), "garbage"),
+    "no body": (Garbage("nothing"), "garbage"),
+    "nothing said": (Empty(), "garbage"),
+}
+TOO_LONG = {
+    "anthropic": "prompt is too long: 205000 tokens > 200000 maximum",
+    "openai": "This model's maximum context length is 128000 tokens. However, your messages resulted in 140000 tokens.",
+    "openai-chat": "This model's maximum context length is 128000 tokens. However, your messages resulted in 140000 tokens.",
+    "openai-compatible": "the request exceeds the available context size, try increasing it",
+    "google": "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).",
+}
+
+
+async def fault_of(provider: Provider, ours: str, turn: Turn) -> ProviderFault:
+    provider.play([turn, Say("Well then.")])
+    asked = len(provider.requests)
+    model = reach(provider, ours)
+    with pytest.raises(ProviderFault) as caught:
+        await hear(model, Asked(text="Hello?"))
+    assert len(provider.requests) == asked + 1, "nobody but the loop retries"
+    # The next attempt, of the same model, is none the worse.
+    assert (await hear(model, Asked(text="Hello?"))).text == "Well then."
+    return caught.value
+
+
+async def _holds(provider: Provider, ours: str, what: str) -> None:
+    turn, kind = FAULTS[what]
+    fault = await fault_of(provider, ours, turn)
+    assert fault.kind == kind, str(fault)
+    assert str(fault).startswith(f"{ours}:scripted ") and KEY not in str(fault) + repr(fault)
+    assert fault.__cause__ is None and (fault.__context__ is None or fault.__suppress_context__), "a traceback of an SDK shows headers"
+    if isinstance(turn, Fail):
+        assert (fault.status, fault.retry_after) == (turn.status, turn.retry_after)
+        assert f"HTTP {turn.status}" in str(fault)
+
+
+@pytest.mark.parametrize(
+    ("ours", "what"),
+    [("anthropic", "wrong key"), ("openai", "rate limit"), ("google", "rate limit"), ("openai-chat", "overloaded"), ("google", "cut"), ("openai", "page"),
+     ("anthropic", "half a JSON"), ("openai-compatible", "nothing said"), ("google", "no body"), ("openai", "broken off tidily")],
+)  # fmt: skip
+async def test_a_fault_says_whose_it_is(provider: Provider, ours: str, what: str) -> None:
+    """The kind decides what the loop does, and the words let a person act."""
+    await _holds(provider, ours, what)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("what", FAULTS)
+@pytest.mark.parametrize("ours", PROVIDERS)
+async def test_every_fault_of_every_provider_has_its_kind(provider: Provider, ours: str, what: str) -> None:
+    """The same, for all of them."""
+    await _holds(provider, ours, what)
+
+
+@pytest.mark.parametrize("ours", PROVIDERS)
+async def test_a_conversation_too_long_is_told_from_other_refusals(provider: Provider, ours: str) -> None:
+    """Each provider says it in its own words, and whoever assembles the context hears of it."""
+    assert (await fault_of(provider, ours, Fail(400, message=TOO_LONG[ours]))).kind == "too_long"
+
+
+@pytest.mark.parametrize("ours", ["anthropic", "openai", "openai-chat", "google"])
+async def test_silence_is_not_waited_for_without_end(provider: Provider, ours: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A peer that says nothing, before the first word or after it, is given up."""
+    monkeypatch.setattr(providers, "TIMEOUT", 0.3)
+    for after in (0, 2):
+        fault = await fault_of(provider, ours, Hold("never", after_chunks=after, then=Cut(after_chunks=3, then=Say("One two three four."))))
+        assert fault.kind == "network", str(fault)
+
+
+@pytest.mark.parametrize("ours", PROVIDERS)
+async def test_an_address_where_nobody_is_says_so(ours: str) -> None:
+    """It may be back in a moment."""
+    with Provider() as gone:
+        address = gone.base_url(FORMATS[ours])
+    with pytest.raises(ProviderFault) as caught:
+        await hear(make_model(ModelSpec(provider=ours, model="m", base_url=address), KEY), Asked(text="Hello?"))  # type: ignore[arg-type]
+    assert caught.value.kind == "network"
+
+
+async def test_a_long_complaint_is_cut(provider: Provider) -> None:
+    """Of what a provider says, as much is kept as a person reads."""
+    assert len(str(await fault_of(provider, "anthropic", Fail(400, message="why " * 10_000)))) < 600

@@ -1,0 +1,131 @@
+"""What of a conversation was sent before is not made anew: the bytes are the same, and a long conversation costs as little as a short one."""
+
+from __future__ import annotations
+
+import statistics
+import time
+
+import pytest
+from agents.provider import Asked as Seen
+from agents.provider import Call, Provider, Say, Think
+from agents.provider.script import Turn
+from agents.reaching import PROVIDERS, ask, hear, reach
+from wakeful.agents import opening
+from wakeful.core.turn import Answered, Asked, Entry, Returned, ToolCall
+
+pytestmark = pytest.mark.asyncio
+
+NAMES = {"anthropic": "claude-sonnet-5", "openai": "gpt-5", "openai-chat": "gpt-4o", "openai-compatible": "llama", "google": "gemini-3-pro"}
+
+
+def talk(asked: Seen) -> Turn:
+    """Think, speak and call by turns, so that every kind of message is among the old ones."""
+    match asked.model_turns % 4:
+        case 0:
+            return (Think("Hm, let me see."), Say(f"Turn {asked.model_turns}."), Call("add", {"a": 1, "b": 2}), Call("add", {"a": 3, "b": 4}))
+        case 1:
+            return (Call("add", {"a": asked.model_turns, "b": 0}),)
+        case _:
+            return (Think("Simple."), Say("Ünïcode \\ \"quoted\" 日本 and done."))
+
+
+def talk_plainly(asked: Seen) -> Turn:
+    said = talk(asked)
+    assert isinstance(said, tuple)
+    return tuple(part for part in said if not isinstance(part, Think))
+
+
+@pytest.mark.parametrize("has_thoughts", [True, False])
+@pytest.mark.parametrize("ours", PROVIDERS)
+async def test_what_is_sent_is_what_would_be_sent_anew(provider: Provider, ours: str, has_thoughts: bool) -> None:
+    """Turn by turn, a model that remembers sends the same as one that is made for this turn alone."""
+    provider.play(talk if has_thoughts else talk_plainly)
+    is_quick = not has_thoughts or ours not in ("openai-chat", "openai-compatible")
+    lasting, entries = reach(provider, ours, model=NAMES[ours]), [Asked(text="Go.")]
+    for turn in range(9):
+        answered = await hear(lasting, *entries)
+        await hear(reach(provider, ours, model=NAMES[ours]), *entries)
+        kept, anew = provider.requests[-2:]
+        assert kept.raw == anew.raw
+        assert turn < 2 or not is_quick or lasting._opening._covered == len(lasting._transcript._kept) - 2, "what was sent before was made anew"  # type: ignore[attr-defined]
+        entries += [answered, *(Returned(call=call.id, name="add", text=f"{turn}", is_error=turn == 4) for call in answered.calls)]
+        entries += [] if answered.calls else [Asked(text=f"More, {turn}."), Asked(text="And more.")]
+
+
+@pytest.mark.parametrize("ours", PROVIDERS)
+async def test_another_conversation_does_not_begin_like_the_last(provider: Provider, ours: str) -> None:
+    """A conversation that was made shorter, or is another, is sent as it is, with nothing of what was known."""
+    provider.play(talk)
+    model = reach(provider, ours, model=NAMES[ours])
+    entries: list[Entry] = [Asked(text="The first secret is swordfish.")]
+    for _ in range(3):
+        answered = await hear(model, *entries)
+        entries += [answered, *(Returned(call=call.id, name="add", text="7") for call in answered.calls), Asked(text="More.")]
+    await hear(model, Asked(text="Something else."))
+    assert "swordfish" not in provider.requests[-1].text and len(provider.requests[-1].messages) == 1
+    shorter = [Asked(text="Summary."), *entries[-1:]]
+    await hear(model, *shorter)
+    assert "swordfish" not in provider.requests[-1].text and "Summary." in provider.requests[-1].text
+    await hear(model, *entries)
+    assert provider.requests[-1].text.count("swordfish") == 1
+
+
+@pytest.mark.parametrize("ours", PROVIDERS)
+async def test_a_failed_request_is_sent_again_whole(provider: Provider, ours: str) -> None:
+    """The same turn asked twice, as after a fault, is the same request twice."""
+    provider.play(talk)
+    model, entries = reach(provider, ours, model=NAMES[ours]), [Asked(text="Go.")]
+    for _ in range(3):
+        answered = await hear(model, *entries)
+        entries += [answered, *(Returned(call=call.id, name="add", text="7") for call in answered.calls), Asked(text="More.")]
+        await hear(model, *entries)
+        await hear(model, *entries)
+        assert provider.requests[-1].raw == provider.requests[-2].raw
+
+
+async def test_items_that_fall_where_nobody_expects_them_are_not_kept(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Should a release of the library lay a body out in another way, turns get slower and stay right."""
+    monkeypatch.setattr(opening, "_items_of", lambda message, provider: 2)
+    provider.play(talk)
+    lasting, entries = reach(provider, "anthropic"), [Asked(text="Go.")]
+    for _ in range(4):
+        answered = await hear(lasting, *entries)
+        monkeypatch.undo()
+        await hear(reach(provider, "anthropic"), *entries)
+        monkeypatch.setattr(opening, "_items_of", lambda message, provider: 2)
+        assert provider.requests[-2].raw == provider.requests[-1].raw
+        entries += [answered, *(Returned(call=call.id, name="add", text="7") for call in answered.calls), Asked(text="More.")]
+
+
+def long_history(turns: int) -> list[Entry]:
+    return [
+        entry
+        for turn in range(turns)
+        for entry in (
+            Asked(text=f"Question {turn}. " + "words " * 20),
+            Answered(model="elsewhere:m", calls=(ToolCall(id=f"c{turn}", name="add", arguments='{"a":1,"b":2}'),), stop="calls"),
+            Returned(call=f"c{turn}", name="add", text="result " * 20),
+            Answered(model="elsewhere:m", text="answer " * 20),
+        )
+    ]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("ours", PROVIDERS)
+async def test_a_turn_costs_the_same_after_a_thousand(provider: Provider, ours: str) -> None:
+    """After the first request of a process, the time of a turn does not grow with what was said before."""
+    provider.play(lambda _: Say("ok"))
+
+    async def median_ms(turns: int) -> float:
+        model, entries, times = reach(provider, ours), long_history(turns), []
+        for turn in range(12):
+            entries.append(Asked(text=f"more {turn}"))
+            begun = time.process_time()
+            answer = await ask(model, *entries)
+            times.append((time.process_time() - begun) * 1000)
+            entries.append(answer.answered)
+        return statistics.median(times[2:])
+
+    short, long = await median_ms(5), await median_ms(500)
+    # The provider reads the whole body in this process too: its share grows, and is counted here.
+    assert long < short * 10 + 40, f"{short:.1f} ms after 5 turns, {long:.1f} ms after 500"
