@@ -27,7 +27,7 @@ from wakeful.contents.replay import MakeOrder as MakeReplayOrder
 from wakeful.contents.replay import Replays
 from wakeful.core.machine import Core
 from wakeful.core.observation import AgentsRead, ProcessEnded, RoomSeen, RunAttached, RunRecovered, SettingsRead, SpecsRead, TargetLooked, TargetsHinted
-from wakeful.core.owners import list_needed
+from wakeful.core.owners import can_think, list_needed
 from wakeful.core.spec import PromptRun
 from wakeful.core.state import OpenRun, Session
 from wakeful.daemon import Daemon, Edges
@@ -234,8 +234,6 @@ def _build_specs(
         if isinstance(observation, SpecsRead):
             observation = known.screen(observation, _list_keys(reactor.core, observation))
             strictness.look(one.spec for one in observation.declared)
-            if any(isinstance(one.spec.run, PromptRun) for one in observation.declared):
-                warm_up()
         if isinstance(observation, AgentsRead):
             screened = known.screen_agents(observation)
             reactor.observe(screened)
@@ -258,6 +256,8 @@ def _build_specs(
             for one in observation.declared:
                 if one.needs_trust is not None:
                     voice.say(f"sleeps: {one.needs_trust}", name=one.spec.name, priority=WARNING)
+            if any(can_think(reactor.core, session) for session in reactor.core.state):
+                warm_up()
 
     def keep() -> None:
         if not known.has_outspoken_specs:

@@ -26,7 +26,10 @@ def test_the_examples_check_run_and_rest(box: Box) -> None:
     for name in NAMES:
         row = box.wait_at_rest(name, runs=1)
         assert row["state"] == "suspended" and row["last_run"]["outcome"] == "succeeded", box.ask("output", name)
-    assert [row["name"] for row in box.json("list")] == NAMES
+    rows = {row["name"]: row for row in box.json("list")}
+    assert sorted(rows) == sorted([*NAMES, "api-guide"])
+    # An agent's: it waits for its key, and nobody else for it.
+    assert rows["api-guide"]["state"] == "sleeping" and rows["api-guide"]["reason"].startswith("needs a key: ANTHROPIC_API_KEY")
     assert {row["agent"] for row in box.json("list")} >= {"hr", "docs"}
     assert len(box.lines("examples/hr/out/payroll.csv")) >= 20
     assert "def " in box.read("examples/docs/out/api.md") or "class" in box.read("examples/docs/out/api.md")

@@ -34,6 +34,13 @@ def find_owner_problem(core: Core, session: Session) -> str | None:
     return None
 
 
+def can_think(core: Core, session: Session) -> bool:
+    """Would its agent be asked something if it were owed a run now? Then its libraries are worth reading."""
+    if not has_prompt(session) or not session.is_armed or find_owner_problem(core, session) is not None:
+        return False
+    return all(core.looked.secrets.get(name, "not looked for yet") is None for name in list_needed(core, session))
+
+
 def list_keys(core: Core, session: Session) -> tuple[str, ...]:
     """Names of the secrets that whoever works in its next run needs to answer; its spec's own are not among them."""
     # Nearly everybody.

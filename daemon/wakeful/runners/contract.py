@@ -146,6 +146,9 @@ class Runner(Protocol):
     def usage(self, run_id: str) -> LiveUsage | None:
         """What the run's process tree has used until now; None when it is not under way here."""
 
+    def warm_up(self) -> None:
+        """Agents are about: have a server read what their runs need. Returns at once."""
+
     def enforceable(self) -> Enforceable:
         """What isolation means on this machine."""
 

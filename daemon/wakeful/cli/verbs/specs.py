@@ -203,7 +203,7 @@ def schema_verb(options: Options, kind: Any) -> None:
     "new",
     "wakeful new words --file 'notes/*.md' --command 'wc -w notes/a.md'",
     "wakeful new nightly --cron '0 2 * * *' --script 'make report'",
-    "wakeful new page --agent docs --commits src/ --writes docs/api.md --prompt 'Bring the page in line with the code.'",
+    "wakeful new page --agent docs --commits src/ --prompt 'Keep page.md true.'",
     "wakeful new trial --from payroll",
 )
 @click.argument("name")
