@@ -28,6 +28,12 @@ def test_a_list_is_read_back_whole_and_ordered(world: World, seen: dict) -> None
     assert all(world.blobs.get(entry.address).decode() == entry.path for entry in entries)
 
 
+def test_a_list_with_fewer_paths_than_parts_is_read_back_whole(world: World, seen: dict) -> None:
+    few = dict(list(seen.items())[:3])
+    entries = read_entries(world.blobs, Found(listing=keep(world, few).address))
+    assert [entry.path for entry in entries] == ["f0000", "f0001", "f0002"]
+
+
 def test_what_was_seen_the_same_is_neither_read_nor_written_again(world: World, seen: dict) -> None:
     first = keep(world, seen)
     kept = world.blobs.sizes().blobs

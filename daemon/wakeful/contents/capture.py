@@ -118,14 +118,14 @@ class Capture:
         `is_later`: contents that are known by their digest are not read now, but wanted.
         """
         lead = f"{root.rstrip('/')}/"
-        return tuple([self._take_one(root, path.removeprefix(lead), seen[path], is_later) for path in sorted(seen)])
+        return tuple([self._take_one(root, path, path.removeprefix(lead), seen[path], is_later) for path in sorted(seen)])
 
     def hand_over(self) -> list[Wanted]:
         """What is to be kept later, once."""
         wanted, self._wanted = self._wanted, []
         return wanted
 
-    def _take_one(self, root: str, name: str, sight: Sight, is_later: bool) -> Entry:
+    def _take_one(self, root: str, path: str, name: str, sight: Sight, is_later: bool) -> Entry:
         shown, raw = name, None
         try:
             name.encode()
@@ -135,7 +135,7 @@ class Capture:
         if is_later and sight.digest and sight.kind in ("f", "x"):
             # All is known from the look: a run on 1,000 files waits for this at its end, so nothing is touched here.
             size = sight.size
-            reason = self._want(root, name, sight.digest, size)
+            reason = self._want(root, path, sight.digest, size)
             return Entry(path=shown, kind=sight.kind, digest=sight.digest.hex(), size=size, mode=mode, not_kept=reason, raw=raw)
         facts: dict[str, object] = {"path": shown, "kind": sight.kind, "size": sight.size, "mode": mode, "raw": raw}
         try:
@@ -155,7 +155,7 @@ class Capture:
             return facts | {"digest": sight.digest.hex()}
         if self._is_late(is_later):
             # It may still be had, and is then found by its digest.
-            raise NotKept((self._want(root, name, sight.digest, sight.size) if sight.digest else None) or LATE)
+            raise NotKept((self._want(root, os.path.join(root, name), sight.digest, sight.size) if sight.digest else None) or LATE)
         self._refuse_more(sight.size)
         content, digest = _read_file(root, name, sight.size, os.O_NOFOLLOW)
         if sight.digest and digest != sight.digest:
@@ -204,7 +204,7 @@ class Capture:
             return time.monotonic() > self.inputs_until
         return time.monotonic() > self.outputs_until and (self._sure_files <= 0 or self._sure_bytes <= 0)
 
-    def _want(self, root: str, name: str, digest: bytes, size: int) -> str | None:
+    def _want(self, root: str, path: str, digest: bytes, size: int) -> str | None:
         """Have it kept later, if it is not yet; why it will not be, None where it will."""
         if digest not in self._wanted_digests:
             if self.blobs.has(address_of(digest), size):
@@ -216,7 +216,7 @@ class Capture:
             self._count(size)
             self._wanted_digests.add(digest)
         # Also where it is found a second time: one of both may be gone when its turn comes.
-        self._wanted.append(Wanted(os.path.join(root, name), digest, size, root))
+        self._wanted.append(Wanted(path, digest, size, root))
         return None
 
     def _keep_new(self, content: bytes, digest: bytes, is_input: bool) -> None:

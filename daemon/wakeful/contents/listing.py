@@ -37,12 +37,14 @@ def keep_listing(capture: Capture, root: str, members: Mapping[str, Sight], last
     if last is None or len(last.parts) != count:
         last = None
     parts = list(last.parts) if last is not None else [""] * count
-    moved = _find_moved(members, last, count)
+    fell_to = _place_moved(members, last, count)
+    moved = set(fell_to.values()) if last is not None else set(range(count))
     unsettled_before = last.unsettled if last is not None else frozenset()
     # What changed comes first: it is read before the rest of an earlier run takes the room.
     groups: dict[int, dict[str, Sight]] = {number: {} for number in (*sorted(moved), *sorted(unsettled_before - moved))}
     for path, sight in members.items() if groups else ():
-        group = groups.get(_part_of(path, count))
+        number = fell_to.get(path)
+        group = groups.get(_part_of(path, count) if number is None else number)
         if group is not None:
             group[path] = sight
     unsettled = set()
@@ -71,14 +73,13 @@ def read_entries(blobs: Blobs, found: Found | None) -> tuple[Entry, ...]:
     return tuple(sorted(entries, key=lambda entry: entry.path))
 
 
-def _find_moved(members: Mapping[str, Sight], last: Listing | None, count: int) -> set[int]:
-    if last is None:
-        return set(range(count))
-    known = last.members
+def _place_moved(members: Mapping[str, Sight], last: Listing | None, count: int) -> dict[str, int]:
+    """The paths that are not as they were in the last list, each with the part it falls to."""
+    known = last.members if last is not None else {}
     # The same object is the same state of the path: that is what looks promise.
     moved = [path for path, sight in members.items() if known.get(path) is not sight]
     moved += [path for path in known if path not in members]
-    return {_part_of(path, count) for path in moved}
+    return {path: _part_of(path, count) for path in moved}
 
 
 def _count_parts(paths: int) -> int:
