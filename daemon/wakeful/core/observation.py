@@ -23,7 +23,7 @@ class Moment(Struct, frozen=True):
     mono: float
 
 
-class PathChange(Struct, frozen=True):
+class PathChange(Struct, frozen=True, gc=False):
     """One path between two looks: entry digests before and after, None where it did not exist."""
 
     path: str

@@ -16,6 +16,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final, Literal
 
+from msgspec import Struct
+
 if TYPE_CHECKING:
     # The process that reads for looks has no other use for the core.
     from wakeful.core.spec import Compare
@@ -98,20 +100,18 @@ class Demand:
             raise NoLongerWanted
 
 
-class Seen:
+# Hundreds of thousands live as long as the daemon and hold no others: the collector need not visit them.
+class Seen(Struct, eq=False, gc=False):
     """Never changed but for `hashed_at`: whoever holds the same object has seen the same state of the path.
 
     `kind` is f, x (executable), l (link), p, s, c or b. `digest` is empty until somebody needs the content.
     `hashed_at` 0 means that the content moved while it was read.
     """
 
-    __slots__ = ("digest", "hashed_at", "key", "kind")
-
-    def __init__(self, key: bytes, kind: str, digest: bytes, hashed_at: int) -> None:
-        self.key = key
-        self.kind = kind
-        self.digest = digest
-        self.hashed_at = hashed_at
+    key: bytes
+    kind: str
+    digest: bytes
+    hashed_at: int
 
     @property
     def is_unstable(self) -> bool:
