@@ -54,6 +54,17 @@ async def test_a_run_finds_its_files_its_programs_and_no_more_descriptors_than_o
     assert ended.isolation is not None and ended.isolation.level == "strict"
 
 
+async def test_a_run_whose_folder_lies_in_shared_memory_finds_it_there_and_nothing_else(bench: Bench) -> None:
+    """Where the daemon has no runtime folder of its own, as started by hand from a plain shell."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="wakeful-test-") as folder:
+        Path(folder, "other").write_text("somebody else's")
+        text = f"cat $WAKEFUL_CAUSES $WAKEFUL_TOKEN_FILE; ls {folder}; echo x > $(dirname $WAKEFUL_CAUSES)/x || true; echo y > /dev/shm/y"
+        ended = await bench.run(strictly(bench, text, folder=f"{folder}/own"))
+        said = bench.output(ended).decode()
+        assert ended.exit_code == 0 and said.startswith("{}secretown\n") and "Read-only" in said, said
+    assert not Path("/dev/shm/y").exists()
+
+
 async def test_programs_outside_the_system_are_found_by_their_links(bench: Bench) -> None:
     """A virtual environment, and a program that is a link in a folder of PATH."""
     folder = bench.folder / "own" / "bin"

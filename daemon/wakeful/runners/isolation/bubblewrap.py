@@ -41,6 +41,8 @@ _SHARED_BYTES = 64 << 20
 # Landlock's ports came with ABI 4, its scopes with ABI 6.
 _PORTS_ABI, _SCOPES_ABI = 4, 6
 _RESOLVER = "/etc/resolv.conf"
+# Its own in a view, and empty but for what the run is granted there: its folder, where the system has no better place in memory.
+_SHARED = "/dev/shm"
 # Which cores there are. What else of /sys `standard` shows (control groups) is not worth its mounts: runtimes go by /proc without it.
 _CORES = "/sys/devices/system"
 
@@ -212,7 +214,7 @@ class _View:
             self._follow(path)
         network = self._reach.policy.network
         words: list[str | int] = [*_PRIVATE, *(() if network else ("--unshare-net",)), *_keep_capabilities()]
-        words += ["--proc", "/proc", "--dev", "/dev", "--size", str(_SHARED_BYTES), "--tmpfs", "/dev/shm"]
+        words += ["--proc", "/proc", "--dev", "/dev", "--size", str(_SHARED_BYTES), "--tmpfs", _SHARED]
         words += ["--size", str(_TEMPORARY_BYTES), "--perms", "1777", "--tmpfs", "/tmp"]
         words += self._list_system()
         words += [word for path, target in self._links.items() if not self._is_shown(path) for word in ("--symlink", target, path)]
@@ -243,7 +245,7 @@ class _View:
         self._follow(spelled)
         if real == SETTINGS or real.startswith(f"{SETTINGS}/"):
             self._asked.append(real)
-        elif not is_of_system(real):
+        elif not is_of_system(real) or real.startswith(f"{_SHARED}/"):
             self._place(real, _choose_source(fd, real), bool(grant.rights & WRITE_FILE))
 
     def _place(self, real: str, source: str | int, is_writable: bool) -> None:
