@@ -176,10 +176,10 @@ class RunStarter:
         order = self._make_order(
             session, moved, token=token, causes=causes, exports=exports, output_limit_bytes=limit, secrets=given, workspace=workspace
         )
+        if run.agent is not None:
+            # Its key may have come since the specs were read.
+            self._runner.warm_up(run.agent.libraries)
         self._runner.start(order)
-        if order.is_agent:
-            # Its key may have come since the specs were read: the next one need not wait for its libraries.
-            self._runner.warm_up()
         # After the spawn: what is kept of a run's files must not delay its first instruction.
         self._keeper.begin(session, run, self._sources.find)
 

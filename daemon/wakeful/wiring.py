@@ -14,7 +14,7 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from socket import socket as Socket
@@ -27,7 +27,7 @@ from wakeful.contents.replay import MakeOrder as MakeReplayOrder
 from wakeful.contents.replay import Replays
 from wakeful.core.machine import Core
 from wakeful.core.observation import AgentsRead, ProcessEnded, RoomSeen, RunAttached, RunRecovered, SettingsRead, SpecsRead, TargetLooked, TargetsHinted
-from wakeful.core.owners import can_think, list_needed
+from wakeful.core.owners import list_libraries, list_needed
 from wakeful.core.spec import PromptRun
 from wakeful.core.state import OpenRun, Session
 from wakeful.daemon import Daemon, Edges
@@ -227,7 +227,7 @@ def load_sessions(log: EventLog) -> tuple[list[Session], dict[str, int]]:
 
 def _build_specs(
     places: Places, reactor: Reactor, hints: HintsSwitch, voice: Voice, known: KnownSecrets, reader: HouseReader, strictness: StrictnessWatch,
-    warm_up: Callable[[], None],
+    warm_up: Callable[[Iterable[str]], None],
 ) -> DeclarationsWatch:
 
     def report(observation: SpecsRead | SettingsRead | AgentsRead) -> None:
@@ -256,8 +256,8 @@ def _build_specs(
             for one in observation.declared:
                 if one.needs_trust is not None:
                     voice.say(f"sleeps: {one.needs_trust}", name=one.spec.name, priority=WARNING)
-            if any(can_think(reactor.core, session) for session in reactor.core.state):
-                warm_up()
+            if libraries := list_libraries(reactor.core):
+                warm_up(libraries)
 
     def keep() -> None:
         if not known.has_outspoken_specs:

@@ -28,7 +28,7 @@ async def warm(tmp_path: Path, subreaper: None) -> AsyncIterator[Bench]:
     os.environ["CANARY"] = "of the daemon"
     bench = Bench(tmp_path, warm=server)
     bench.server = server  # type: ignore[attr-defined]
-    bench.runner.warm_up()
+    bench.runner.warm_up(())
     await eventually_async(server.is_ready)
     yield bench
     await bench.runner.close(1.0)
@@ -84,7 +84,7 @@ async def test_a_run_goes_on_when_its_server_dies_and_the_next_one_starts_cold(w
     cold = await warm.run(do(warm, "tell me"))
     assert warm.output(cold) == b"cold\n" and cold.exit_code == 9
     assert run_id in warm.under_way()
-    warm.runner.warm_up()
+    warm.runner.warm_up(())
     await eventually_async(warm.server.is_ready)  # type: ignore[attr-defined]
     assert (await warm.run(do(warm, "tell me"))).exit_code == 0
     warm.runner.stop(run_id, "kill", 0.0)

@@ -1,29 +1,34 @@
-"""`python -I -m wakeful.agents.warm FD`: reads all that a run of an agent needs, and forks runs for the daemon (runners/warm.py).
+"""`python -I -m wakeful.agents.warm FD PROVIDER…`: reads all that a run of an agent needs, and forks runs for the daemon (runners/warm.py).
 
 Started by a daemon that has a session whose work is a prompt; ends with it. Reading takes seconds, a fork a hundredth of one. Nothing is sent and
 no connection is open when it forks: a model is made once for each provider, so that its library is in memory, and thrown away.
 """
 
 import asyncio
+import importlib
 import os
 import sys
+from collections.abc import Sequence
 
 from wakeful.agents.models import make_model
 from wakeful.agents.process import think
-from wakeful.core.agent import PROVIDER_URLS, ModelSpec
+from wakeful.core.agent import EXTERNAL, PROVIDER_URLS, PROVIDERS, ModelSpec
 from wakeful.errors import OperatorError
 from wakeful.runners.warm import serve
 
 
-def read_libraries() -> None:
-    for provider, url in PROVIDER_URLS.items():
+def read_libraries(names: Sequence[str]) -> None:
+    """Of these providers. Others are read by whoever needs them."""
+    for provider in (one for one in PROVIDERS if one in names):
         try:
-            make_model(ModelSpec(provider=provider, model="none", base_url=url), "none")
+            make_model(ModelSpec(provider=provider, model="none", base_url=PROVIDER_URLS[provider]), "none")
         except OperatorError:
             # Not installed: who needs it says so.
             continue
+    if EXTERNAL in names:
+        importlib.import_module("wakeful.agents.outside")
 
 
 if __name__ == "__main__":
-    read_libraries()
+    read_libraries(sys.argv[2:])
     serve(int(sys.argv[1]), lambda: asyncio.run(think(os.environ)))

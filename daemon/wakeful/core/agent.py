@@ -18,6 +18,8 @@ from wakeful.core.budget import Budget
 # `openai` is its responses API, `openai-chat` the completions of before; `openai-compatible` speaks the latter at an address of its own.
 Provider = Literal["anthropic", "openai", "openai-chat", "openai-compatible", "google"]
 PROVIDERS: tuple[Provider, ...] = get_args(Provider)
+# A program of others, which speaks the Agent Client Protocol.
+EXTERNAL = "acp"
 # The secret that opens a provider where none is named; one's own endpoint needs none.
 USUAL_KEYS: dict[Provider, str] = {
     "anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY", "openai-chat": "OPENAI_API_KEY", "google": "GOOGLE_API_KEY",
@@ -132,6 +134,12 @@ class AgentSpec(Struct, frozen=True, kw_only=True):
     def can_answer(self) -> bool:
         """Is there anybody a prompt could be put to?"""
         return bool(self.models or self.acp)
+
+    @property
+    def libraries(self) -> tuple[str, ...]:
+        """What a process needs to have read to speak for it."""
+        summary = (self.window.compress_by,) if self.window.compress_by is not None else ()
+        return (EXTERNAL,) if self.acp else tuple(dict.fromkeys(one.provider for one in (*self.models, *summary)))
 
     @property
     def model_name(self) -> str:

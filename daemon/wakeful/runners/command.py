@@ -93,10 +93,9 @@ class CommandRunner:
             warm=warm,
         )
 
-    def warm_up(self) -> None:
-        """Agents are about: have a server read what their runs need. Returns at once."""
+    def warm_up(self, libraries: Iterable[str]) -> None:
         warm = self._around.warm
-        pid = warm.warm_up() if warm is not None else None
+        pid = warm.warm_up(libraries) if warm is not None else None
         if pid is not None:
             self._around.children.spawned(pid)
 

@@ -8,7 +8,7 @@ never from inside `start` or `stop`. Runners never decide: outcomes, retries and
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Literal, Protocol
 
 from msgspec import Struct
@@ -146,8 +146,8 @@ class Runner(Protocol):
     def usage(self, run_id: str) -> LiveUsage | None:
         """What the run's process tree has used until now; None when it is not under way here."""
 
-    def warm_up(self) -> None:
-        """Agents are about: have a server read what their runs need. Returns at once."""
+    def warm_up(self, libraries: Iterable[str]) -> None:
+        """Agents are about: have a server read what their runs need, by the names of providers. Returns at once."""
 
     def enforceable(self) -> Enforceable:
         """What isolation means on this machine."""

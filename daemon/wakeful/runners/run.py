@@ -41,9 +41,11 @@ from wakeful.runners.process import Ending, Process, Spent, Surroundings
 from wakeful.runners.mark import can_mark
 from wakeful.runners.saving import Saved, has_nothing_to_save, remove_folders, save, save_nothing
 from wakeful.runners.staging import Staging
-from wakeful.runners.warm import ForkPolicy, ForkRequest
+from wakeful.runners.warm import ForkPolicy, ForkRequest, WarmServer
 from wakeful.runners.workspace import WorkspaceArea
 
+# How often a run looks whether the server that will fork it is ready.
+_WARMING_SECONDS = 0.02
 _STRENGTH: dict[StopWord | None, int] = {None: 0, "interrupt": 1, "terminate": 2, "kill": 3}
 _SIGNALS: dict[StopWord, int] = {
     "interrupt": signal.SIGINT,
@@ -123,9 +125,13 @@ class LiveRun:
         self._around.loop.call_soon_threadsafe(self._around.loop.call_exception_handler, told)
 
     def _begin(self) -> None:
-        order = self._order
+        order, warm = self._order, self._find_server()
         if self._problem is None and self._stopping is not None:
             self._problem = "stopped before it began"
+        if self._problem is None and warm is not None and warm.is_warming:
+            # A start of its own would read the same libraries beside the server, and not be sooner.
+            self._around.loop.call_later(_WARMING_SECONDS, self._begin)
+            return
         # Never from inside `start`: the reactor is in the middle of a plan.
         if self._problem is not None or not self._launch(program_of(order)):
             self._around.loop.call_soon(self._finish, Ending(None, None))
@@ -250,11 +256,16 @@ class LiveRun:
             for fd in handed:
                 os.close(fd)
 
-    def _fork(self, process: Process, prepared: Prepared) -> bool:
-        """An agent's process comes from the server that has it in memory, where there is one and it can confine it; False where it must be started."""
-        order, warm = self._order, self._around.warm
+    def _find_server(self) -> WarmServer | None:
+        """Who could fork it: an agent's process, confined by nothing but what it can take on itself."""
+        prepared, order = self._prepared, self._order
         is_plain = prepared.view is None and prepared.tracing is None and order.limits == limits.NO_LIMITS and can_mark()
-        if warm is None or not order.is_agent or self._is_checking or not is_plain or not warm.is_ready():
+        return self._around.warm if order.is_agent and is_plain and not self._is_checking else None
+
+    def _fork(self, process: Process, prepared: Prepared) -> bool:
+        """From the server that has it in memory, where there is one; False where it must be started."""
+        warm = self._find_server()
+        if warm is None or not warm.is_ready():
             return False
         policy = None
         if isinstance(prepared.launch, ConfinedLaunch):

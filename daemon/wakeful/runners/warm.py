@@ -18,7 +18,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from typing import NoReturn
 
 import msgspec
@@ -33,6 +34,8 @@ from wakeful.runners.mark import set_mark
 READY = b"ready"
 # A fork of a process with everything in memory takes 10 ms; who needs seconds is in trouble, and the run starts cold.
 PATIENCE_SECONDS = 5.0
+# Who is not ready by then is not waited for.
+_LONGEST_WARMING_SECONDS = 30.0
 _LARGEST_REQUEST_BYTES = 1 << 20
 _EXIT_UNCONFINED = 126
 
@@ -64,27 +67,37 @@ class WarmServer:
     """The daemon's end. Nothing is started before `warm_up`, and nothing here outlives `close`."""
 
     def __init__(self, argv: tuple[str, ...], environment: Mapping[str, str]) -> None:
-        """`argv` is the program that calls `serve`; the descriptor of its end is its last word. `environment` holds nothing that a run
+        """`argv` is the program that calls `serve`; the descriptor of its end follows, and what it is to read. `environment` holds nothing that a run
         may not know: what it forks can read it."""
         self._argv = argv
         self._environment = dict(environment)
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
         self._is_ready = False
+        self._started = 0.0
 
     @property
     def pid(self) -> int | None:
         return self._process.pid if self._process is not None else None
 
-    def warm_up(self) -> int | None:
-        """Start it, unless it lives; its pid where it was started now. Returns at once: it is ready when it says so."""
+    @property
+    def is_warming(self) -> bool:
+        """Is it under way to be ready? Whoever waits for it waits no longer than for a start of their own, and reads nothing twice."""
+        is_late = time.monotonic() - self._started > _LONGEST_WARMING_SECONDS
+        return self._process is not None and not is_late and not self.is_ready() and self._process.poll() is None
+
+    def warm_up(self, libraries: Iterable[str]) -> int | None:
+        """Start it, unless it lives; its pid where it was started now. Returns at once: it is ready when it says so.
+
+        `libraries` are what its runs will need, by the names of providers; what is not among them a run reads itself."""
         if self._process is not None and self._process.poll() is None:
             return None
         self.close()
+        self._started = time.monotonic()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
-                (*self._argv, str(theirs.fileno())),
+                (*self._argv, str(theirs.fileno()), *sorted(libraries)),
                 env=self._environment,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
