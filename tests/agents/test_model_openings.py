@@ -9,8 +9,11 @@ import pytest
 from agents.provider import Asked as Seen
 from agents.provider import Call, Provider, Say, Think
 from agents.provider.script import Turn
-from agents.reaching import PROVIDERS, ask, hear, reach
-from wakeful.agents import opening
+from agents.reaching import ADD, PROVIDERS, ask, hear, reach
+from wakeful.agents import opening, providers
+from wakeful.agents.contract import ModelRequest, ToolOffer
+from wakeful.agents.tools.files import FileTools
+from wakeful.agents.tools.place import Bounds
 from wakeful.core.turn import Answered, Asked, Entry, Returned, ToolCall
 
 pytestmark = pytest.mark.asyncio
@@ -81,6 +84,31 @@ async def test_a_failed_request_is_sent_again_whole(provider: Provider, ours: st
         await hear(model, *entries)
         await hear(model, *entries)
         assert provider.requests[-1].raw == provider.requests[-2].raw
+
+
+@pytest.mark.parametrize("ours", ["openai", "openai-chat", "openai-compatible"])
+async def test_what_is_handed_to_an_sdk_as_it_is_arrives_as_if_it_had_been_checked(provider: Provider, monkeypatch: pytest.MonkeyPatch, ours: str) -> None:
+    """The SDK has nothing to rename in a conversation and its tools: left out, its walk changes nothing of a body."""
+    provider.play(talk_plainly)
+    offers = tuple(tool.offer for tool in FileTools(Bounds.build("/srv", ("**",), ("**",), "/srv")).list_tools())
+    request = ModelRequest(instructions="Be brief.", entries=[Asked(text="Go.")], tools=(ADD, *offers))
+    await reach(provider, ours, model=NAMES[ours]).answer(request, lambda _: None)
+    monkeypatch.setattr(providers, "_as_given", lambda create, field: create)
+    await reach(provider, ours, model=NAMES[ours]).answer(request, lambda _: None)
+    as_given, checked = provider.requests
+    assert as_given.raw == checked.raw and len(checked.raw["tools"]) == len(offers) + 1  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("ours", PROVIDERS)
+async def test_tools_and_instructions_that_changed_are_told_as_they_are_now(provider: Provider, ours: str) -> None:
+    """What is kept from request to request is never what was told before."""
+    provider.play(talk_plainly)
+    model, entries = reach(provider, ours, model=NAMES[ours]), [Asked(text="Go.")]
+    multiply = ToolOffer(name="multiply", description="Multiply.", parameters=ADD.parameters)
+    for instructions, tools in (("Be brief.", (ADD,)), ("Be brief.", (ADD, multiply)), ("Be long.", (multiply,)), ("Be long.", ())):
+        await model.answer(ModelRequest(instructions=instructions, entries=entries, tools=tools), lambda _: None)
+        asked = provider.requests[-1]
+        assert (asked.system, [tool.name for tool in asked.tools]) == (instructions, [offer.name for offer in tools])
 
 
 async def test_items_that_fall_where_nobody_expects_them_are_not_kept(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:

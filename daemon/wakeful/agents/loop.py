@@ -87,6 +87,9 @@ class Loop:
         self._models = list(models)
         self._tools = tools
         self._may_ask = beginning.tools.get(ASK_PERSON) != "deny"
+        self._offers = (*tools.offers, ASK_PERSON_OFFER) if self._may_ask else tools.offers
+        # What every request tells besides the conversation, by estimate.
+        self._told_tokens = _estimate_told(beginning.instructions, self._offers)
         self._post = record
         self._say = say
         self._pause = pause
@@ -159,7 +162,7 @@ class Loop:
     async def _ask(self) -> Answered:
         """The next answer, on its way to the record: it is posted with the first call it leads to."""
         request = self._make_request()
-        if _estimate_told(request) + self._size_tokens > self._agent.window.compress_at:
+        if self._told_tokens + self._size_tokens > self._agent.window.compress_at:
             raise _TooLong
         self._turn += 1
         while True:
@@ -192,7 +195,7 @@ class Loop:
         model = self._models[0]
         await self._record(
             work.RequestTurn(
-                turn=self._turn, model=model.name, input_tokens=_estimate_told(request) + self._size_tokens, max_output_tokens=self._agent.settings.max_output_tokens
+                turn=self._turn, model=model.name, input_tokens=self._told_tokens + self._size_tokens, max_output_tokens=self._agent.settings.max_output_tokens
             )
         )
         try:
@@ -202,8 +205,7 @@ class Loop:
             return fault
 
     def _make_request(self) -> ModelRequest:
-        offers = (*self._tools.offers, ASK_PERSON_OFFER) if self._may_ask else self._tools.offers
-        return ModelRequest(instructions=self._beginning.instructions, entries=self._entries, tools=offers, settings=self._agent.settings)
+        return ModelRequest(instructions=self._beginning.instructions, entries=self._entries, tools=self._offers, settings=self._agent.settings)
 
     async def _judge_stop(self, answered: Answered) -> Ending:
         """It calls nothing more: is that the end of its work?"""
@@ -265,9 +267,8 @@ class Loop:
         raise _Ended(words)
 
 
-def _estimate_told(request: ModelRequest) -> int:
-    """What the model takes in besides the conversation."""
-    return estimate_tokens(request.instructions) + sum(estimate_tokens(json.dumps(offer.parameters) + offer.description) for offer in request.tools)
+def _estimate_told(instructions: str, offers: Sequence[ToolOffer]) -> int:
+    return estimate_tokens(instructions) + sum(estimate_tokens(json.dumps(offer.parameters) + offer.description) for offer in offers)
 
 
 def _estimate_entry(entry: Entry) -> int:

@@ -64,6 +64,9 @@ class _ProviderModel:
         self._library_model = library_model
         self._opening = opening
         self._transcript = Transcript(spec.provider)
+        # The last ones told, and what they were made of.
+        self._told: tuple[tuple[ToolOffer, ...], str] | None = None
+        self._parameters = ModelRequestParameters()
 
     @property
     def name(self) -> str:
@@ -75,13 +78,9 @@ class _ProviderModel:
     async def answer(self, request: ModelRequest, say: Callable[[str], None]) -> ModelAnswer:
         messages = self._transcript.tell(request.entries)
         settings = _settings_of(request.settings, self._spec, self._library_model, messages)
-        parameters = ModelRequestParameters(
-            function_tools=[_definition_of(offer) for offer in request.tools],
-            instruction_parts=[library.InstructionPart(request.instructions)] if request.instructions else [],
-        )
         new = self._opening.rest_of(messages, bool(request.instructions))
         try:
-            async with self._library_model.request_stream(new, settings, parameters) as stream:
+            async with self._library_model.request_stream(new, settings, self._parameters_of(request)) as stream:
                 await _listen(stream, say)
                 response = stream.get()
             return self._answer_of(response)
@@ -89,6 +88,17 @@ class _ProviderModel:
             raise
         except Exception as error:  # Every provider has its own ways to fail; each has a kind.
             raise fault_of(error, self.name, self._key) from None
+
+    def _parameters_of(self, request: ModelRequest) -> ModelRequestParameters:
+        """The same object as long as they are the same: what the library makes of it is then kept (providers.py)."""
+        told = request.tools, request.instructions
+        if told != self._told:
+            self._told = told
+            self._parameters = ModelRequestParameters(
+                function_tools=[_definition_of(offer) for offer in request.tools],
+                instruction_parts=[library.InstructionPart(request.instructions)] if request.instructions else [],
+            )
+        return self._parameters
 
     def _answer_of(self, response: library.ModelResponse) -> ModelAnswer:
         if not _is_whole(response, self._spec):

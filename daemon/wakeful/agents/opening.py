@@ -83,10 +83,11 @@ class Opening:
         settled = items[heads : len(items) - ours]
         if self._is_sound(settled, items[len(items) - ours :]):
             self._next = b",".join(settled), len(messages) - 1, messages[-2]
-        known = [bytes(self._encoded)] if self._encoded else []
-        conversation = b"[" + b",".join([*items[:heads], *known, *items[heads:]]) + b"]"
-        rest = (b'"%s":%s' % (name.encode(), bytes(value)) for name, value in fields.items())
-        return b"{" + b",".join([b'"%s":%s' % (self._field.encode(), conversation), *rest]) + b"}"
+        known = [self._encoded] if self._encoded else []
+        conversation = b",".join([*items[:heads], *known, *items[heads:]])
+        rest = (b',"%s":%s' % (name.encode(), bytes(value)) for name, value in fields.items())
+        # Put together at once: each step between would copy all that is known.
+        return b"".join([b'{"%s":[' % self._field.encode(), conversation, b"]", *rest, b"}"])
 
     def _is_sound(self, settled: Sequence[bytes], ours: Sequence[bytes]) -> bool:
         """Tell whether the items fell where this module thinks: then, and only then, they are kept. Else nothing is lost but time."""

@@ -50,7 +50,7 @@ class Transcript:
         """All messages. Those up to the last answer are the same objects as in the last telling of the same conversation."""
         if not entries or not isinstance(entries[0], Asked):
             raise InternalError("a conversation was put to a model that does not begin with anything asked; the session's log is not what its reader takes it for")
-        settled = max((place for place, entry in enumerate(entries, 1) if isinstance(entry, Answered)), default=0)
+        settled = next((place for place in range(len(entries), 0, -1) if isinstance(entries[place - 1], Answered)), 0)
         if self._kept_entries != list(entries[: len(self._kept_entries)]):
             # Another conversation, or one made shorter.
             self.__init__(self._provider)

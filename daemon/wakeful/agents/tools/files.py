@@ -93,10 +93,13 @@ class FileTools:
             yield CheckedTool("edit", "Replace one exact piece of text in a file that is bound for writing.", EditArguments, self._edit)
 
     async def _read(self, given: ReadArguments, _: str) -> str:
-        path = await asyncio.to_thread(self._bounds.place, given.path, "read")
-        content = await asyncio.to_thread(read_content, self._bounds, path)
+        path, content = await asyncio.to_thread(self._find_content, given.path)
         self._known[path] = digest_content(content)
         return show_lines(self._bounds.name(path), content, given.offset, given.limit)
+
+    def _find_content(self, text: str) -> tuple[str, bytes]:
+        path = self._bounds.place(text, "read")
+        return path, read_content(self._bounds, path)
 
     async def _list(self, given: ListArguments, _: str) -> str:
         return await asyncio.to_thread(list_files, self._bounds, given.path)
