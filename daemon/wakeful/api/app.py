@@ -40,6 +40,8 @@ class Unauthorised(CallerError):
 
 
 ROUTES = (
+    # Asked twice in each turn of an agent, and routes are tried in this order.
+    Route("/work/steps", working.record_steps, methods=["POST"]),
     Route("/version", reading.read_version),
     Route("/sessions", reading.read_sessions),
     Route("/sessions/{name}", reading.read_session),
@@ -62,7 +64,6 @@ ROUTES = (
     Route("/bundle/{verb}", retaining.carry_all, methods=["POST"]),
     Route("/call/{verb}", calling.call, methods=["POST"]),
     Route("/work/begin", working.begin, methods=["POST"]),
-    Route("/work/steps", working.record_steps, methods=["POST"]),
     Route("/work/compress", working.compress, methods=["POST"]),
     Route("/trust", trusting.list_trust),
     Route("/trust/{name}", trusting.show_trust),

@@ -54,6 +54,8 @@ class ControlSocket:
             lifespan="off",
             ws="none",
             log_config=None,
+            # Nobody stands between: a header that says otherwise is not believed, nor looked for.
+            proxy_headers=False,
             limit_concurrency=MOST_CONNECTIONS,
             h11_max_incomplete_event_size=LONGEST_REQUEST_BYTES,
         )
