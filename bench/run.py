@@ -1,6 +1,6 @@
 """`make bench`: all benchmarks, or those named, as one table with the machine and the date. Asserts nothing.
 
-    python bench/run.py [latency appends scale burst slices histories listing recovery spawn isolation matching templates]
+    python bench/run.py [latency appends scale burst slices histories listing recovery spawn isolation matching templates agents]
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ import scale
 import slices
 import spawn
 import templates
+import turns
 from place import TookTooLong
 from table import Row, describe_machine, print_table
 
 BENCHMARKS = {
     one.__name__: one.measure for one in (latency, appends, scale, burst, slices, histories, listing, recovery, spawn, isolation, matching, templates)
-}
+} | {"agents": turns.measure}  # A module of that name would hide a peer's.
 
 
 def main(names: list[str]) -> int:
