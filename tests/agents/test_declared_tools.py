@@ -33,6 +33,7 @@ def test_a_declared_shell_works_on_what_is_bound_and_finds_no_key(box: Box, prov
     assert "connected" not in connected.content and "Permission denied" in connected.content
 
 
+@pytest.mark.long
 def test_tools_of_a_declared_server_are_offered_and_used(box: Box, provider: Provider) -> None:
     """By names that models take; a server that is down does not keep the agent from its work."""
     provider.play([Call("mcp__small__shout", {"text": "quiet"}), Call("mcp__gone", {}), Say("done")])

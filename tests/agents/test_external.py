@@ -55,7 +55,12 @@ def test_an_external_agent_works_within_the_bindings_and_everything_is_on_record
 
 @pytest.mark.parametrize(
     ("can", "name", "second"),
-    [("resume load", "small", "resumed"), ("load", "small", "loaded"), ("load", "gemini-cli", "new"), ("", "small", "new")],
+    [
+        ("resume load", "small", "resumed"),
+        pytest.param("load", "small", "loaded", marks=pytest.mark.long),
+        pytest.param("load", "gemini-cli", "new", marks=pytest.mark.long),
+        pytest.param("", "small", "new", marks=pytest.mark.long),
+    ],
 )
 def test_a_conversation_goes_on_as_the_program_can(box: Box, can: str, name: str, second: str) -> None:
     """Resume before load, load only where that destroys nothing, else our own transcript; what a load replays is not said again."""
@@ -72,6 +77,7 @@ def test_a_conversation_goes_on_as_the_program_can(box: Box, can: str, name: str
     assert all("said long ago" not in str(record["payload"]) for record in box.log("docs"))
 
 
+@pytest.mark.long
 def test_what_needs_a_person_ends_the_run_with_the_question_and_is_not_asked_twice(box: Box) -> None:
     folder = declare(box, tools="{edit: ask}", can="resume")
     box.start()

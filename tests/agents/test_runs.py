@@ -65,7 +65,7 @@ def test_without_a_key_the_session_sleeps_and_says_which(box: Box, provider: Pro
     assert provider.requests == []
 
 
-@pytest.mark.parametrize("when", ["asked", "in a tool"])
+@pytest.mark.parametrize("when", ["asked", pytest.param("in a tool", marks=pytest.mark.long)])
 def test_a_daemon_killed_in_the_middle_goes_on_from_the_last_step(box: Box, provider: Provider, when: str) -> None:
     """kill -9 of daemon and agent: nothing that is on record is asked again, and a call with an unknown effect is not repeated."""
     turns = [Call("remember", {"key": "seen", "value": "yes"}), Say("done")]

@@ -124,6 +124,7 @@ async def test_a_server_that_is_down_is_a_result_in_words(tmp_path: Path, monkey
 
 
 @pytest.mark.asyncio
+@pytest.mark.long
 async def test_a_server_that_never_answers_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Within its time, and ended."""
     monkeypatch.setattr(mcp, "START_SECONDS", 1.0)
@@ -145,6 +146,7 @@ async def test_a_server_is_kept_from_the_run_s_token(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
+@pytest.mark.long
 async def test_policies_are_declared_for_a_tool_or_for_its_server(tmp_path: Path) -> None:
     """The narrower word counts; who declares a server and says nothing lets it be used."""
     async with opened(STDIO, folder=tmp_path) as tools:
