@@ -94,7 +94,7 @@ async def test_a_conversation_too_long_is_told_from_other_refusals(provider: Pro
     assert (await fault_of(provider, ours, Fail(400, message=TOO_LONG[ours]))).kind == "too_long"
 
 
-@pytest.mark.parametrize("ours", ["anthropic", "openai", "openai-chat", "google"])
+@pytest.mark.parametrize("ours", ["anthropic", *(pytest.param(one, marks=pytest.mark.long) for one in ("openai", "openai-chat", "google"))])
 async def test_silence_is_not_waited_for_without_end(provider: Provider, ours: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A peer that says nothing, before the first word or after it, is given up."""
     monkeypatch.setattr(providers, "TIMEOUT", 0.3)

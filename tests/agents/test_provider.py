@@ -26,7 +26,9 @@ from pydantic_ai.exceptions import (
 from pydantic_ai.messages import ModelRequest, ModelResponse, TextPartDelta, UserPromptPart
 from pydantic_ai.models import ModelRequestParameters
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.parametrize("format", FORMATS)]
+# One of them always, the others where there is time: every format is spoken by the tests of models, too.
+EACH = [FORMATS[0], *(pytest.param(format, marks=pytest.mark.long) for format in FORMATS[1:])]
+pytestmark = [pytest.mark.asyncio, pytest.mark.parametrize("format", EACH)]
 WAYS = pytest.mark.parametrize("is_streaming", [False, True], ids=["plain", "streaming"])
 
 ADD_1_2, ADD_3_4 = Call("add", {"a": 1, "b": 2}), Call("add", {"a": 3, "b": 4})

@@ -65,7 +65,8 @@ def test_without_a_key_the_session_sleeps_and_says_which(box: Box, provider: Pro
     assert provider.requests == []
 
 
-@pytest.mark.parametrize("when", ["asked", pytest.param("in a tool", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("when", ["asked", "in a tool"])
 def test_a_daemon_killed_in_the_middle_goes_on_from_the_last_step(box: Box, provider: Provider, when: str) -> None:
     """kill -9 of daemon and agent: nothing that is on record is asked again, and a call with an unknown effect is not repeated."""
     turns = [Call("remember", {"key": "seen", "value": "yes"}), Say("done")]
@@ -106,6 +107,7 @@ def test_a_question_puts_the_session_to_sleep_and_the_answer_goes_to_the_model(b
     assert "the one of May" in results(provider.requests[-1])[-1].content
 
 
+@pytest.mark.long
 def test_a_provider_that_refuses_the_key_puts_the_session_to_sleep_with_its_words(box: Box, provider: Provider) -> None:
     provider.play(Fail(401, message="invalid x-api-key", times=None))
     declare(box, provider)

@@ -135,6 +135,7 @@ async def test_a_server_that_never_answers_is_given_up(tmp_path: Path, monkeypat
 
 @pytest.mark.asyncio
 @pytest.mark.skipif(probe_abi() == 0, reason="this kernel has no Landlock: no program can be kept narrower than its run")
+@pytest.mark.long
 async def test_a_server_is_kept_from_the_run_s_token(tmp_path: Path) -> None:
     """It reads what is bound, and not the token; one that is not narrowed reads both."""
     async with opened(STDIO, folder=tmp_path, is_narrow=True) as tools:
