@@ -113,14 +113,14 @@ def make_compress(log: EventLog, session: Session, keep: int, summariser: Summar
 
 
 def choose_kept(log: EventLog, session: Session, most_bytes: int) -> int:
-    """How many of the newest messages, with what tools brought meanwhile, fit into so many bytes; at least one."""
+    """How many of the newest messages, with what tools brought meanwhile, fit into so many bytes."""
     kept, used = 0, 0
     for record in reversed([record for stretch in find_stretches(session) for record in log.read(stretch.session, from_seq=stretch.first, to_seq=stretch.last, kinds=SAID_KINDS)]):
         used += _count_record(record)
         if used > most_bytes:
             break
         kept += bool(record.kind in MESSAGE_KINDS and _read_text(record))
-    return max(kept, 1)
+    return kept
 
 
 def find_stretches(session: Session) -> tuple[Stretch, ...]:

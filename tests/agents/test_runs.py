@@ -131,3 +131,28 @@ def test_one_message_is_answered_by_another_agent_and_the_next_by_the_owner(box:
     again = json.loads(box.ask("ask", "docs", "And now?", "--json"))
     assert (again["answer"], again["agent"], again["outcome"]) == ("Safe enough.", "docs", "succeeded")
     assert provider.requests[-1].model == "claude-test"
+
+
+def test_a_conversation_that_grows_too_long_is_summarised_by_its_agent_and_goes_on(box: Box, provider: Provider) -> None:
+    """Facts first, the objective verbatim, and nothing asked twice: the model goes on from what it wrote."""
+
+    def answer(asked: Any) -> Any:
+        if "summarise" in asked.tool_names:
+            facts = [{"key": "reader", "value": "careful", "why": "it read all of it"}]
+            return Call("summarise", {"summary": "The code was read whole.", "open_questions": ["Which rate?"], "files": ["code.py"], "facts": facts})
+        return Say("The page needs nothing.") if "The code was read whole." in asked.text else Call("read", {"path": "code.py"})
+
+    provider.play(answer)
+    declare(box, provider, agent="context: {tokens: 20000, compress_at: 6000}\n")
+    box.write("code.py", "value = 'of some length'\n" * 1500)
+    box.start(env=KEY)
+    row = box.wait_at_rest("docs", runs=1)
+    assert row["last_run"]["outcome"] == "succeeded", box.ask("output", "docs")
+    records = {record["kind"]: record["payload"] for record in box.log("docs")}
+    compressed = records["conversation_compressed"]
+    assert compressed["by"] == "anthropic:claude-test" and "Keep page.md true to code.py." in compressed["summary"]
+    assert "Open questions:\n- Which rate?" in compressed["summary"]
+    assert [(fact["key"], fact["value"]) for fact in box.json("facts", "docs")] == [("reader", "careful")]
+    kinds = box.kinds("docs")
+    assert kinds.index("fact_set") < kinds.index("conversation_compressed")
+    assert "value = 'of some length'" not in provider.requests[-1].text
