@@ -10,7 +10,7 @@ from wakeful.core import events as ev
 from wakeful.core.agent import TokenWindow
 from wakeful.core.knowledge import Stretch, split_stretches
 from wakeful.core.spec import FileBinding
-from wakeful.core.turn import Asked
+from wakeful.core.turn import Answered, Asked
 from wakeful.errors import InternalError
 
 
@@ -218,12 +218,23 @@ def test_after_a_compression_the_next_opening_has_all_facts_again(world: World) 
         talk.end()
 
 
-def test_a_run_lost_after_its_last_words_is_not_sent_a_conversation_that_ends_with_them(world: World) -> None:
-    """It is asked whether it is done."""
-    talk = world.open()
-    talk.start()
-    talk.begin()
-    talk.answer("all done")
-    talk.end("lost", is_final=False)
-    talk.go_on()
-    assert "end with hand_off" in (talk.assemble().opening_text or "")
+def test_a_run_lost_after_its_last_words_is_asked_nothing(world: World) -> None:
+    """What its process finds then is an answer that is the end: it sends no conversation that ends with one."""
+    lost = world.open()
+    lost.start()
+    lost.begin()
+    lost.answer("all done")
+    lost.end("lost", is_final=False)
+    lost.go_on()
+    assert lost.assemble().opening_text is None
+    assert lost.assemble().entries[-1] == Answered(model="anthropic:m", text="all done")
+
+
+def test_a_run_that_a_person_stopped_after_its_last_words_is_asked_whether_it_is_done(world: World) -> None:
+    stopped = world.open()
+    stopped.start()
+    stopped.begin()
+    stopped.answer("all done")
+    stopped.end("interrupted", is_final=True)
+    stopped.go_on()
+    assert "end with hand_off" in (stopped.assemble().opening_text or "")

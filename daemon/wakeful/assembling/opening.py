@@ -49,7 +49,9 @@ def make_opening(
     if not goes_on:
         return (*parts, Part.of("prompt", _say_prompt(run)))
     if not parts:
-        return (Part.of("prompt", WAS_CUT),) if _is_over(turns.entries[-1]) else ()
+        # Cut off after its last word by nobody's wish, it is done, and has to be asked nothing.
+        is_stopped = session.last_run is not None and session.last_run.seq == session.dealt_until
+        return (Part.of("prompt", WAS_CUT),) if is_stopped and _is_over(turns.entries[-1]) else ()
     return (*parts, Part.of("prompt", TRY_AGAIN if any(part.name == "last run" for part in parts) else GO_ON))
 
 
