@@ -236,5 +236,6 @@ def test_a_run_that_a_person_stopped_after_its_last_words_is_asked_whether_it_is
     stopped.begin()
     stopped.answer("all done")
     stopped.end("interrupted", is_final=True)
-    stopped.go_on()
+    assert stopped.session.last_run is not None
+    stopped.go_on(*stopped.session.last_run.causes)
     assert "end with hand_off" in (stopped.assemble().opening_text or "")
