@@ -11,10 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from wakeful.assembling.fitting import count_entry, fit_entries
+from wakeful.assembling.fitting import fit_entries
 from wakeful.assembling.quoting import make_mark, quote_block, quote_line
 from wakeful.core import events as ev
 from wakeful.core.agent import TokenWindow
+from wakeful.core.tokens import estimate_entry
 from wakeful.core.turn import Answered, Asked, Entry, Returned
 
 BLOCK = re.compile(r"<(data|rules) ([0-9a-f]{12}) [^\n]*>\n(.*?)\n</\1 \2>", re.DOTALL)
@@ -138,4 +139,4 @@ def test_a_conversation_too_long_for_its_model_loses_its_oldest_turns_whole(worl
     assert isinstance(found.entries[-2], Answered) and found.entries[-2].text == "step 59"
     check_sendable((*found.entries, Asked(text="x")))
     whole = talk.assemble().entries
-    assert fit_entries(whole, sum(map(count_entry, whole))) == whole
+    assert fit_entries(whole, sum(map(estimate_entry, whole))) == whole

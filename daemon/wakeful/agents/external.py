@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+from urllib.parse import quote
 
 from acp import PROTOCOL_VERSION, RequestError, connect_to_agent, schema, text_block
 from acp.interfaces import Agent
@@ -191,7 +193,7 @@ class ExternalAgent:
 
     async def write_text_file(self, session_id: str, path: str, content: str, **_: Any) -> schema.WriteTextFileResponse:
         if self._tools.policy_of("write") != "allow":
-            raise RequestError.invalid_params({"details": "this session lets nobody write files"})
+            raise RequestError.invalid_params({"details": f"the policy of this session for writing is {self._tools.policy_of('write')}, not allow"})
         await self._reach(lambda: replace_content(self._bounds, self._bounds.place(path, "write"), content.encode()), path)
         return schema.WriteTextFileResponse()
 
@@ -205,7 +207,7 @@ class ExternalAgent:
 
     async def _read_permissions(self) -> dict[str, bool]:
         """What a person said to what it asked, in this session: the same thing is not asked twice."""
-        lines = await self._link.look(f"/sessions/{_quote(self._beginning.session)}/log", {"kind": "question_answered"})
+        lines = await self._link.look(f"/sessions/{quote(os.fsencode(self._beginning.session), safe='')}/log", {"kind": "question_answered"})
         answers = (line["payload"] or {} for line in lines)
         return {one["call"]: one["text"].lower() in ("yes", "y") for one in answers if (one.get("call") or "").startswith("acp-")}
 
@@ -258,7 +260,3 @@ def _encode(value: Mapping[str, Any]) -> str:
 
 def _say_error(error: BaseException) -> str:
     return f"no answer within {START_SECONDS:g} s" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
-
-
-def _quote(name: str) -> str:
-    return name.replace("/", "%2F")

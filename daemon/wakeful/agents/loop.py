@@ -18,8 +18,8 @@ from wakeful.agents.contract import Model, ModelAnswer, ModelRequest, ProviderFa
 from wakeful.agents.tools.box import ToolBox, read_arguments
 from wakeful.core import work
 from wakeful.core.agent import AgentSpec
-from wakeful.core.tokens import estimate_tokens
-from wakeful.core.turn import Asked, Answered, Entry, Returned, ToolCall
+from wakeful.core.tokens import estimate_entry, estimate_tokens
+from wakeful.core.turn import Answered, Asked, Entry, Returned, ToolCall
 
 # Puts a question to a person: no tool carries it out, the run ends with it.
 ASK_PERSON = "ask_person"
@@ -94,6 +94,8 @@ class Loop:
         self._say = say
         self._pause = pause
         self._entries: list[Entry] = []
+        # What is said once the calls of before are done.
+        self._later = list(beginning.later)
         # What they take, by estimate: kept beside them, or every turn of a long conversation would count it anew.
         self._size_tokens = 0
         for entry in beginning.entries:
@@ -107,7 +109,7 @@ class Loop:
     @property
     def entries(self) -> Sequence[Entry]:
         """The conversation so far, with what is still to be said."""
-        return (*self._entries, *(asked for asked in self._beginning.later if asked not in self._entries))
+        return (*self._entries, *self._later)
 
     @property
     def turns(self) -> int:
@@ -123,8 +125,8 @@ class Loop:
     async def run(self) -> Ending:
         try:
             await self._carry_out_all(self._beginning.pending)
-            for asked in self._beginning.later:
-                self._add(asked)
+            while self._later:
+                self._add(self._later.pop(0))
             if self._entries and isinstance(last := self._entries[-1], Answered):
                 # It was killed after its last word: that is the end.
                 return await self._judge_stop(last)
@@ -142,7 +144,7 @@ class Loop:
 
     def _add(self, entry: Entry) -> None:
         self._entries.append(entry)
-        self._size_tokens += _estimate_entry(entry)
+        self._size_tokens += estimate_entry(entry)
 
     async def _record(self, *steps: work.PostedStep) -> None:
         """With what waits to be recorded before them."""
@@ -269,11 +271,3 @@ class Loop:
 
 def _estimate_told(instructions: str, offers: Sequence[ToolOffer]) -> int:
     return estimate_tokens(instructions) + sum(estimate_tokens(json.dumps(offer.parameters) + offer.description) for offer in offers)
-
-
-def _estimate_entry(entry: Entry) -> int:
-    match entry:
-        case Asked(text=text) | Returned(text=text):
-            return estimate_tokens(text)
-        case Answered(text=text, calls=calls):
-            return estimate_tokens(text) + sum(estimate_tokens(call.name + call.arguments) for call in calls)

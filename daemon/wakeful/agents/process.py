@@ -10,7 +10,7 @@ import importlib
 import itertools
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import msgspec
 from msgspec.structs import replace
@@ -33,7 +33,6 @@ from wakeful.secrets.store import name_variable
 
 # The agent is not done, and why is on record (sysexits: try again later).
 EXIT_HALTED = 75
-EXIT_FAILED = 1
 LONGEST_HAND_OFF = 16_000
 # Of one run: a conversation that grows faster than it is made shorter does not come to an end.
 MOST_SUMMARIES = 3
@@ -155,10 +154,15 @@ def _make_record(link: DaemonLink, beginning: work.Beginning) -> Record:
 
     async def record(*steps: work.PostedStep) -> work.Recorded:
         try:
-            answer = await link.post("/work/steps", {"steps": steps}, key=f"{beginning.run_id}.{next(numbers)}")
+            return await post(steps)
         except DaemonRefused as refusal:
-            # Nothing of it is on record, so nothing of it may have an effect.
+            # Nothing of it is on record, so nothing of it may have an effect. Why is, unless the run itself is over.
+            with suppress(DaemonRefused):
+                await post((work.Halt(words=f"a step was refused: {refusal}"),))
             return work.Recorded(end=str(refusal))
+
+    async def post(steps: Sequence[work.PostedStep]) -> work.Recorded:
+        answer = await link.post("/work/steps", {"steps": steps}, key=f"{beginning.run_id}.{next(numbers)}")
         return msgspec.convert(answer, work.Recorded)
 
     return record

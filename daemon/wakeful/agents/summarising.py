@@ -90,17 +90,17 @@ OFFER = ToolOffer(
 
 async def summarise(beginning: work.Beginning, entries: Sequence[Entry], models: Sequence[Model], record: Record, link: DaemonLink, say: Callable[[str], None]) -> str | None:
     """Have the conversation replaced. Returns why that could not be done; None where it was."""
-    found, turn = None, beginning.turns
+    found, by, turn = None, "rule", beginning.turns
     for attempt in range(ATTEMPTS):
         turn += 1
-        answer = await _ask(beginning, entries, models[min(attempt, len(models) - 1)], turn, record)
+        model = models[min(attempt, len(models) - 1)]
+        answer = await _ask(beginning, entries, model, turn, record)
         if isinstance(answer, str):
             return answer
-        found = _read(answer)
-        if found is not None and not find_lost(beginning.summary, found):
+        made = _read(answer)
+        if made is not None and not find_lost(beginning.summary, made):
+            found, by = made, model.name
             break
-        found = None
-    by = models[0].name if found is not None else "rule"
     for number, fact in enumerate(found.facts if found is not None else ()):
         await link.call("remember", {"key": fact.key, "value": fact.value, "rationale": fact.why}, key=f"{beginning.run_id}.fact.{turn}.{number}")
     text = found.tell(beginning.objective) if found is not None else ""

@@ -15,12 +15,12 @@ from wakeful.api.answers import answer_json, service_of
 from wakeful.api.queries import find_session
 from wakeful.api.service import Service
 from wakeful.assembling.assemble import Assembled, assemble
-from wakeful.assembling.fitting import count_entry
 from wakeful.assembling.part import Part
 from wakeful.core import events as ev
 from wakeful.core.agent import AgentSpec
 from wakeful.core.imagining import imagine_run, is_wanted
 from wakeful.core.state import Session
+from wakeful.core.tokens import estimate_entry
 from wakeful.core.turn import Answered, Asked, Entry, Returned, ToolCall
 from wakeful.eventlog.codec import decode
 from wakeful.eventlog.contract import EventLog
@@ -81,7 +81,7 @@ def _view_entry(entry: Entry) -> dict[str, Any]:
             shown = {"kind": "answered", "model": model, "text": text, "calls": [_view_call(call, {}) for call in calls]}
         case Returned(call=call, name=name, text=text, is_error=is_error):
             shown = {"kind": "returned", "call": call, "name": name, "text": text, "is_error": is_error}
-    return shown | {"tokens": count_entry(entry)}
+    return shown | {"tokens": estimate_entry(entry)}
 
 
 def _view_call(call: ToolCall, permissions: dict[str, bool]) -> dict[str, Any]:

@@ -70,15 +70,16 @@ class Summary(Struct, frozen=True, forbid_unknown_fields=True):
 async def compress(request: Request) -> Response:
     """Old conversation gives way to a summary that the run's model made; what is newest stays."""
     service, caller = service_of(request), caller_of(request)
-    session, _, agent = _find_run(service, caller)
+    session, run, agent = _find_run(service, caller)
     try:
         summary = msgspec.json.decode(await read_body(request), type=Summary)
     except msgspec.MsgspecError as error:
         raise CallerError(f"the summary does not fit: {error}") from None
+    summariser = Given(summary.by, summary.text) if summary.text else ByRule()
     most = int(agent.window.compress_at * KEPT_SHARE * BYTES_PER_TOKEN)
     keep = await asyncio.to_thread(choose_kept, service.log, session, most)
-    made = await asyncio.to_thread(make_compress, service.log, service.core.state.get(session.id), keep, Given(summary.by, summary.text) if summary.text else ByRule())
-    words = await service.call(made, author=caller.author, key=take_key(request, Summary, {}), run=caller.run.run if caller.run is not None else None)
+    made = await asyncio.to_thread(make_compress, service.log, service.core.state.get(session.id), keep, summariser)
+    words = await service.call(made, author=caller.author, key=take_key(request, Summary, {}), run=run.run)
     return answer_json({"words": words})
 
 
@@ -136,7 +137,7 @@ def _describe_beginning(session: Session, run: OpenRun, agent: AgentSpec, assemb
         root=spec.root,
         reads=tuple(binding.pattern for binding in spec.files),
         writes=spec.written_patterns,
-        network=network if isinstance(network := spec.confinement.network, bool) else tuple(int(one.rpartition(":")[2]) for one in network),
+        network=spec.confinement.ports,
         allow_read=tuple(posixpath.join(spec.root, place) for place in spec.confinement.allow_read),
         allow_write=tuple(posixpath.join(spec.root, place) for place in spec.confinement.allow_write),
         is_unisolated=not spec.confinement.is_enforced,

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from msgspec import Struct
 
 from wakeful.assembling.diffs import Changed, FileSides
-from wakeful.assembling.fitting import count_entry, fit_entries
+from wakeful.assembling.fitting import fit_entries
 from wakeful.assembling.opening import make_opening, open_again, quote_summary
 from wakeful.assembling.part import Part, Room
 from wakeful.assembling.rules import read_rules
@@ -23,6 +23,7 @@ from wakeful.core.agent import AgentSpec
 from wakeful.core.events import Cause
 from wakeful.core.spec import SessionSpec
 from wakeful.core.state import OpenRun, Session
+from wakeful.core.tokens import estimate_entry
 from wakeful.core.turn import Asked, Entry, ToolCall
 from wakeful.errors import InternalError
 from wakeful.eventlog.contract import EventLog
@@ -69,7 +70,7 @@ class Assembled(Struct, frozen=True, kw_only=True):
     def tokens(self) -> dict[str, int]:
         """By part, and the conversation as one."""
         parts = {part.name: part.tokens for part in (*self.instructions, *self.opening)}
-        talk = sum(map(count_entry, (*self.entries, *self.later)))
+        talk = sum(map(estimate_entry, (*self.entries, *self.later)))
         return parts | ({CONVERSATION: talk} if talk else {})
 
     @property
@@ -107,7 +108,7 @@ def assemble(
         else:
             opening = make_opening(session, run, turns, messages, room, read, redact)
     first = _begin_with_summary(session, turns.entries, room.summary)
-    taken = sum(part.tokens for part in (*instructions, *opening)) + sum(map(count_entry, (*first, *turns.later)))
+    taken = sum(part.tokens for part in (*instructions, *opening)) + sum(map(estimate_entry, (*first, *turns.later)))
     fitting = fit_entries(turns.entries, find_room(agent) - taken)
     return Assembled(
         instructions=instructions,

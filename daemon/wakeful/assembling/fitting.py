@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from wakeful.core.tokens import estimate_tokens
-from wakeful.core.turn import Answered, Asked, Entry, Returned
+from wakeful.core.tokens import estimate_entry
+from wakeful.core.turn import Asked, Entry, Returned
 from wakeful.counting import count
 
 
@@ -17,7 +17,7 @@ def fit_entries(entries: tuple[Entry, ...], tokens: int) -> tuple[Entry, ...]:
     turns = split_turns(entries)
     kept: list[Sequence[Entry]] = []
     for turn in reversed(turns):
-        tokens -= sum(map(count_entry, turn))
+        tokens -= sum(map(estimate_entry, turn))
         if tokens < 0 and kept:
             break
         kept.append(turn)
@@ -37,11 +37,3 @@ def split_turns(entries: tuple[Entry, ...]) -> list[list[Entry]]:
         else:
             turns.append([entry])
     return turns
-
-
-def count_entry(entry: Entry) -> int:
-    match entry:
-        case Asked(text=text) | Returned(text=text):
-            return estimate_tokens(text)
-        case Answered(text=text, calls=calls):
-            return estimate_tokens(text) + sum(estimate_tokens(call.name) + estimate_tokens(call.arguments) for call in calls)

@@ -18,8 +18,7 @@ _STRICTNESS: dict[ToolPolicy, int] = {"allow": 0, "ask": 1, "deny": 2}
 
 def find_owner(core: Core, session: Session) -> AgentSpec | None:
     """The agent whose session it is, with the model it was migrated to; None where no file declares it."""
-    name = session.agent or (session.spec.agent if session.spec is not None else None)
-    agent = core.agents.get(name) if name is not None else None
+    agent = core.agents.get(session.owner or "")
     if agent is None or session.model is None:
         return agent
     return prefer_model(agent, session.model) or agent

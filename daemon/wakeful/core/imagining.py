@@ -52,7 +52,7 @@ def find_agent(core: Core, session: Session, for_agent: str | None) -> AgentSpec
     acting = session.run.agent if session.run is not None else find_acting(core, session)[0]
     if acting is not None:
         return acting
-    name = session.agent or (session.spec.agent if session.spec is not None else None)
+    name = session.owner
     if session.spec is not None and isinstance(session.spec.run, PromptRun):
         raise CallerError(f"{session.name} is worked by agent {name!r}, which no file in sessions.d/agents/ declares")
     raise CallerError(f"{session.name} is worked by no agent, so no model sees anything of it; --for-agent NAME shows what that one would see")

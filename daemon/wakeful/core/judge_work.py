@@ -86,6 +86,8 @@ def _check_step(core: Core, step: work.Step) -> None:
     match step:
         case work.RecordAnswer(answer=answer):
             check_size(core, "payload", answer.text + (answer.raw or ""))
+        case work.CallTool(call=call):
+            check_size(core, "payload", call.arguments)
         case work.ReturnTool(text=text) | work.AskPerson(text=text) | work.Halt(words=text) | work.RecordFault(words=text):
             check_size(core, "message", text)
         case work.RequestTurn(input_tokens=taken, max_output_tokens=made) if taken < 0 or made < 1:
@@ -172,7 +174,8 @@ def _find_spent(core: Core, session: Session, run: OpenRun, agent: AgentSpec, st
     """Why this request may not be sent, as the hold it brings on; None where it may."""
     tokens = step.input_tokens + step.max_output_tokens
     wanted = Amounts(tokens=run.progress.spent_tokens + tokens, usd=run.progress.spent_usd + (usd or 0.0))
-    for whose, budget, spent in (("", run.spec.budget, session.spent), (f"agent {agent.name}: ", agent.budget, sum_spent(core, agent.name, wall))):
+    own = sum_spent(core, agent.name) if agent.budget is not None else {}
+    for whose, budget, spent in (("", run.spec.budget, session.spent), (f"agent {agent.name}: ", agent.budget, own)):
         if budget is None:
             continue
         if usd is None and counts_money(budget):
@@ -185,7 +188,7 @@ def _find_spent(core: Core, session: Session, run: OpenRun, agent: AgentSpec, st
     return None
 
 
-def sum_spent(core: Core, agent: str, wall: int) -> dict[str, Spent]:
+def sum_spent(core: Core, agent: str) -> dict[str, Spent]:
     """What an agent spent of its own budget in all sessions, as periods that may have turned since."""
     total: dict[str, Spent] = {}
     for session in core.state:

@@ -13,15 +13,11 @@ from wakeful.core.spec import PromptRun
 from wakeful.core.state import Session
 
 
-def name_owner(session: Session) -> str | None:
-    return session.agent or (session.spec.agent if session.spec is not None else None)
-
-
 def find_owner_problem(core: Core, session: Session) -> str | None:
     """Why nobody would answer this session's prompt, in words with what mends it; None: somebody would, or it has none."""
     if not has_prompt(session) or find_acting(core, session)[1]:
         return None
-    name = name_owner(session)
+    name = session.owner
     agent = core.agents.get(name or "")
     if agent is None:
         why = core.agent_problems.get(name or "")

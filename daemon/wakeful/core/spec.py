@@ -204,6 +204,11 @@ class Confinement(Struct, frozen=True, kw_only=True):
     allow_write: tuple[str, ...] = ()
 
     @property
+    def ports(self) -> bool | tuple[int, ...]:
+        """What of `network` can be enforced: of addresses the TCP ports."""
+        return self.network if isinstance(self.network, bool) else tuple(int(address.rpartition(":")[2]) for address in self.network)
+
+    @property
     def is_enforced(self) -> bool:
         """Is a run held to anything at all?"""
         return self.level not in ("none", "observe")

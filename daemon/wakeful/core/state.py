@@ -244,6 +244,11 @@ class Session(Struct, frozen=True, kw_only=True):
         return self.is_live and self.spec is not None and self.spec.enabled
 
     @property
+    def owner(self) -> str | None:
+        """The agent whose session it is: whom it was migrated to, else whom its spec names."""
+        return self.agent or (self.spec.agent if self.spec is not None else None)
+
+    @property
     def pool(self) -> str | None:
         spec = self.run.spec if self.run else self.spec
         return spec.pool if spec else None

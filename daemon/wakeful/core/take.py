@@ -38,7 +38,7 @@ from wakeful.core.observation import (
     TargetLooked,
     TargetsHinted,
 )
-from wakeful.core.owners import has_prompt, list_needed, name_owner
+from wakeful.core.owners import has_prompt, list_needed
 from wakeful.core.people import find_called, refuse_by_role
 from wakeful.core.spec import is_refused
 from wakeful.core.state import Session
@@ -109,7 +109,7 @@ def _(observation: AgentsRead, core: Core, decision: Decision) -> None:
     named = {*core.agents, *core.agent_problems, *before[0], *before[1]}
     news = {name for name in named if [one.get(name) for one in before] != [core.agents.get(name), core.agent_problems.get(name)]}
     for session in core.state if news else ():
-        if session.unread or (has_prompt(session) and name_owner(session) in news):
+        if session.unread or (has_prompt(session) and session.owner in news):
             decision.touch(session.id)
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import math
 
+from wakeful.core.turn import Answered, Asked, Entry, Returned
+
 _DIGITS = b"0123456789"
 _MARKS = bytes(set(range(33, 127)) - set(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") - set(_DIGITS))
 _ASCII = bytes(range(128))
@@ -25,6 +27,15 @@ def estimate_tokens(text: str) -> int:
     letters = len(data) - digits - marks - others
     estimate = letters / _BYTES_OF_LETTERS + digits / _BYTES_OF_DIGITS + marks / _BYTES_OF_MARKS + others / _BYTES_OF_OTHERS
     return max(math.ceil(estimate), len(text.split()))
+
+
+def estimate_entry(entry: Entry) -> int:
+    """What one entry of a conversation takes."""
+    match entry:
+        case Asked(text=text) | Returned(text=text):
+            return estimate_tokens(text)
+        case Answered(text=text, calls=calls):
+            return estimate_tokens(text) + sum(estimate_tokens(call.name) + estimate_tokens(call.arguments) for call in calls)
 
 
 def cut_to_tokens(text: str, tokens: int) -> str:

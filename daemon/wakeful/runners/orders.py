@@ -42,18 +42,8 @@ def make_order(
 
     With a `workspace` the spec of `run` is the one that was moved there."""
     spec = run.spec
-    match spec.run:
-        case RunSpec() if run.agent is not None:
-            # The words of an external agent: what they name must be within its reach.
-            argv, script = (*premises.agent_program, *run.agent.acp), None
-        case CommandRun(argv=argv):
-            argv, script = argv, None
-        case ScriptRun(text=text):
-            argv, script = (), text
-        case PromptRun():
-            raise InternalError(f"run {run.run} of {session.name} is a prompt, and nobody is there to work on it")
-        case None:
-            raise InternalError(f"{session.name} has an open run {run.run} but its spec has no `run`")
+    argv, script = _find_program(session, run, premises)
+    assert spec.run is not None
     return RunOrder(
         session=session.id,
         name=session.name,
@@ -90,6 +80,22 @@ def make_order(
         is_agent=run.agent is not None,
         allowance=find_allowance(spec.budget, session.spent, run.started_at) if spec.budget is not None else Amounts(),
     )
+
+
+def _find_program(session: Session, run: OpenRun, premises: Premises) -> tuple[tuple[str, ...], str | None]:
+    """The words to start, or a script instead of them."""
+    match run.spec.run:
+        case RunSpec() if run.agent is not None:
+            # The words of an external agent: what they name must be within its reach.
+            return (*premises.agent_program, *run.agent.acp), None
+        case CommandRun(argv=argv):
+            return argv, None
+        case ScriptRun(text=text):
+            return (), text
+        case PromptRun():
+            raise InternalError(f"run {run.run} of {session.name} is a prompt, and nobody is there to work on it")
+        case None:
+            raise InternalError(f"{session.name} has an open run {run.run} but its spec has no `run`")
 
 
 def _open_for_agent(confinement: Confinement, agent: AgentSpec, premises: Premises) -> Confinement:

@@ -45,7 +45,7 @@ def _build_row(core: Core, session: Session, moment: Moment, queued: str | None)
         "id": session.id,
         "state": state,
         "reason": hold_words if state == "sleeping" else None,
-        "agent": session.agent or (spec.agent if spec is not None else None),
+        "agent": session.owner,
         "priority": spec.priority if spec is not None else None,
         "queued": queued,
         "owed": _find_owed(core, session),

@@ -76,7 +76,7 @@ def show_past(session: Session) -> dict[str, Any]:
         "id": session.id,
         "state": state,
         "reason": words if state == "sleeping" else None,
-        "agent": session.agent or (spec.agent if spec is not None else None),
+        "agent": session.owner,
         "priority": spec.priority if spec is not None else None,
         "runs": session.runs,
         "last_run": view_last_run(session.last_run),

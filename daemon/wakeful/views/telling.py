@@ -43,6 +43,22 @@ def tell(event: ev.Event) -> str:
             return f"{count(messages, 'message')} replaced by a summary (by {by})"
         case ev.SessionMigrated(agent=agent, model=model):
             return "worked from now on by " + (" ".join(part for part in (agent, model) if part) or "whom its spec names")
+        case ev.OutputsStaged(run=run, outputs=outputs):
+            return f"run {run} has succeeded; {count(len(outputs), 'output')} to be put in place"
+        case ev.OutputsLanded(run=run):
+            return f"what run {run} wrote is in place"
+        case ev.PayloadErased(erased=erased, kind=kind, reason=reason):
+            return f"the payload of record {erased} ({kind}) was erased" + (f": {reason}" if reason else "")
+        case ev.ClockRebased(binding=binding, old=old, new=new):
+            return f"{binding} counts from {new} on, no longer from {old}"
+        case _:
+            # Narrated elsewhere, or of a newer release: its kind, in words.
+            return _tell_work(event) or re.sub(r"(?<!^)(?=[A-Z])", " ", type(event).__name__).lower()
+
+
+def _tell_work(event: ev.Event) -> str | None:
+    """What an agent does in its run."""
+    match event:
         case ev.PromptAssembled(run=run, agent=agent, model=model, tokens=tokens):
             return f"run {run}: agent {agent} with {model} is told about {count(sum(tokens.values()), 'token')}"
         case ev.TurnRequested(run=run, turn=turn, model=model, input_tokens=tokens):
@@ -56,14 +72,5 @@ def tell(event: ev.Event) -> str:
             return f"run {run}: {name} {'failed' if is_error else 'returned'}: {text}"
         case ev.WorkHalted(run=run, hold=hold):
             return f"run {run} cannot go on: {hold.words}"
-        case ev.OutputsStaged(run=run, outputs=outputs):
-            return f"run {run} has succeeded; {count(len(outputs), 'output')} to be put in place"
-        case ev.OutputsLanded(run=run):
-            return f"what run {run} wrote is in place"
-        case ev.PayloadErased(erased=erased, kind=kind, reason=reason):
-            return f"the payload of record {erased} ({kind}) was erased" + (f": {reason}" if reason else "")
-        case ev.ClockRebased(binding=binding, old=old, new=new):
-            return f"{binding} counts from {new} on, no longer from {old}"
         case _:
-            # Narrated elsewhere, or of a newer release: its kind, in words.
-            return re.sub(r"(?<!^)(?=[A-Z])", " ", type(event).__name__).lower()
+            return None

@@ -222,7 +222,7 @@ class _Plan:
                 system=tuple(grant for grant in system.grants if grant.fd != system.settings_fd) if asks_for_settings else system.grants,
                 guard=None if asks_for_settings else system.guard(),
                 grants=(*(Grant(path, rights, beneath) for (beneath, path), rights in self._rights.items()), *settings),
-                network=_list_ports(network),
+                network=self._order.confinement.ports,
                 shielded=tuple(_without_nested(self.shielded)),
                 kept_writable=tuple(self._list_kept()),
                 hidden=self._hidden,
@@ -243,7 +243,7 @@ class _Plan:
         network = self._order.confinement.network
         grants = tuple(Grant(path, rights, beneath) for (beneath, path), rights in self._rights.items())
         return Reach(
-            policy=Policy(grants=grants, network=_list_ports(network), hidden=self._hidden),
+            policy=Policy(grants=grants, network=self._order.confinement.ports, hidden=self._hidden),
             unenforced=tuple(self.unenforced),
             guarded=self._guarded,
             specs=self._specs,
@@ -304,10 +304,6 @@ class _Plan:
 
     def _is_own(self, folder: str) -> bool:
         return any(contains(place, folder) for place in self._own)
-
-
-def _list_ports(network: bool | tuple[str, ...]) -> bool | tuple[int, ...]:
-    return network if isinstance(network, bool) else tuple(int(address.rpartition(":")[2]) for address in network)
 
 
 def _resolve(path: str) -> str:
