@@ -62,6 +62,8 @@ def test_without_a_key_the_session_sleeps_and_says_which(box: Box, provider: Pro
     box.start()
     row = box.wait_for("docs", state="sleeping")
     assert row["reason"].startswith("needs a key: ANTHROPIC_API_KEY") and row["owed"]
+    asked = box.run("ask", "docs", "Are you there?")
+    assert asked.returncode == 1 and "needs a key: ANTHROPIC_API_KEY" in asked.stderr and "waits in its mailbox" in asked.stderr
     assert provider.requests == []
 
 

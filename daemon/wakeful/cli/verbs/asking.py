@@ -33,6 +33,10 @@ def ask_verb(options: Options, name: str, key: str | None, text: str, agent: str
     if is_quick or answer["words"] == DONE_ALREADY:
         say(options, answer)
         return
+    held = client.get(f"/sessions/{quote_name(name)}")
+    if held["state"] == "sleeping":
+        # Nobody would answer while they wait: what is missing is for them to give.
+        raise Failure(f"{escape(name)} sleeps: {escape(held['reason'])}; what you asked waits in its mailbox", code=FAILED)
     found = _Following(client, name, head, is_live=not options.is_json).follow()
     if options.is_json:
         print(json.dumps({"name": name, **found}))
