@@ -27,9 +27,13 @@ class Orders:
 
     def __init__(self) -> None:
         self.started: list[RunOrder] = []
+        self.foreseen: list[RunOrder] = []
 
     def start(self, order: RunOrder) -> None:
         self.started.append(order)
+
+    def foresee(self, order: RunOrder) -> None:
+        self.foreseen.append(order)
 
     def usage(self, run_id: str) -> None:
         return None

@@ -110,6 +110,7 @@ class Daemon:
             follow=edges.sources.follow,
             forget=edges.sources.forget,
             look=edges.sources.look,
+            foresee=edges.starter.foresee,
             start=edges.starter.start,
             land=edges.landing.land,
             readopted=edges.starter.readopt,

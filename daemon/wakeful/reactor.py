@@ -1,8 +1,8 @@
 """The one loop: observations in, events to the log, actions out. The only writer of the log.
 
 Everything runs on the event loop and never blocks it. An observation is decided at once; its
-events go to the log as one transaction; looks begin at once, since they change nothing outside;
-processes are started and callers answered only after their events are durable. If the log
+events go to the log as one transaction; looks begin at once, since they change nothing outside, and so
+does finding out what a run will need; processes are started and callers answered only after their events are durable. If the log
 fails, nothing is acknowledged any more and the process ends: the next one starts from the log.
 """
 
@@ -19,7 +19,7 @@ from wakeful.core.action import LandOutputs, Look, RecoverRun, StartProcess, Sto
 from wakeful.core.calls import Call, Called, Rename
 from wakeful.core.decide import Observation, decide
 from wakeful.core.decision import Decision, Entry
-from wakeful.core.events import RunFinished, RunReadopted
+from wakeful.core.events import RunFinished, RunReadopted, RunStarted
 from wakeful.core.machine import Core
 from wakeful.core.observation import ClockTicked, Moment
 from wakeful.core.state import OpenRun, Session
@@ -47,6 +47,8 @@ class Outside:
     start: Callable[[Session, OpenRun], None]
     wake_at: Callable[[int | None], None]
     runner: Runner
+    # Its record is on the way to disk: what its start needs can be found out meanwhile.
+    foresee: Callable[[Session, OpenRun], None] = lambda session, run: None
     land: Callable[[Session, OpenRun], None] = lambda session, run: None
     readopted: Callable[[Session, OpenRun], None] = lambda session, run: None
     finished: Callable[[Entry], None] = lambda entry: None
@@ -173,10 +175,17 @@ class Reactor:
         durable = self._record(decision) if decision.entries else None
         for look in decision.looks:
             self.outside.look(look)
+        for entry in decision.entries:
+            if isinstance(entry.event, RunStarted):
+                self._foresee(self.core.state.get(entry.session))
         if durable is None:
             for session_id in decision.planned:
                 self._act(session_id)
         return durable
+
+    def _foresee(self, session: Session) -> None:
+        if session.run is not None and session.run.run_id not in self._started:
+            self.outside.foresee(session, session.run)
 
     def _record(self, decision: Decision) -> Durable:
         appends = _group(decision.entries)

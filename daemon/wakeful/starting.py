@@ -1,7 +1,8 @@
 """From a run that the log intends to its process: its token, the exported trees of its commits bindings, its workspace, its order.
 
 The daemon hands `RunStarter.start` to the reactor, which calls it once `run_started` is durable, and `forget` when the run
-was recorded as finished. Decides nothing: a start that fails is reported as any other end.
+was recorded as finished. Decides nothing: a start that fails is reported as any other end. `foresee` comes before: what can be
+found out without touching anything is found out while the record is on its way to disk.
 """
 
 from __future__ import annotations
@@ -44,6 +45,15 @@ class MakeOrder(Protocol):
     ) -> RunOrder: ...
 
 
+class _Foreseen(msgspec.Struct, frozen=True):
+    """An order, and what it was made of: good for a start of the very same."""
+
+    session: Session
+    run: OpenRun
+    secrets: tuple[Secret, ...]
+    order: RunOrder
+
+
 class RunStarter:
     """Starts runs, and knows whose token is whose while they last. `folder` holds the private folders of runs."""
 
@@ -77,19 +87,30 @@ class RunStarter:
         left = ((session, session.run) for session in running if session.run is not None and session.run.run_id in tokens)
         self._identities = {tokens[run.run_id]: RunIdentity(session.id, session.name, run.run) for session, run in left}
         self._preparing: set[asyncio.Task[None]] = set()
+        self._foreseen: dict[str, _Foreseen] = {}
+
+    def foresee(self, session: Session, run: OpenRun) -> None:
+        """Its start is being recorded. Nothing that anybody could notice happens before it is: what is wrong is told by the start."""
+        if _list_exports(run) or _has_workspace(run) or run.agent is not None:
+            return
+        try:
+            given = self._hand_out(run)
+        except OperatorError:
+            return
+        order = self._order(session, run, given, {}, None)
+        self._foreseen[run.run_id] = _Foreseen(session, run, given, order)
+        self._runner.foresee(order)
 
     def start(self, session: Session, run: OpenRun) -> None:
         if _is_stopped(run):
             # Asked for while its start was on the way to disk. Later: who acts on a plan is not called back amid it.
             self._loop.call_soon(self._report, _end_unbegun(session, run))
             return
-        token = secrets.token_urlsafe(24)
-        self._identities[token] = RunIdentity(session.id, session.name, run.run)
-        exports = [b for b in run.spec.bindings if isinstance(b, CommitsBinding) and b.export and b.identity in run.versions]
+        exports = _list_exports(run)
         if not exports and not _has_workspace(run):
-            self._start_process(session, run, token, {}, None)
+            self._start_process(session, run, {}, None)
             return
-        preparing = self._loop.create_task(self._prepare_and_start(session, run, token, exports), name=f"prepare {run.run_id}")
+        preparing = self._loop.create_task(self._prepare_and_start(session, run, exports), name=f"prepare {run.run_id}")
         self._preparing.add(preparing)
         preparing.add_done_callback(self._preparing.discard)
 
@@ -103,6 +124,7 @@ class RunStarter:
     def forget(self, session_id: str, run: int | None) -> None:
         """The run is over: its token opens nothing any more, its exported trees go."""
         self._identities = {token: one for token, one in self._identities.items() if (one.session_id, one.run) != (session_id, run)}
+        self._foreseen.pop(f"{session_id}.{run}", None)
         self._runner.forget(f"{session_id}.{run}")
         trees = f"{self._folder}/{session_id}.{run}.trees"
         if os.path.isdir(trees):
@@ -118,7 +140,7 @@ class RunStarter:
     def close(self) -> None:
         shutil.rmtree(self._folder)
 
-    async def _prepare_and_start(self, session: Session, run: OpenRun, token: str, bindings: list[CommitsBinding]) -> None:
+    async def _prepare_and_start(self, session: Session, run: OpenRun, bindings: list[CommitsBinding]) -> None:
         what = "the tree of a binding could not be exported"
         try:
             exports = await self._export(run, bindings) if bindings else {}
@@ -129,7 +151,7 @@ class RunStarter:
             if present is None or _is_stopped(present):
                 self._report(_end_unbegun(session, run))
                 return
-            self._start_process(session, run, token, exports, place)
+            self._start_process(session, run, exports, place)
         except (WakefulError, OSError) as error:
             self._end_failed(session, run, f"{what}: {error}")
         except Exception as error:
@@ -156,32 +178,50 @@ class RunStarter:
             await self._sources.export(target.key, run.versions[binding.identity], exports[binding.name])
         return exports
 
-    def _start_process(self, session: Session, run: OpenRun, token: str, exports: dict[str, str], place: RunPlace | None) -> None:
+    def _start_process(self, session: Session, run: OpenRun, exports: dict[str, str], place: RunPlace | None) -> None:
+        foreseen = self._foreseen.pop(run.run_id, None)
         if (distrust := self._find_distrust(session.name)) is not None:
             self._loop.call_soon(self._report, ProcessEnded(session=session.id, run_id=run.run_id, problem=distrust))
             return
         try:
-            given = self._known.hand_out(decide_secrets(run.spec, run.agent))
+            given = self._hand_out(run)
         except OperatorError as error:
             # It went between the decision and now. Later: who acts on a plan is not called back amid it.
             problem = ProcessEnded(session=session.id, run_id=run.run_id, problem=str(error))
             self._loop.call_soon(self._known.look)
             self._loop.call_soon(self._report, problem)
             return
-        causes = msgspec.json.encode(view_causes_file(session, run))
-        limit = self._core.settings.output_limit_bytes
         self._keeper.save_outputs(session, run, self._sources.peek)
-        moved = run if place is None else msgspec.structs.replace(run, spec=place.spec)
-        workspace = None if place is None else place.order
-        order = self._make_order(
-            session, moved, token=token, causes=causes, exports=exports, output_limit_bytes=limit, secrets=given, workspace=workspace
-        )
+        if foreseen is not None and foreseen.session is session and foreseen.run is run and foreseen.secrets == given:
+            order = foreseen.order
+        else:
+            order = self._order(session, run, given, exports, place)
+        self._identities[order.token] = RunIdentity(session.id, session.name, run.run)
         if run.agent is not None:
             # Its key may have come since the specs were read.
             self._runner.warm_up(run.agent.libraries)
         self._runner.start(order)
         # After the spawn: what is kept of a run's files must not delay its first instruction.
         self._keeper.begin(session, run, self._sources.find)
+
+    def _hand_out(self, run: OpenRun) -> tuple[Secret, ...]:
+        return self._known.hand_out(decide_secrets(run.spec, run.agent))
+
+    def _order(self, session: Session, run: OpenRun, given: tuple[Secret, ...], exports: dict[str, str], place: RunPlace | None) -> RunOrder:
+        return self._make_order(
+            session,
+            run if place is None else msgspec.structs.replace(run, spec=place.spec),
+            token=secrets.token_urlsafe(24),
+            causes=msgspec.json.encode(view_causes_file(session, run)),
+            exports=exports,
+            output_limit_bytes=self._core.settings.output_limit_bytes,
+            secrets=given,
+            workspace=None if place is None else place.order,
+        )
+
+
+def _list_exports(run: OpenRun) -> list[CommitsBinding]:
+    return [b for b in run.spec.bindings if isinstance(b, CommitsBinding) and b.export and b.identity in run.versions]
 
 
 def _has_workspace(run: OpenRun) -> bool:

@@ -6,11 +6,12 @@ import asyncio
 import os
 
 import pytest
+from msgspec.structs import replace
 from waiting import eventually_async
 
 from runners.conftest import Bench
 from wakeful.core.spec import Confinement
-from wakeful.runners import preparing
+from wakeful.runners import command, preparing
 from wakeful.runners.contract import RunOrder, StopWord
 from wakeful.runners.isolation import bubblewrap, system
 from wakeful.runners.isolation.landlock import probe_abi
@@ -78,3 +79,113 @@ async def test_what_cannot_be_traced_leaves_nothing_open(bench: Bench, monkeypat
         assert ended.problem == "no strace here", level
     # A thread may be about to remove a folder, or wait for the next run: what leaks once leaks fifteen times.
     assert len(os.listdir("/proc/self/fd")) < before + 5 and not (bench.state / "staged").exists()
+
+
+def next_folder(bench: Bench) -> str:
+    """Where the session's next run finds its own folder, before it has a name."""
+    return str(bench.state / "runs" / "s-1.next")
+
+
+async def ready(bench: Bench, order: RunOrder) -> None:
+    """Run it once, and wait until all is ready for the next."""
+    assert (await bench.run(order)).exit_code == 0
+    plans = bench.runner._around.plans
+    await eventually_async(
+        lambda: (known := plans._known.get("s-1")) is not None and known.readied is not None and known.readied.confined.has_taken_on, what="ready for the next run"
+    )
+
+
+def count_threads() -> int:
+    return len(os.listdir("/proc/self/task"))
+
+
+async def test_the_next_run_of_a_session_is_launched_by_a_thread_that_is_confined_already(bench: Bench) -> None:
+    """It sees what it should, its own folder too, though that had no name yet; and so does its check, for which nothing was readied."""
+    own = "cat in.txt $WAKEFUL_CAUSES > /dev/null && ! cat /etc/shadow && ! cat $PWD/other/x.txt && stat -c %i ${WAKEFUL_CAUSES%/*}"
+    (bench.root / "other").mkdir()
+    (bench.root / "other/x.txt").write_text("not for it")
+    await ready(bench, confined(bench, own, check=("sh", "-c", own)))
+    number = os.stat(next_folder(bench)).st_ino
+    ended = await bench.run(confined(bench, own, check=("sh", "-c", own)))
+    assert (ended.exit_code, ended.problem) == (0, None), bench.output(ended)
+    assert bench.output(ended).count(str(number).encode()) == 2
+
+
+@pytest.mark.parametrize("place", ["out", "data", "in.txt"])
+async def test_what_was_replaced_since_the_last_run_is_opened_as_it_is_now(bench: Bench, place: str) -> None:
+    """Landlock opens files, not names: what was readied before would shut the next run out."""
+    (bench.root / "data").mkdir()
+    (bench.root / "data/a.csv").write_text("a")
+    script = "cat in.txt data/a.csv > /dev/null && echo done > out/done"
+    order = confined(bench, script, reads=("in.txt", "data/*.csv"))
+    await ready(bench, order)
+    os.rename(bench.root / place, bench.root / "before")
+    if place == "in.txt":
+        (bench.root / place).write_text("new")
+    else:
+        (bench.root / place).mkdir()
+        (bench.root / place / "a.csv").write_text("new")
+    ended = await bench.run(confined(bench, script, reads=("in.txt", "data/*.csv")))
+    assert (ended.exit_code, ended.problem) == (0, None), bench.output(ended)
+
+
+async def test_a_link_that_was_put_in_the_place_of_an_output_is_refused_as_ever(bench: Bench) -> None:
+    await ready(bench, confined(bench, "echo 1 > out/a"))
+    outside = bench.folder / "outside"
+    outside.mkdir()
+    os.rename(bench.root / "out", bench.root / "before")
+    os.symlink(outside, bench.root / "out")
+    (bench.root / "in.txt").write_text("in")
+    ended = await bench.run(bench.shell("echo 2 > out/a", reads=("in.txt",), writes=("out/**",), cwd=str(bench.root), staging=str(bench.state / "staged")))
+    assert ended.problem is not None and "by a symbolic link" in ended.problem
+    assert list(outside.iterdir()) == []
+
+
+async def test_only_the_sessions_that_ran_last_are_waited_for(bench: Bench) -> None:
+    """Each of them costs a thread; what is given up leaves neither that nor its folder."""
+    for number in range(20):
+        assert (await bench.run(confined(bench, "true", session=f"s-{number}"))).exit_code == 0
+    await eventually_async(lambda: not bench.runner._ended and bench.runner._readying is None, what="all that is worth it is ready")
+    left = sorted(path.name for path in (bench.state / "runs").glob("*.next"))
+    assert left == sorted(f"s-{number}.next" for number in range(4, 20))
+    many = count_threads()
+    bench.runner._around.plans.give_up()
+    await eventually_async(lambda: count_threads() <= many - 16, what="no thread waits any more")
+    assert not list((bench.state / "runs").glob("*.next"))
+
+
+async def test_what_is_found_out_before_a_start_is_sure_makes_nothing_of_the_project_s(bench: Bench) -> None:
+    """The folder of an output is made when the run is on record, and not before."""
+    order = confined(bench, "echo done > new/out.txt", writes=("new/out.txt",))
+    bench.runner.foresee(order)
+    assert not (bench.root / "new").exists()
+    ended = await bench.run(order)
+    assert (ended.exit_code, (bench.root / "new/out.txt").read_text()) == (0, "done\n")
+
+
+async def test_a_foreseen_start_is_the_same_start(bench: Bench) -> None:
+    order = confined(bench, "cat in.txt $WAKEFUL_CAUSES; ! cat /etc/shadow", causes=b'{"a": 1}')
+    bench.runner.foresee(order)
+    ended = await bench.run(order)
+    assert ended.exit_code == 0 and bench.output(ended).startswith(b'in{"a": 1}')
+
+
+async def test_what_was_foreseen_too_long_ago_or_for_another_order_is_found_out_anew(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    order = confined(bench, "cat in.txt")
+    bench.runner.foresee(order)
+    assert bench.output(await bench.run(replace(order, script="cat in.txt in.txt"))) == b"inin"
+    monkeypatch.setattr(command, "_FORESEEN_SECONDS", -1.0)
+    bench.runner.foresee(order := confined(bench, "cat in.txt", run_id="run-late"))
+    os.rename(bench.root / "in.txt", bench.root / "before")
+    (bench.root / "in.txt").write_text("new")
+    assert bench.output(await bench.run(order)) == b"new"
+
+
+async def test_what_was_foreseen_for_a_start_that_never_came_goes(bench: Bench) -> None:
+    await ready(bench, confined(bench, "true"))
+    before = count_threads()
+    order = confined(bench, "true", session="s-2")
+    bench.runner.foresee(order)
+    assert os.path.isdir(order.folder)
+    bench.runner.forget(order.run_id)
+    await eventually_async(lambda: not os.path.exists(order.folder) and count_threads() <= before, what="nothing is left of it")

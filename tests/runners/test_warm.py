@@ -69,7 +69,7 @@ async def test_the_whole_tree_of_a_forked_run_ends_with_it(warm: Bench) -> None:
     pidfile = warm.root / "pid"
     run_id = warm.start(do(warm, f"wait {pidfile}"))
     pid = int(await eventually_async(lambda: pidfile.exists() and pidfile.read_text()))
-    warm.runner.stop(run_id, "interrupt", 5.0)
+    warm.runner.stop(run_id, "interrupt", 60.0)
     ended = await warm.end_of(run_id)
     assert ended.exit_code == 128 + signal.SIGINT
     with pytest.raises(ProcessLookupError):

@@ -24,9 +24,11 @@ def run() -> int:
             Path(path).write_text("here")
             return 0
         case ["wait", path]:
-            Path(path).write_text(str(os.getpid()))
             if os.fork() == 0:
                 os.setsid()
+            else:
+                # Not before the fork: python passes over whatever is raised while it forks, an interrupt too.
+                Path(path).write_text(str(os.getpid()))
             time.sleep(60)
             return 0
         case _:

@@ -28,6 +28,7 @@ from wakeful.agents.tools.shell import ShellTool
 from wakeful.core import work
 from wakeful.core.agent import AgentSpec
 from wakeful.errors import OperatorError
+from wakeful.runners.isolation.looking import Looked
 from wakeful.runners.isolation.programs import find_program_places
 from wakeful.secrets.store import name_variable
 
@@ -125,7 +126,7 @@ def find_narrowing(beginning: work.Beginning, bounds: Bounds, environ: Mapping[s
     """What programs that are not ours may touch; None: this session asked for no isolation."""
     if beginning.is_unisolated:
         return None
-    places = find_program_places(programs, None, environ.get("PATH", ""), beginning.root)
+    places = find_program_places(programs, None, environ.get("PATH", ""), beginning.root, Looked())
     return narrow(bounds, environ, network=beginning.network, reads=(*beginning.allow_read, *places), writes=beginning.allow_write)
 
 

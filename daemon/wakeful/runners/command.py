@@ -1,13 +1,14 @@
 """Runs commands and scripts: the runner behind `run: command` and `run: script`.
 
 Keeps the runs under way and what they share, and tidies up the daemon's adopted children. The reactor calls it as
-`contract.Runner` says. Latency first: `start` spawns before it returns; nothing is awaited between a durable intention
-and the command's first instruction.
+`contract.Runner` says. Latency first: what a start needs is found out while its record is being flushed (`foresee`), `start` spawns
+before it returns, and nothing is awaited between a durable intention and the command's first instruction.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import threading
@@ -15,18 +16,21 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from wakeful.blobs import Blobs
 from wakeful.core.observation import Enforceable, ProcessEnded, RunAttached, RunRecovered
+from wakeful.errors import OperatorError
 from wakeful.runners import proc
 from wakeful.runners.isolation import tracing
 from wakeful.runners.cgroup import Cgroups
 from wakeful.runners.children import Children
 from wakeful.runners.contract import LiveUsage, Report, RunOrder, StopWord
-from wakeful.runners.environment import select_inherited
+from wakeful.runners.environment import build_environment, select_inherited
 from wakeful.runners.isolation.landlock import probe_abi
-from wakeful.runners.isolation.reach import Protected, find_unenforced
+from wakeful.runners.isolation.plans import MOST_READY, KnownPlans
+from wakeful.runners.isolation.reach import NotYet, Protected, find_unenforced
 from wakeful.runners.isolation.shield import can_shield
 from wakeful.runners.isolation.system import SystemPlaces
 from wakeful.runners.isolation.writers import Writers
@@ -34,8 +38,10 @@ from wakeful.runners.kept import KeptRuns, LeftRun
 from wakeful.runners.mark import mark_of, read_run
 from wakeful.runners.orphans import end_orphans
 from wakeful.runners.pidfd import read_status
+from wakeful.runners.preparing import Prepared, begin, is_quick, prepare
 from wakeful.runners.process import Surroundings
 from wakeful.runners.run import LiveRun
+from wakeful.runners.saving import remove_folders
 from wakeful.runners.warm import WarmServer
 from wakeful.secrets.known import KnownSecrets
 
@@ -43,8 +49,22 @@ from wakeful.secrets.known import KnownSecrets
 _TIDY_SECONDS = 5.0
 # What is killed takes a moment to die, and is reaped in the next round.
 _AGAIN_SECONDS = 0.05
+# How long what was found out for a start holds: the record takes a millisecond, on a busy disk some ten. Later the world may be another.
+_FORESEEN_SECONDS = 0.05
+# No run ended for so long: there is time to make ready for the next. Each takes half a millisecond, and others have their turn in between.
+_QUIET_SECONDS = 0.02
+_BREATH_SECONDS = 0.005
 # Blocking work at a run's end: saving output, removing folders, entering control groups.
 _POOL_SIZE = 2
+
+
+class _Foreseen(Struct, frozen=True):
+    """What a start will need, as it was at a moment (by the loop's clock)."""
+
+    order: RunOrder
+    prepared: Prepared
+    around: Surroundings
+    at: float
 
 
 class CommandRunner:
@@ -74,9 +94,13 @@ class CommandRunner:
         self._left = set(left)
         self._idle = asyncio.Event()
         self._idle.set()
+        self._foreseen: dict[str, _Foreseen] = {}
         self._closing = threading.Event()
         self._is_leaving = False
         self._tidying: asyncio.TimerHandle | None = None
+        # The last orders of sessions that nothing is ready for.
+        self._ended: dict[str, RunOrder] = {}
+        self._readying: asyncio.TimerHandle | None = None
         pool = ThreadPoolExecutor(_POOL_SIZE, thread_name_prefix="runs")
         self._protected = protected
         self._around = Surroundings(
@@ -87,6 +111,7 @@ class CommandRunner:
             state=os.path.realpath(state),
             system=SystemPlaces(pool) if probe_abi() else None,
             protected=protected,
+            plans=KnownPlans(),
             writers=writers or Writers(),
             secrets=secrets,
             kept=kept,
@@ -110,6 +135,24 @@ class CommandRunner:
         if protected != self._around.protected:
             self._around = replace(self._around, protected=protected)
 
+    def foresee(self, order: RunOrder) -> None:
+        if order.run_id in self._runs or not is_quick(order):
+            return
+        begun = begin(order, build_environment(order, self._inherited))
+        # Whatever is wrong with it is found again by its start, which tells it; so is what cannot be known without an effect.
+        with contextlib.suppress(Exception):
+            self._foreseen[order.run_id] = _Foreseen(order, prepare(order, begun, self._around, is_ahead=True), self._around, self._around.loop.time())
+
+    def _take_foreseen(self, order: RunOrder) -> Prepared | None:
+        foreseen = self._foreseen.pop(order.run_id, None)
+        if foreseen is None:
+            return None
+        is_late = self._around.loop.time() - foreseen.at > _FORESEEN_SECONDS
+        if foreseen.order is order and foreseen.around is self._around and not is_late:
+            return foreseen.prepared
+        foreseen.prepared.close()
+        return None
+
     def start(self, order: RunOrder) -> None:
         # The plan follows from state and may name the same run twice; there is one.
         if order.run_id in self._runs:
@@ -117,7 +160,7 @@ class CommandRunner:
         kept = self._around.kept
         # A replay has no token: it is in no log, and nobody's to go on with.
         memory = kept.make_memory(order.output_limit_bytes) if kept is not None and order.token else None
-        self._add(order, memory).start(self._inherited)
+        self._add(order, memory).start(self._inherited, self._take_foreseen(order))
 
     def _add(self, order: RunOrder, memory: int | None) -> LiveRun:
         mark = mark_of(self._around.state, order.run_id)
@@ -163,6 +206,9 @@ class CommandRunner:
         return kept is not None and kept.keeps(run_id)
 
     def forget(self, run_id: str) -> None:
+        if (foreseen := self._foreseen.pop(run_id, None)) is not None:
+            foreseen.prepared.close()
+            self._around.pool.submit(remove_folders, foreseen.order.folder, foreseen.order.temporary)
         if self._around.kept is not None:
             self._around.kept.drop(run_id)
 
@@ -210,8 +256,13 @@ class CommandRunner:
         await self.close(0.0)
 
     async def _close_pools(self) -> None:
-        if self._tidying is not None:
-            self._tidying.cancel()
+        for foreseen in self._foreseen.values():
+            foreseen.prepared.close()
+        self._foreseen.clear()
+        for timer in (self._tidying, self._readying):
+            if timer is not None:
+                timer.cancel()
+        self._around.plans.give_up()
         # Folders are still being removed: wait for that, but not on the loop.
         await asyncio.to_thread(partial(self._around.pool.shutdown, wait=True))
         if self._around.system is not None:
@@ -221,13 +272,42 @@ class CommandRunner:
 
     def _take_end(self, ended: ProcessEnded) -> None:
         # Left to the next daemon, which learns of the end itself.
-        if self._runs.pop(ended.run_id, None) is None:
+        run = self._runs.pop(ended.run_id, None)
+        if run is None:
             return
+        self._ready_after(run.order)
         if not self._runs:
             self._idle.set()
             # No run is left that a stray without a mark could belong to.
             self._tidy_after(0)
         self._report(ended)
+
+    def _ready_after(self, order: RunOrder) -> None:
+        """Be ready for the next run of a session that ran, once there is nothing else to do."""
+        # A replay, which has no token, comes once.
+        if not order.token or not is_quick(order) or order.confinement.level != "standard":
+            return
+        self._ended.pop(order.session, None)
+        self._ended[order.session] = order
+        if len(self._ended) > MOST_READY:
+            del self._ended[next(iter(self._ended))]
+        if self._readying is not None:
+            self._readying.cancel()
+        self._readying = self._around.loop.call_later(_QUIET_SECONDS, self._ready)
+
+    def _ready(self) -> None:
+        """One at a time, the newest last: that is the one to be kept longest."""
+        self._readying, around = None, self._around
+        session = next(iter(self._ended), None)
+        if session is None or around.system is None or self._closing.is_set():
+            return
+        order = self._ended.pop(session)
+        # One that is under way again comes back here with its end.
+        if all(run.order.session != session for run in self._runs.values()):
+            # Whatever is wrong with it is found by its start, which tells it.
+            with contextlib.suppress(OSError, OperatorError, NotYet):
+                around.plans.ready(order, build_environment(order, self._inherited), around.system, around.protected)
+        self._readying = around.loop.call_later(_BREATH_SECONDS, self._ready)
 
     def tidy(self) -> None:
         """Reap and end what belongs to no run. Rings by itself while runs are under way; safe to call at any time."""

@@ -127,6 +127,10 @@ class LevelWatch(Protocol):
 class Runner(Protocol):
     """One way of running. Everything but `recover` and `close` returns at once and is called on the loop."""
 
+    def foresee(self, order: RunOrder) -> None:
+        """A start with this very order is likely within a moment: find out what it needs. Starts nothing and touches nothing but the run's
+        own folders; `forget` comes where no start does."""
+
     def start(self, order: RunOrder) -> None:
         """Start the run's process now. A failure to start is reported as any other end, never raised."""
 
@@ -141,7 +145,7 @@ class Runner(Protocol):
         """Would this run outlive the daemon?"""
 
     def forget(self, run_id: str) -> None:
-        """Its end is recorded: whatever was kept of it for a later daemon goes."""
+        """Its end is recorded: whatever was kept of it for a later daemon, or found out for a start that never came, goes."""
 
     def usage(self, run_id: str) -> LiveUsage | None:
         """What the run's process tree has used until now; None when it is not under way here."""

@@ -55,11 +55,15 @@ def build_environment(order: RunOrder, inherited: Mapping[str, str]) -> dict[str
     return environment
 
 
-def write_folder(order: RunOrder) -> None:
-    """Make the run's folder, its scratch and its temporary folder, readable by nobody else."""
+def make_folders(order: RunOrder) -> None:
+    """The run's folder, its scratch and its temporary folder, readable by nobody else."""
     _make_folder(order.folder)
     _make_folder(order.scratch)
     _make_folder(order.temporary)
+
+
+def fill_folder(order: RunOrder) -> None:
+    """The files that its environment names."""
     _write(f"{order.folder}/causes.json", order.causes)
     # Terminated, not separated: `read -d ''` and `xargs -0` both get the last one, whatever the names hold.
     _write(f"{order.folder}/changed", b"".join(os.fsencode(path) + b"\0" for path in order.changed))

@@ -16,11 +16,12 @@ from wakeful.core.observation import Enforced, Traced
 from wakeful.errors import OperatorError
 from wakeful.runners import limits
 from wakeful.runners.contract import RunOrder
-from wakeful.runners.environment import write_folder
+from wakeful.runners.environment import fill_folder, make_folders
 from wakeful.runners.isolation.bubblewrap import BubblewrapLaunch
 from wakeful.runners.isolation.bubblewrap import find_unenforced as find_unenforced_in_view
 from wakeful.runners.isolation.confine import ConfinedLaunch, Launch, launch_bare
 from wakeful.runners.isolation.judging import Standards
+from wakeful.runners.isolation.plans import KnownPlans
 from wakeful.runners.isolation.reach import Reach, find_reach, find_view
 from wakeful.runners.isolation.tracing import Tracing, find_obstacle
 from wakeful.runners.isolation.undeclared import Surveyed, survey
@@ -55,6 +56,8 @@ class Prepared(Struct, frozen=True, kw_only=True):
 
     def close(self) -> None:
         """Safe to repeat. The area itself stays until it has landed, or never will."""
+        if isinstance(self.launch, ConfinedLaunch):
+            self.launch.dismiss()
         if self.view is not None:
             self.view.close()
         if isinstance(self.area, Staging):
@@ -77,21 +80,26 @@ def is_quick(order: RunOrder) -> bool:
     return order.confinement.level in ("standard", "none") and order.workspace is None and not order.is_traced and not order.is_agent
 
 
-def prepare(order: RunOrder, begun: Prepared, around: Surroundings) -> Prepared:
-    """Raises OperatorError, or OSError and ValueError as a spawn does."""
-    write_folder(order)
-    prepared = confine(order, begun, around)
-    if isinstance(prepared.area, WorkspaceArea):
-        try:
+def prepare(order: RunOrder, begun: Prepared, around: Surroundings, *, is_ahead: bool = False) -> Prepared:
+    """Raises OperatorError, or OSError and ValueError as a spawn does.
+
+    `is_ahead`, of a quick order: its start is not sure yet. `NotYet` is raised where something would have to be made outside of the run's own folders."""
+    make_folders(order)
+    prepared = confine(order, begun, around, around.plans if is_quick(order) else None, is_ahead=is_ahead)
+    try:
+        fill_folder(order)
+        if isinstance(prepared.area, WorkspaceArea):
             prepared.area.take_stock()
-        except BaseException:
-            prepared.close()
-            raise
+        if is_ahead and isinstance(prepared.launch, ConfinedLaunch):
+            prepared.launch.take_on()
+    except BaseException:
+        prepared.close()
+        raise
     return prepared
 
 
-def confine(order: RunOrder, begun: Prepared, around: Surroundings) -> Prepared:
-    """Find out what it may touch. A staging of `begun` is one that was filled before, and is used as it is."""
+def confine(order: RunOrder, begun: Prepared, around: Surroundings, plans: KnownPlans | None = None, *, is_ahead: bool = False) -> Prepared:
+    """Find out what it may touch. A staging of `begun` is one that was filled before, and is used as it is. `plans` are for the loop alone."""
     if not order.confinement.is_enforced:
         noted = replace(begun, isolation=Enforced(order.confinement.level, ("everything",)))
         return _observe(order, noted, around) if order.is_traced or order.confinement.level == "observe" else noted
@@ -99,11 +107,14 @@ def confine(order: RunOrder, begun: Prepared, around: Surroundings) -> Prepared:
         return _confine_strictly(order, begun, around)
     if around.system is None:
         raise OperatorError(refuse_unconfined())
-    reach = find_reach(order, begun.environment, around.system, around.protected)
+    if plans is None:
+        reach, launch = find_reach(order, begun.environment, around.system, around.protected), None
+    else:
+        reach, launch = plans.find_reach(order, begun.environment, around.system, around.protected, is_ahead=is_ahead)
     return replace(
         begun,
         environment=begun.environment | reach.environment,
-        launch=ConfinedLaunch(reach.policy),
+        launch=launch or ConfinedLaunch(reach.policy),
         isolation=Enforced("standard", (*reach.unenforced, *limits.find_unenforced(order.limits))),
         surveyed=survey(reach.opened, reach.guarded),
         tracing=_trace(order, begun, reach, around) if order.is_traced else None,

@@ -25,6 +25,7 @@ from wakeful.runners.capture import NOTHING_SECRET, Capture
 from wakeful.runners.cgroup import Cgroups
 from wakeful.runners.children import Children
 from wakeful.runners.isolation.confine import Launch
+from wakeful.runners.isolation.plans import KnownPlans
 from wakeful.runners.isolation.reach import Protected
 from wakeful.runners.isolation.system import SystemPlaces
 from wakeful.runners.isolation.writers import Writers
@@ -60,6 +61,7 @@ class Surroundings(Struct, frozen=True):
     # None: this kernel cannot confine anything.
     system: SystemPlaces | None
     protected: Protected
+    plans: KnownPlans
     writers: Writers
     # None: this daemon knows of none.
     secrets: KnownSecrets | None = None

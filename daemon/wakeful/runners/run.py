@@ -71,7 +71,7 @@ class LiveRun:
         self.started_boottime = time.clock_gettime(time.CLOCK_BOOTTIME)
         self.capture = Capture(order.output_limit_bytes, around.find_redactor, memory)
         self._memory = memory
-        self._order = order
+        self.order = order
         self._around = around
         self._blobs = blobs
         self._ended = ended
@@ -87,25 +87,27 @@ class LiveRun:
         self._minding: asyncio.TimerHandle | None = None
         self._problem: str | None = None
 
-    def start(self, inherited: Mapping[str, str]) -> None:
-        order = self._order
-        self._prepared = begin(order, build_environment(order, inherited))
+    def start(self, inherited: Mapping[str, str], foreseen: Prepared | None = None) -> None:
+        """`foreseen` is what was found out a moment ago; None: it is found out now."""
+        order = self.order
+        self._prepared = foreseen or begin(order, build_environment(order, inherited))
         self._note_writer()
-        if is_quick(order):
-            self._prepare()
+        if foreseen is not None or is_quick(order):
+            if foreseen is None:
+                self._prepare()
             self._begin()
             return
         preparing = self._around.loop.run_in_executor(self._around.pool, self._prepare)
         preparing.add_done_callback(lambda _: self._begin())
 
     def _note_writer(self) -> None:
-        order = self._order
+        order = self.order
         # What is staged is put in place after it, by who notes that himself.
         writes = () if is_staged(order) else order.writes
         self._around.writers.begin(order.run_id, order.root, writes, order.confinement.allow_write, time.monotonic() - self._started)
 
     def _prepare(self) -> None:
-        self._take_prepared(lambda: prepare(self._order, self._prepared, self._around), program_of(self._order))
+        self._take_prepared(lambda: prepare(self.order, self._prepared, self._around), program_of(self.order))
 
     def _take_prepared(self, find: Callable[[], Prepared], argv: Sequence[str]) -> None:
         """Whatever is wrong with it is a problem of the run, in words."""
@@ -121,11 +123,11 @@ class LiveRun:
     def _note_defect(self, error: Exception) -> None:
         """Nobody would ever end a run that stops halfway in us: it fails in words, and who runs the daemon gets the traceback."""
         self._problem = self._problem or describe_defect(error)
-        told = {"message": f"{self._order.run_id}: a defect of wakeful", "exception": error}
+        told = {"message": f"{self.order.run_id}: a defect of wakeful", "exception": error}
         self._around.loop.call_soon_threadsafe(self._around.loop.call_exception_handler, told)
 
     def _begin(self) -> None:
-        order, warm = self._order, self._find_server()
+        order, warm = self.order, self._find_server()
         if self._problem is None and self._stopping is not None:
             self._problem = "stopped before it began"
         if self._problem is None and warm is not None and warm.is_warming:
@@ -140,7 +142,7 @@ class LiveRun:
 
     def _time(self) -> None:
         """It may take as long as its spec and its budget say, counted from its start, whoever started it."""
-        order, spent = self._order, time.monotonic() - self._started
+        order, spent = self.order, time.monotonic() - self._started
         if self._timeout is not None:
             self._timeout.cancel()
         left = order.allowance.wall_seconds
@@ -151,7 +153,7 @@ class LiveRun:
 
     def adopt(self, left: LeftRun) -> None:
         """Go on with what an earlier daemon started."""
-        found, order = left.keepsake, self._order
+        found, order = left.keepsake, self.order
         self.started_boottime, self._started, self._is_checking = found.started_boottime, found.started, found.is_checking
         area = Staging(order.staging, order.root, found.staged.areas, found.staged) if found.staged is not None and order.staging is not None else None
         self._prepared = replace(
@@ -198,12 +200,12 @@ class LiveRun:
 
     def _launch(self, argv: tuple[str, ...]) -> bool:
         process = Process(
-            self._around, self._order.run_id, self.mark, self.capture, self._spent, self._take_ending, self._order.limits
+            self._around, self.order.run_id, self.mark, self.capture, self._spent, self._take_ending, self.order.limits
         )
         try:
             if self._prepared.view is not None or self._prepared.tracing is not None:
                 check_program(argv[0], self._prepared.cwd, self._prepared.environment)
-            self._spawn(process, limits.wrap(argv, self._order.limits))
+            self._spawn(process, limits.wrap(argv, self.order.limits))
         except OperatorError as error:
             self._problem = str(error)
             return False
@@ -226,7 +228,7 @@ class LiveRun:
             return
         keepsake = Keepsake(
             state=self._around.state,
-            order=self._order,
+            order=self.order,
             pid=process.pid,
             is_checking=self._is_checking,
             is_wrapped=prepared.view is not None,
@@ -241,7 +243,7 @@ class LiveRun:
         kept.keep(keepsake, *descriptors, memory)
 
     def _mind_if_bounded(self) -> None:
-        if self._order.limits != limits.NO_LIMITS or limits.is_counted(self._order.allowance):
+        if self.order.limits != limits.NO_LIMITS or limits.is_counted(self.order.allowance):
             self._mind_after(limits.LOOK_SECONDS)
 
     def _spawn(self, process: Process, argv: tuple[str, ...]) -> None:
@@ -258,7 +260,7 @@ class LiveRun:
 
     def _find_server(self) -> WarmServer | None:
         """Who could fork it: an agent's process, confined by nothing but what it can take on itself."""
-        prepared, order = self._prepared, self._order
+        prepared, order = self._prepared, self.order
         is_plain = prepared.view is None and prepared.tracing is None and order.limits == limits.NO_LIMITS and can_mark()
         return self._around.warm if order.is_agent and is_plain and not self._is_checking else None
 
@@ -287,7 +289,7 @@ class LiveRun:
 
     def _mind(self, pause: float) -> None:
         """What the spec bounds for the run, and the kernel for each of its processes at most: looked at while it lives."""
-        process, order = self._process, self._order
+        process, order = self._process, self.order
         if process is None or process.is_over:
             return
         if order.limits != limits.NO_LIMITS:
@@ -312,7 +314,7 @@ class LiveRun:
         if self._stopping is not None or self._problem is not None or self._process is None or self._process.is_over:
             return
         self._problem = problem
-        self._wind_down("terminate", self._order.grace_seconds)
+        self._wind_down("terminate", self.order.grace_seconds)
 
     def _wind_down(self, how: StopWord, grace_seconds: float) -> None:
         if self._process is None or self._process.is_over:
@@ -329,11 +331,11 @@ class LiveRun:
         if self._kill is not None:
             self._kill.cancel()
         if ending.is_starved and self._stopping is None and self._problem is None:
-            self._problem = limits.describe_memory(self._order.limits)
+            self._problem = limits.describe_memory(self.order.limits)
         is_undisturbed = self._stopping is None and self._problem is None
         if is_undisturbed and self._is_checking and ending.exit_code != 0:
-            self._problem = describe_check(self._order.check, ending.exit_code, ending.signal)
-        elif is_undisturbed and not self._is_checking and ending.exit_code == 0 and self._order.check:
+            self._problem = describe_check(self.order.check, ending.exit_code, ending.signal)
+        elif is_undisturbed and not self._is_checking and ending.exit_code == 0 and self.order.check:
             self._begin_check(ending)
             return
         self._finish(ending)
@@ -341,7 +343,7 @@ class LiveRun:
     def _begin_check(self, ending: Ending) -> None:
         """`ending` is the command's, and the run's if no check is begun."""
         self._is_checking = True
-        self.capture.add(f"--- check: {shlex.join(self._order.check or ())}\n".encode(errors="surrogateescape"))
+        self.capture.add(f"--- check: {shlex.join(self.order.check or ())}\n".encode(errors="surrogateescape"))
         if not self._is_adopted:
             self._launch_check(ending)
             return
@@ -351,13 +353,13 @@ class LiveRun:
     def _confine_again(self) -> None:
         """Blocks. The check of a run that we did not start is as confined as its command was, by what its spec opens now; on record is what that had."""
         noted = self._prepared
-        self._take_prepared(lambda: confine(self._order, noted, self._around), self._order.check or ())
+        self._take_prepared(lambda: confine(self.order, noted, self._around), self.order.check or ())
         self._prepared = replace(self._prepared, isolation=noted.isolation, surveyed=noted.surveyed)
 
     def _launch_check(self, ending: Ending) -> None:
         if self._is_abandoned:
             self._prepared.close()
-        elif self._problem is not None or self._stopping is not None or not self._launch(self._order.check or ()):
+        elif self._problem is not None or self._stopping is not None or not self._launch(self.order.check or ()):
             self._finish(ending)
         else:
             # Its time may have come while there was no process to end.
@@ -370,27 +372,27 @@ class LiveRun:
         if self._problem is None:
             self._problem = _describe_loss(ending)
         wall_seconds = time.monotonic() - self._started
-        if self._around.secrets is not None and self._order.secrets:
+        if self._around.secrets is not None and self.order.secrets:
             # One may have been replaced meanwhile, and both values be in the output.
             self._around.secrets.look()
         self.capture.close()
         if has_nothing_to_save(self._prepared, self.capture):
-            self._report(ending, wall_seconds, replace(save_nothing(self._order), trace=self._prepared.conclude_trace()))
+            self._report(ending, wall_seconds, replace(save_nothing(self.order), trace=self._prepared.conclude_trace()))
             return
-        others = self._around.writers.besides(self._order.run_id) if self._prepared.surveyed else ()
+        others = self._around.writers.besides(self.order.run_id) if self._prepared.surveyed else ()
         saving = self._around.loop.run_in_executor(self._around.pool, self._save, others)
         saving.add_done_callback(lambda saved: self._report(ending, wall_seconds, saved.result()))
 
     def _save(self, others: tuple[Writer, ...]) -> Saved:
         """Blocks."""
         try:
-            return save(self._order, self._prepared, self._blobs, self.capture, others, has_begun=self._process is not None)
+            return save(self.order, self._prepared, self._blobs, self.capture, others, has_begun=self._process is not None)
         except Exception as error:
             self._note_defect(error)
-            return save_nothing(self._order)
+            return save_nothing(self.order)
 
     def _report(self, ending: Ending, wall_seconds: float, saved: Saved) -> None:
-        order, isolation = self._order, self._prepared.isolation
+        order, isolation = self.order, self._prepared.isolation
         if self._is_abandoned:
             return
         self._prepared.close()

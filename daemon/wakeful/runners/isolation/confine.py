@@ -74,36 +74,92 @@ def launch_bare(spawn: Spawn[Spawned]) -> Spawned:
 
 
 class ConfinedLaunch:
-    """A `Launch` under a policy."""
+    """A `Launch` under a policy. Whoever made it calls `dismiss` when nothing more will be launched."""
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Policy, ahead: Confined | None = None) -> None:
+        """`ahead` has taken on this policy, or one that opens the same, and is for the first launch."""
         self.policy = policy
+        self._ahead = ahead
+
+    def take_on(self) -> None:
+        """Have a thread take on the policy already, for the next launch. Returns at once; what goes wrong is raised by that launch."""
+        if self._ahead is None:
+            self._ahead = begin_confined(self.policy)
+
+    def dismiss(self) -> None:
+        """Safe to repeat."""
+        if self._ahead is not None:
+            self._ahead.dismiss()
+            self._ahead = None
 
     def __call__(self, spawn: Spawn[Spawned]) -> Spawned:
         """Blocks until the program is spawned. What the restriction or the spawn raises is raised here."""
-        policy = self.policy
-        # A mount namespace must come before everything else, and a network leaves more open than what was prepared.
-        if policy.guard is None or policy.shielded or policy.network is not False:
-            return _spawn_afresh(policy, spawn)
-        return _Prepared.take(policy.guard, policy.system).spawn(policy, spawn)
+        confined, self._ahead = self._ahead or begin_confined(self.policy), None
+        return confined.spawn(spawn)
 
 
-def _spawn_afresh(policy: Policy, spawn: Spawn[Spawned]) -> Spawned:
-    answers: SimpleQueue[tuple[Spawned | None, BaseException | None]] = SimpleQueue()
+def begin_confined(policy: Policy) -> Confined:
+    """A thread that takes on the policy, and waits for what it is to spawn, or to be dismissed."""
+    # A mount namespace must come before everything else, and a network leaves more open than what was prepared.
+    if policy.guard is None or policy.shielded or policy.network is not False:
+        confined = Confined()
+    else:
+        confined = _Prepared.take(policy.guard, policy.system)
+    confined.take_on(policy)
+    return confined
 
-    def spawn_restricted() -> None:
+
+def prepare_another(policy: Policy) -> None:
+    """Have a thread wait for whoever comes next, where there is none: nobody is in a hurry now."""
+    if policy.guard is not None:
+        _Prepared.renew(policy.guard, policy.system)
+
+
+class Confined:
+    """A thread on its way to spawn one program: it restricts itself by a policy, and waits for the program."""
+
+    def __init__(self) -> None:
+        # It holds every place that the policy opens, whatever becomes of the name.
+        self.has_taken_on = False
+        self._policies: SimpleQueue[Policy | None] = SimpleQueue()
+        self._spawns: SimpleQueue[Spawn[Any] | None] = SimpleQueue()
+        self._answers: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
+        # Not a Thread, whose start waits until it has begun: a switch of contexts there and back, with a program under way.
+        start_new_thread(self._live, ())
+
+    def take_on(self, policy: Policy) -> None:
+        self._policies.put(policy)
+
+    def spawn(self, spawn: Spawn[Spawned]) -> Spawned:
+        self._spawns.put(spawn)
+        result, problem = self._answers.get()
+        if problem is not None:
+            raise problem
+        return cast(Spawned, result)
+
+    def dismiss(self) -> None:
+        """Nothing will be spawned, whatever it took on."""
+        self._policies.put(None)
+        self._spawns.put(None)
+
+    def _live(self) -> None:
         try:
-            restrict_self(policy)
-            answers.put((spawn(), None))
+            self._restrict()
+            self.has_taken_on = True
+            spawn = self._spawns.get()
+            if spawn is not None:
+                self._answers.put((spawn(), None))
         except BaseException as problem:
-            answers.put((None, problem))
+            self._answers.put((None, problem))
 
-    start_new_thread(spawn_restricted, ())
-    return _unwrap(answers.get())
+    def _restrict(self) -> None:
+        policy = self._policies.get()
+        if policy is not None:
+            restrict_self(policy)
 
 
-class _Prepared:
-    """A thread that has taken on what runs without a network share, and waits for the rest: one run's files, and its program.
+class _Prepared(Confined):
+    """One that has taken on what runs without a network share, before anybody asks: what is left are one run's files.
 
     The system's places are already among the rules it will take on with these files: a fifth of a millisecond less to wait for."""
 
@@ -115,10 +171,7 @@ class _Prepared:
         # A fork has our memory and none of our threads.
         self.process = os.getpid()
         self._own_guard = guard.copy()
-        self._orders: SimpleQueue[tuple[Policy, Spawn[Any]] | None] = SimpleQueue()
-        self._answers: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
-        # Not a Thread, whose start waits until it has begun: a switch of contexts there and back, with a program under way.
-        start_new_thread(self._live, ())
+        super().__init__()
 
     @classmethod
     def take(cls, guard: Ruleset, system: tuple[OpenGrant, ...]) -> _Prepared:
@@ -128,36 +181,28 @@ class _Prepared:
             return cls(guard, system)
         if found.guard is guard and found.system is system:
             return found
-        found._orders.put(None)
+        found.dismiss()
         return cls(guard, system)
 
-    def spawn(self, policy: Policy, spawn: Spawn[Spawned]) -> Spawned:
-        self._orders.put((policy, spawn))
-        answer = self._answers.get()
-        # The next one is made now, when the program is on its way.
-        _Prepared._waiting = _Prepared(self.guard, self.system)
-        return _unwrap(answer)
-
-    def _live(self) -> None:
+    def spawn(self, spawn: Spawn[Spawned]) -> Spawned:
         try:
-            with self._own_guard:
-                _restrict_alike(self._own_guard, has_network=False)
-            with _open_system(self.system, has_tcp=False) as ruleset:
-                order = self._orders.get()
-                if order is None:
-                    return
-                policy, spawn = order
+            return super().spawn(spawn)
+        finally:
+            # The next one is made now, when the program is on its way.
+            _Prepared.renew(self.guard, self.system)
+
+    @classmethod
+    def renew(cls, guard: Ruleset, system: tuple[OpenGrant, ...]) -> None:
+        if cls._waiting is None:
+            cls._waiting = cls(guard, system)
+
+    def _restrict(self) -> None:
+        with self._own_guard:
+            _restrict_alike(self._own_guard, has_network=False)
+        with _open_system(self.system, has_tcp=False) as ruleset:
+            policy = self._policies.get()
+            if policy is not None:
                 _restrict_files(ruleset, policy)
-            self._answers.put((spawn(), None))
-        except BaseException as problem:
-            self._answers.put((None, problem))
-
-
-def _unwrap(answer: tuple[Spawned | None, BaseException | None]) -> Spawned:
-    result, problem = answer
-    if problem is not None:
-        raise problem
-    return cast(Spawned, result)
 
 
 def restrict_self(policy: Policy) -> None:

@@ -13,6 +13,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 
+from wakeful.runners.isolation.looking import Looked
 from wakeful.runners.isolation.system import is_of_system
 
 _WORD = re.compile(r"[A-Za-z0-9_./+~-]+")
@@ -28,19 +29,19 @@ _SHIMS = "shims"
 _COMPANIONS = {".cargo": (".rustup/toolchains", ".rustup/settings.toml")}
 
 
-def find_program_places(texts: Iterable[str], script: str | None, search_path: str, cwd: str) -> tuple[str, ...]:
+def find_program_places(texts: Iterable[str], script: str | None, search_path: str, cwd: str, looked: Looked) -> tuple[str, ...]:
     """Paths to be readable. `texts` are words or lines, `script` a file whose text is looked through too."""
     folders = _list_folders(search_path)
-    key = tuple(_stamp(path) for path in (*folders, *((script,) if script is not None else ())))
+    key = tuple(looked.read(path) for path in (*folders, *((script,) if script is not None else ())))
     return _find_places("\n".join(texts), script, folders, cwd, key)
 
 
-def find_named_files(texts: Iterable[str], root: str, cwd: str) -> Iterator[str]:
+def find_named_files(texts: Iterable[str], root: str, cwd: str, looked: Looked) -> Iterator[str]:
     """Files inside root that the author named in the command, script or check itself: `python3 build.py` needs build.py."""
     words = dict.fromkeys(word for text in texts for word in _NAME.findall(text) if "." in word or "/" in word)
     for word in itertools.islice(words, _MOST_NAMES):
         path = os.path.normpath(os.path.join(cwd, word))
-        if path.startswith(f"{root}/") and os.path.isfile(path):
+        if path.startswith(f"{root}/") and looked.is_file(path):
             yield path
 
 
@@ -143,11 +144,3 @@ def _read_start(path: str, size: int) -> bytes:
         return b""
     finally:
         os.close(fd)
-
-
-def _stamp(path: str) -> tuple[int, int] | None:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_ino

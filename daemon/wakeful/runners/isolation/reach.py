@@ -1,7 +1,7 @@
 """From a run's order to the policy it is confined by: what specs.md says a run may read and write, as places on this machine.
 
-`preparing` asks once per run. Looks at the file system (which folders are there, where links lead) and makes the folders of outputs; the
-kernel is told by `confine`. What cannot be enforced here is never left out silently: it stands in `unenforced`, in words.
+`preparing` asks once per run; `plans` remembers the answer for the session's next. Looks at the file system (which folders are there, where links
+lead) and makes the folders of outputs; the kernel is told by `confine`. What cannot be enforced here is never left out silently: it stands in `unenforced`, in words.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from wakeful.runners.isolation.confine import Grant, Policy
 from wakeful.runners.isolation.filter import is_known_machine
 from wakeful.runners.isolation.hiding import Hidden
 from wakeful.runners.isolation.landlock import READ, READ_DIR, WRITE, find_gaps, probe_abi
+from wakeful.runners.isolation.looking import Looked
 from wakeful.runners.isolation.programs import find_named_files, find_program_places
 from wakeful.runners.isolation.repositories import find_repository_places
 from wakeful.runners.isolation.shield import can_shield
@@ -36,6 +37,10 @@ _SHARED = ("/", "/tmp", "/var", "/var/tmp", "/home", "/root", "/mnt", "/media", 
 
 class ReachRefused(OperatorError):
     """The spec asks for what no run may have, or for what this machine cannot grant safely."""
+
+
+class NotYet(Exception):
+    """Nothing is wrong: something must be made before it can be opened, and nothing is made for a run that is not on record."""
 
 
 class Protected(Struct, frozen=True, kw_only=True):
@@ -77,18 +82,19 @@ def find_unenforced() -> tuple[str, ...]:
     return (*ALWAYS_UNENFORCED, *gaps)
 
 
-def find_reach(order: RunOrder, environment: dict[str, str], system: SystemPlaces, protected: Protected) -> Reach:
-    """Raises ReachRefused, in words for the run's record."""
-    return _plan(order, environment, protected).conclude(system)
+def find_reach(order: RunOrder, environment: dict[str, str], system: SystemPlaces, protected: Protected, *, is_ahead: bool = False) -> Reach:
+    """Raises ReachRefused, in words for the run's record. `is_ahead`: the run is not sure yet, and nothing is made for it (`NotYet`)."""
+    return make_plan(order, environment, protected, is_ahead=is_ahead).conclude(system, order.folder)
 
 
 def find_view(order: RunOrder, environment: dict[str, str], protected: Protected) -> Reach:
     """As `find_reach`, for a run that has a view of the machine of its own: its outputs are not opened, but staged (`areas`)."""
-    return _plan(order, environment, protected).conclude_view()
+    return make_plan(order, environment, protected).conclude_view(order.folder)
 
 
-def _plan(order: RunOrder, environment: dict[str, str], protected: Protected) -> _Plan:
-    plan = _Plan(order, protected)
+def make_plan(order: RunOrder, environment: dict[str, str], protected: Protected, *, is_ahead: bool = False) -> Plan:
+    """Raises as `find_reach` does."""
+    plan = Plan(order, protected, is_ahead=is_ahead)
     for text in order.reads:
         pattern = parse_under(text, order.root)
         plan.read(pattern.base)
@@ -108,12 +114,12 @@ def _plan(order: RunOrder, environment: dict[str, str], protected: Protected) ->
         plan.read(program)
         plan.list(os.path.dirname(program))
     texts = (*order.argv, order.script or "", *(order.check or ()))
-    for path in find_named_files(texts, order.root, order.cwd):
+    for path in find_named_files(texts, order.root, order.cwd, plan.looked):
         # One that leads elsewhere was not declared by being named: it is denied, not refused.
         with contextlib.suppress(ReachRefused):
             plan.read(path)
             plan.list(os.path.dirname(path))
-    for place in find_program_places(texts, program, environment.get("PATH", ""), order.cwd):
+    for place in find_program_places(texts, program, environment.get("PATH", ""), order.cwd, plan.looked):
         plan.grant(place, READ)
     for path in plan.allowed_reads:
         plan.grant(path, READ)
@@ -122,20 +128,20 @@ def _plan(order: RunOrder, environment: dict[str, str], protected: Protected) ->
     return plan
 
 
-class _Plan:
-    """Collects grants."""
+class Plan:
+    """Collects grants. What it asked the file system stands in `looked`: as long as the answers are the same, so is the plan."""
 
-    def __init__(self, order: RunOrder, protected: Protected) -> None:
+    def __init__(self, order: RunOrder, protected: Protected, *, is_ahead: bool) -> None:
         self._order = order
-        self._root = _resolve(order.root)
+        self._is_ahead = is_ahead
+        self.looked = Looked()
+        self._root = self._find(order.root)
         guarded, self._specs = resolve_protected(protected)
         # Asked for at each run: the secrets' folder may come, or be moved behind a link, while the daemon lives.
-        hidden = tuple(map(_resolve, protected.hidden))
+        hidden = tuple(map(self._find, protected.hidden))
         self._guarded = tuple(dict.fromkeys((*guarded, *hidden)))
-        # Its own folder, and its exported trees beside it.
-        folder = _resolve(order.folder)
-        self._hidden = Hidden(hidden, (folder, f"{folder}.trees"))
-        self._workspace = _resolve(order.workspace.folder) if order.workspace is not None else None
+        self._hidden = self._hide(hidden, order.folder)
+        self._workspace = self._find(order.workspace.folder) if order.workspace is not None else None
         # A view of its own leaves out, or shows read-only, whatever it should.
         self._has_view = order.confinement.level == "strict"
         self._can_shield = self._has_view or can_shield()
@@ -143,14 +149,14 @@ class _Plan:
         # What was made for it inside the state folder: also a root, which is a copy to run in, or a fork's place.
         made = self._workspace or self._root
         roots = (made,) if any(contains(place, made) for place in self._guarded) else ()
-        self._own = (*map(_resolve, (order.scratch, order.temporary)), folder, *roots)
+        self._own = (*map(self._find, (order.scratch, order.temporary)), *roots)
         allow = order.confinement
         self.allowed_reads = [self._resolve(path) for path in allow.allow_read]
         self.allowed_writes = [self._resolve(path) for path in allow.allow_write]
         # By place: what it is relative to, if it lies in root, and its path.
         self._rights: dict[tuple[str | None, str], int] = {}
-        for path, rights in ((order.folder, READ), (order.scratch, WRITE), (order.temporary, WRITE)):
-            self.grant(path, rights)
+        for path in (order.scratch, order.temporary):
+            self.grant(path, WRITE)
         self.shielded: dict[str, None] = {}
         self.opened: dict[str, None] = {}
         self.unenforced: dict[str, None] = {}
@@ -162,13 +168,13 @@ class _Plan:
 
     def list(self, folder: str) -> None:
         """The names in a folder that holds what is read, not the contents: python finds no module in a folder that it cannot list."""
-        real = _resolve(folder)
+        real = self._find(folder)
         if not is_wide(real) and contains(self._root, real):
             self._grant(real, READ_DIR)
 
     def write(self, pattern: Pattern) -> None:
         """A folder is opened as it is; a file by the folder that holds it, or nobody could put a new one in its place."""
-        is_file = pattern.is_literal and not os.path.isdir(pattern.base)
+        is_file = pattern.is_literal and not self.looked.is_folder(pattern.base)
         folder = os.path.dirname(pattern.base) if is_file else pattern.base
         self._make(folder)
         real = self._follow(folder, self.allowed_writes)
@@ -189,7 +195,7 @@ class _Plan:
     def open(self, folder: str, output: str, *, is_alone: bool) -> None:
         """Grant writing in a folder. `is_alone`: only one file of it is meant, which is what is granted where the folder is too wide."""
         self._refuse_guarded(folder, output)
-        inside = [place for place in self._guarded if contains(folder, place) and os.path.lexists(place)]
+        inside = [place for place in self._guarded if contains(folder, place) and self.looked.is_there(place)]
         is_safe = not inside or self._can_shield or inside == [self._specs]
         if is_alone and (not is_safe or is_wide(folder)):
             self._grant_alone(output)
@@ -210,8 +216,9 @@ class _Plan:
         if guards:
             raise ReachRefused(f"{output} lies in {guards[0]}, which no run may change; write elsewhere")
 
-    def conclude(self, system: SystemPlaces) -> Reach:
-        network = self._order.confinement.network
+    def conclude(self, system: SystemPlaces, folder: str) -> Reach:
+        """`folder` is the run's own, which no plan knows."""
+        hidden, network = self._hide(self._hidden.places, folder), self._order.confinement.network
         if not isinstance(network, bool):
             self.unenforced["hosts: of `network` the ports alone are enforced"] = None
         # Who asks for a file of /etc by name gets it: the guard, which knows no exceptions, is spelled out instead.
@@ -221,11 +228,11 @@ class _Plan:
             policy=Policy(
                 system=tuple(grant for grant in system.grants if grant.fd != system.settings_fd) if asks_for_settings else system.grants,
                 guard=None if asks_for_settings else system.guard(),
-                grants=(*(Grant(path, rights, beneath) for (beneath, path), rights in self._rights.items()), *settings),
+                grants=(*self._list_grants(folder), *settings),
                 network=self._order.confinement.ports,
                 shielded=tuple(_without_nested(self.shielded)),
-                kept_writable=tuple(self._list_kept()),
-                hidden=self._hidden,
+                kept_writable=tuple(self._list_kept(hidden)),
+                hidden=hidden,
             ),
             unenforced=(*find_unenforced(), *self.unenforced),
             opened=tuple(self.opened),
@@ -233,17 +240,25 @@ class _Plan:
             environment=self._find_environment(),
         )
 
-    def _list_kept(self) -> Iterable[str]:
+    def _list_grants(self, folder: str) -> Iterable[Grant]:
+        yield Grant(folder, READ)
+        for (beneath, path), rights in self._rights.items():
+            yield Grant(path, rights, beneath)
+
+    def _hide(self, places: tuple[str, ...], folder: str) -> Hidden:
+        """All but what is the run's own: its folder, and its exported trees beside it."""
+        real = _resolve(folder)
+        return Hidden(places, (real, f"{real}.trees"))
+
+    def _list_kept(self, hidden: Hidden) -> Iterable[str]:
         """What is its own in places that are shielded or hidden."""
-        above = (*self.shielded, *self._hidden.places)
-        own = dict.fromkeys((*self._own, *self._hidden.own))
+        above = (*self.shielded, *hidden.places)
+        own = dict.fromkeys((*self._own, *hidden.own))
         return (place for place in own if os.path.isdir(place) and any(contains(one, place) for one in above))
 
-    def conclude_view(self) -> Reach:
-        network = self._order.confinement.network
-        grants = tuple(Grant(path, rights, beneath) for (beneath, path), rights in self._rights.items())
+    def conclude_view(self, folder: str) -> Reach:
         return Reach(
-            policy=Policy(grants=grants, network=self._order.confinement.ports, hidden=self._hidden),
+            policy=Policy(grants=tuple(self._list_grants(folder)), network=self._order.confinement.ports, hidden=self._hidden),
             unenforced=tuple(self.unenforced),
             guarded=self._guarded,
             specs=self._specs,
@@ -259,6 +274,7 @@ class _Plan:
 
     def _grant_alone(self, output: str) -> None:
         """Writing this file only: it is made where it is missing, since its folder stays shut."""
+        self._refuse_ahead(output)
         if os.path.islink(output):
             raise ReachRefused(f"{output} is a symbolic link; name where it leads in the binding")
         os.close(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666))
@@ -283,7 +299,7 @@ class _Plan:
 
     def _follow(self, path: str, allowed: list[str]) -> str | None:
         """Where a path leads; None where `allow` opens that already. A link out of root is somebody's idea, and maybe a run's."""
-        real = _resolve(path)
+        real = self._find(path)
         is_inside = contains(self._order.root, path) or contains(self._root, path)
         if not is_inside or contains(self._root, real):
             return real
@@ -292,18 +308,27 @@ class _Plan:
         raise ReachRefused(f"{path} leads to {real}, out of {self._root}, by a symbolic link; name that place in the binding, or under allow")
 
     def _make(self, folder: str) -> None:
-        if os.path.isdir(folder):
+        if self.looked.is_folder(folder):
             return
+        self._refuse_ahead(folder)
         if contains(self._order.root, folder):
             make_beneath(self._root, os.path.relpath(folder, self._order.root))
         else:
             os.makedirs(folder, exist_ok=True)
 
+    def _refuse_ahead(self, path: str) -> None:
+        if self._is_ahead:
+            raise NotYet(f"{path} is to be made first")
+
     def _resolve(self, path: str) -> str:
-        return _resolve(os.path.join(self._order.root, path))
+        return self._find(os.path.join(self._order.root, path))
+
+    def _find(self, path: str) -> str:
+        self.looked.is_there(path)
+        return _resolve(path)
 
     def _is_own(self, folder: str) -> bool:
-        return any(contains(place, folder) for place in self._own)
+        return any(contains(place, folder) for place in (*self._own, self._hidden.own[0]))
 
 
 def _resolve(path: str) -> str:

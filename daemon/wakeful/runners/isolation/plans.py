@@ -1,0 +1,157 @@
+"""What the last run of each session could touch, for its next run: the same, as long as its order and the file system say the same.
+
+The runner has one; `preparing` asks it where a run is prepared on the loop, and the runner tells it what may come again (`ready`). Telling from
+scratch what a run may touch takes some fifty questions to the file system; asking whether the answers are still the same takes a fifth of that. For
+the sessions that ran last even the thread that will spawn the next run has taken on its policy. Nothing is believed unseen: every place that
+counts is looked at again before a start, and what was readied for other files than are there now is given up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from wakeful.core.budget import Amounts
+from wakeful.runners.contract import RunOrder
+from wakeful.runners.isolation.confine import Confined, ConfinedLaunch, Policy, begin_confined, prepare_another
+from wakeful.runners.isolation.landlock import Ruleset
+from wakeful.runners.isolation.reach import Plan, Protected, Reach, make_plan
+from wakeful.runners.isolation.system import SystemPlaces
+
+# Plans, some 5 KB each; and those that a thread waits with, some 50 KB.
+_MOST_KNOWN = 512
+MOST_READY = 16
+# What the folder of a run is called that is not begun: it is given its own name when it is.
+NEXT_SUFFIX = ".next"
+
+
+class Readied(Struct, frozen=True):
+    """A thread that has taken on the policy of a run, by a guard, and the run's own folder, which that policy opens whatever it is called."""
+
+    confined: Confined
+    guard: Ruleset
+    folder: str
+
+    def become(self, folder: str) -> bool:
+        """Give the folder its name, in the place of an empty one; False where that cannot be, and something else must be launched."""
+        # While it is on its way, it still goes by the name.
+        if not self.confined.has_taken_on:
+            return False
+        try:
+            os.rename(self.folder, folder)
+        except OSError:
+            return False
+        return True
+
+    def give_up(self) -> None:
+        self.confined.dismiss()
+        with contextlib.suppress(OSError):
+            os.rmdir(self.folder)
+
+
+class _Known(Struct):
+    """A plan, and the questions to which it is the answer."""
+
+    shape: RunOrder
+    search_path: str
+    protected: Protected
+    plan: Plan
+    readied: Readied | None = None
+
+    def answers(self, shape: RunOrder, search_path: str, protected: Protected) -> bool:
+        return self.shape == shape and self.search_path == search_path and self.protected == protected and self.plan.looked.holds()
+
+    def take_readied(self) -> Readied | None:
+        readied, self.readied = self.readied, None
+        return readied
+
+    def give_up(self) -> None:
+        if (readied := self.take_readied()) is not None:
+            readied.give_up()
+
+
+class KnownPlans:
+    """By session. Asked and told on the loop alone."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, _Known] = {}
+
+    def find_reach(
+        self, order: RunOrder, environment: dict[str, str], system: SystemPlaces, protected: Protected, *, is_ahead: bool = False
+    ) -> tuple[Reach, ConfinedLaunch | None]:
+        """As `reach.find_reach`, and raises what that does; and how to launch it, where that was readied. The run's folder is there, and empty."""
+        known = self._find(order, environment, protected, is_ahead=is_ahead)
+        reach = known.plan.conclude(system, order.folder)
+        readied = known.take_readied()
+        if readied is None or readied.guard is not reach.policy.guard or not readied.become(order.folder):
+            # Nothing was; or /etc is another than it was, or has merely been looked through again.
+            if readied is not None:
+                readied.give_up()
+            return reach, None
+        return reach, ConfinedLaunch(reach.policy, readied.confined)
+
+    def ready(self, order: RunOrder, environment: dict[str, str], system: SystemPlaces, protected: Protected) -> None:
+        """A run with this order is over: be ready for one that differs from it only in what each run has of its own."""
+        if not _is_lasting(order):
+            return
+        known = self._find(order, environment, protected, is_ahead=True)
+        if known.readied is not None:
+            return
+        folder = f"{os.path.dirname(order.folder)}/{order.session}{NEXT_SUFFIX}"
+        os.makedirs(folder, 0o700, exist_ok=True)
+        policy = known.plan.conclude(system, folder).policy
+        if policy.guard is None or not _can_wait(policy):
+            os.rmdir(folder)
+            return
+        for grant in policy.grants:
+            if grant.path != folder:
+                # It is opened now and for the next run, so it must be the same file then.
+                known.plan.looked.is_there(os.path.join(grant.beneath or "/", grant.path))
+        known.readied = Readied(begin_confined(policy), policy.guard, folder)
+        prepare_another(policy)
+        self._bound()
+
+    def give_up(self) -> None:
+        """Nothing more will be started."""
+        for known in self._known.values():
+            known.give_up()
+
+    def _find(self, order: RunOrder, environment: dict[str, str], protected: Protected, *, is_ahead: bool) -> _Known:
+        shape, search_path = _shape(order), environment.get("PATH", "")
+        known = self._known.pop(order.session, None)
+        if known is None or not known.answers(shape, search_path, protected):
+            if known is not None:
+                known.give_up()
+            known = _Known(shape, search_path, protected, make_plan(order, environment, protected, is_ahead=is_ahead))
+        if _is_lasting(order):
+            # At the end, as the one that was needed last.
+            self._known[order.session] = known
+            if len(self._known) > _MOST_KNOWN:
+                self._known.pop(next(iter(self._known))).give_up()
+        return known
+
+    def _bound(self) -> None:
+        ready = [known for known in self._known.values() if known.readied is not None]
+        for known in ready[:-MOST_READY]:
+            known.give_up()
+
+
+def _is_lasting(order: RunOrder) -> bool:
+    """Where its commits lie, and what was laid out for one run alone, is asked for each time."""
+    return not order.repositories and order.workspace is None
+
+
+def _can_wait(policy: Policy) -> bool:
+    """Mounts go by names, of which the run's folder gets another; and what lies beside something hidden was listed one by one, and may be joined by more."""
+    places = (os.path.join(grant.beneath or "/", grant.path) for grant in policy.grants)
+    return not policy.shielded and not any(policy.hidden.is_inside(place) for place in places)
+
+
+def _shape(order: RunOrder) -> RunOrder:
+    """What all runs of a session have in common, until its spec changes."""
+    return replace(
+        order, run=0, run_id="", attempt=0, folder="", staging=None, causes=b"", changed=(), secrets=(), token="", allowance=Amounts(), is_traced=False
+    )
