@@ -63,3 +63,28 @@ async def test_what_was_decided_is_in_the_log_for_whoever_waits_for_it_and_for_n
     finally:
         reactor.close()
         log.close()
+
+
+@pytest.mark.asyncio
+async def test_what_a_start_needs_is_found_out_while_it_is_being_recorded_and_nothing_starts_before(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "state")
+    reactor = Reactor(Core([]), log, snapshots={})
+    met: list[tuple[str, int, bool]] = []
+
+    def note(word: str):
+        return lambda session, run: met.append((word, run.run, log.head(session.id).seq >= session.seq))
+
+    ignore = lambda *_: None  # noqa: E731
+    reactor.outside = Outside(
+        follow=ignore, forget=ignore, look=ignore, foresee=note("foreseen"), start=note("started"), wake_at=ignore, runner=None, fatal=ignore  # type: ignore[arg-type]
+    )
+    try:
+        reactor.observe(DaemonStarted(incarnation="one", settings=Settings()))
+        spec = SessionSpec(name="first", objective="Begin.", root=str(tmp_path), run=CommandRun(argv=("true",)), first="run")
+        reactor.observe(SpecsRead(declared=(Declaration(spec, "digest"),)))
+        assert met == [("foreseen", 1, False)], "decided, and on its way to disk"
+        await eventually_async(lambda: len(met) > 1, what="the start")
+        assert met == [("foreseen", 1, False), ("started", 1, True)]
+    finally:
+        reactor.close()
+        log.close()

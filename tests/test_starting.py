@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -14,6 +16,9 @@ from wakeful.core.spec import FileBinding, ScriptRun, SessionSpec
 from wakeful.core.state import OpenRun, Session
 from wakeful.errors import CallerError, OperatorError
 from wakeful.runners.contract import RunOrder
+from wakeful.runners.orders import Premises, make_order
+from wakeful.secrets.known import KnownSecrets
+from wakeful.secrets.store import SecretPlaces
 from wakeful.sources.checkouts import Checkouts
 from wakeful.starting import RunStarter
 from wakeful.workspaces.runs import RunPlace, RunPlaces
@@ -102,3 +107,56 @@ async def test_a_workspace_that_is_being_filled_is_given_up_at_the_next_file(tmp
     spec = SessionSpec(name="s", root=str(root), bindings=(FileBinding(name="a", pattern="a"),), run=ScriptRun(text="true", workspace="copy"))
     with pytest.raises(CallerError, match="the daemon stops"):
         await places.make(spec, "id.1")
+
+
+class Quick:
+    """A session without a workspace, its secret in a file, and the real ways from it to an order."""
+
+    def __init__(self, folder: Path) -> None:
+        self.secret = folder / "secrets" / "key"
+        self.secret.parent.mkdir(0o700)
+        self.keep("first of all")
+        spec = SessionSpec(name="s", root=str(folder), bindings=(), run=ScriptRun(text="true"), secrets=("key",))
+        self.run = OpenRun(run=1, run_id="id.1", wake=1, attempt=0, incarnation="i", started_at=AT, versions={}, causes=(), spec=spec)
+        self.session = Session(id="id", name="s", opened_at=AT, spec=spec, run=self.run)
+        self.runner = Orders()
+        self.reports: list[ProcessEnded] = []
+        known = KnownSecrets(SecretPlaces(str(self.secret.parent)), lambda seen: None, lambda: ["key"])
+        premises = Premises(scratch=f"{folder}/scratch", temporary=f"{folder}/temporary", run_folders=f"{folder}/runs", socket="/no/socket")
+        places = RunPlaces(str(folder / "state"), str(folder / "staged"), Checkouts())
+        keeper = cast(Any, SimpleNamespace(save_outputs=lambda *_: None, begin=lambda *_: None))
+        self.starter = RunStarter(
+            Core([self.session]), cast(Any, SimpleNamespace(peek=None, find=None)), cast(Any, self.runner), partial(make_order, premises=premises), str(folder / "runs"),
+            self.reports.append, keeper, known, lambda name: None, places,
+        )  # fmt: skip
+
+    def keep(self, value: str) -> None:
+        self.secret.write_text(value)
+        self.secret.chmod(0o600)
+
+
+async def test_a_start_has_the_very_order_that_was_foreseen(tmp_path: Path) -> None:
+    gate = Quick(tmp_path)
+    gate.starter.foresee(gate.session, gate.run)
+    [order] = gate.runner.foreseen
+    assert gate.starter.identity(order.token) is None, "nothing has begun"
+    gate.starter.start(gate.session, gate.run)
+    assert gate.runner.started[0] is order and gate.starter.identity(order.token) is not None
+
+
+async def test_a_secret_that_was_replaced_while_the_start_was_recorded_is_the_new_one(tmp_path: Path) -> None:
+    gate = Quick(tmp_path)
+    gate.starter.foresee(gate.session, gate.run)
+    gate.keep("second to none")
+    gate.starter.start(gate.session, gate.run)
+    assert [secret.value for secret in gate.runner.started[0].secrets] == [b"second to none"]
+
+
+async def test_a_secret_that_is_gone_is_told_by_the_start_and_not_before(tmp_path: Path) -> None:
+    gate = Quick(tmp_path)
+    gate.secret.unlink()
+    gate.starter.foresee(gate.session, gate.run)
+    assert (gate.runner.foreseen, gate.reports) == ([], [])
+    gate.starter.start(gate.session, gate.run)
+    await asyncio.sleep(0)
+    assert gate.runner.started == [] and "key" in str(gate.reports[0].problem)
