@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -25,7 +25,9 @@ class Scripted:
         self.turns = list(turns)
         self.asked: list[tuple[Any, ...]] = []
 
-    async def answer(self, request: ModelRequest, say: Callable[[str], None]) -> ModelAnswer:
+    async def answer(self, request: ModelRequest, say: Callable[[str], None], recorded: Awaitable[object] | None = None) -> ModelAnswer:
+        if recorded is not None:
+            await recorded
         self.asked.append(tuple(request.entries))
         turn = self.turns.pop(0)
         if isinstance(turn, ProviderFault):
@@ -124,6 +126,35 @@ async def test_nothing_is_begun_once_the_daemon_says_no(step: type) -> None:
     assert (await world.loop.run()).words == "no more"
     assert "done" not in world.kinds()
     assert len(model.asked) == (0 if step is work.RequestTurn else 1)
+
+
+async def test_what_the_daemon_said_counts_and_not_how_the_model_took_it() -> None:
+    """A library may put a request that was held back as a fault of the network: it is none, and is not tried again."""
+
+    class Blaming(Scripted):
+        async def answer(self, request: ModelRequest, say: Callable[[str], None], recorded: Awaitable[object] | None = None) -> ModelAnswer:
+            try:
+                return await super().answer(request, say, recorded)
+            except Exception as error:
+                raise ProviderFault("network", f"connection error: {error}") from None
+
+    world = World(Blaming(say("never")), end_at=work.RequestTurn)
+    assert (await world.loop.run()).words == "no more"
+    assert world.kinds() == ["RequestTurn"] and world.pauses == []
+
+
+async def test_a_request_is_on_its_way_to_the_record_before_it_is_made_ready() -> None:
+    """Making it ready lets nothing else have its turn: what began after it would gain nothing."""
+    posted_first: list[list[str]] = []
+
+    class Busy(Scripted):
+        async def answer(self, request: ModelRequest, say: Callable[[str], None], recorded: Awaitable[object] | None = None) -> ModelAnswer:
+            posted_first.append(world.kinds())
+            return await super().answer(request, say, recorded)
+
+    world = World(Busy(say("three")))
+    await world.loop.run()
+    assert posted_first == [["RequestTurn"]]
 
 
 async def test_a_provider_that_is_busy_is_asked_again_as_it_wishes_and_each_failure_is_on_record() -> None:

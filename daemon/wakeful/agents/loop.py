@@ -1,8 +1,9 @@
 """The durable loop: ask the model, record its answer, carry out its calls, record what came of them, ask again.
 
 Nothing is done that is not on record first: a request, an answer and every call are posted to the daemon before the next step, those that belong
-together in one post. So a process that dies anywhere leaves a conversation the next one goes on from. Knows no provider and no tool
-but by their contract; what ends a run before its agent is done is an `Ending`, never an exception.
+together in one post. A request is made ready while its record is on its way, and sent after. So a process that dies anywhere leaves a
+conversation the next one goes on from. Knows no provider and no tool but by their contract; what ends a run before its agent is done is an
+`Ending`, never an exception.
 """
 
 from __future__ import annotations
@@ -194,17 +195,23 @@ class Loop:
             await self._pause(min(wanted, LONGEST_PAUSE_SECONDS))
 
     async def _try(self, request: ModelRequest) -> ModelAnswer | ProviderFault:
+        """One request, made ready while the record of it is on its way, and sent when it is on disk."""
         model = self._models[0]
-        await self._record(
-            work.RequestTurn(
-                turn=self._turn, model=model.name, input_tokens=self._told_tokens + self._size_tokens, max_output_tokens=self._agent.settings.max_output_tokens
-            )
+        step = work.RequestTurn(
+            turn=self._turn, model=model.name, input_tokens=self._told_tokens + self._size_tokens, max_output_tokens=self._agent.settings.max_output_tokens
         )
+        recording = asyncio.create_task(self._record(step), name=f"record request {self._turn}")
+        # Posted before the making begins, which lets nothing else have its turn.
+        await asyncio.sleep(0)
         try:
-            return await model.answer(request, self._say)
+            return await model.answer(request, self._say, recording)
         except ProviderFault as fault:
+            # What kept it from being recorded kept it from being sent: that is then what happened, however the provider's library puts it.
+            await recording
             self._unposted.append(work.RecordFault(turn=self._turn, model=model.name, fault=fault.kind, words=str(fault)))
             return fault
+        finally:
+            recording.cancel()
 
     def _make_request(self) -> ModelRequest:
         return ModelRequest(instructions=self._beginning.instructions, entries=self._entries, tools=self._offers, settings=self._agent.settings)
