@@ -72,10 +72,16 @@ class ToolResult(Struct, frozen=True):
 
 
 class Tool(Protocol):
-    """One thing a model may do. `carry_out` is called after its intention is on record, and never twice for one call."""
+    """One thing a model may do. `carry_out` is called after its intention is on record, and never twice for one call.
+
+    What is a look changes nothing that anybody could find changed: it is begun while its record is on its way, and what it found counts
+    when that is on disk."""
 
     @property
     def offer(self) -> ToolOffer: ...
+
+    @property
+    def is_look(self) -> bool: ...
 
     async def carry_out(self, arguments: Mapping[str, Any], call_id: str) -> ToolResult:
         """`arguments` fit the offer's schema. What goes wrong is a result; a defect of ours is raised."""
