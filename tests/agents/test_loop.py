@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
+from waiting import eventually_async
 from wakeful.agents.contract import ModelAnswer, ModelRequest, ProviderFault, ToolOffer, ToolResult
 from wakeful.agents.loop import Loop
 from wakeful.agents.tools.box import ToolBox
@@ -25,7 +27,9 @@ class Scripted:
         self.turns = list(turns)
         self.asked: list[tuple[Any, ...]] = []
 
-    async def answer(self, request: ModelRequest, say: Callable[[str], None]) -> ModelAnswer:
+    async def answer(self, request: ModelRequest, say: Callable[[str], None], recorded: Awaitable[object] | None = None) -> ModelAnswer:
+        if recorded is not None:
+            await recorded
         self.asked.append(tuple(request.entries))
         turn = self.turns.pop(0)
         if isinstance(turn, ProviderFault):
@@ -37,8 +41,9 @@ class Scripted:
 class Adder:
     """Counts what it was really asked to do."""
 
-    def __init__(self, journal: list[Any]) -> None:
+    def __init__(self, journal: list[Any], is_look: bool = False) -> None:
         self.journal = journal
+        self.is_look = is_look
         self.offer = ToolOffer(name="add", description="Add.", parameters={"type": "object"})
 
     async def carry_out(self, arguments: Mapping[str, Any], call_id: str) -> ToolResult:
@@ -58,14 +63,14 @@ def call(*numbers: int, name: str = "add", arguments: str = '{"a": 1, "b": 2}') 
 class World:
     """A daemon that records what it is told, in the order of it, beside what tools really did; `end_at` is the step it ends the run at."""
 
-    def __init__(self, *models: Scripted, end_at: type | None = None, **beginning: Any) -> None:
+    def __init__(self, *models: Scripted, end_at: type | None = None, is_look: bool = False, **beginning: Any) -> None:
         self.journal: list[Any] = []
         self.posts = 0
         self.end_at = end_at
         self.pauses: list[float] = []
         fields: dict[str, Any] = {"entries": (Asked(text="add them"),), "agent": AGENT, **beginning}
         self.beginning = work.Beginning(session="s", run=1, run_id="s.1", instructions="be good", root="/p", **fields)
-        tools = ToolBox([Adder(self.journal)], {"add": "allow", **self.beginning.tools}, [])
+        tools = ToolBox([Adder(self.journal, is_look)], {"add": "allow", **self.beginning.tools}, [])
         self.loop = Loop(self.beginning, models, tools, self.record, lambda text: None, self.pause)
 
     async def record(self, *steps: work.PostedStep) -> work.Recorded:
@@ -89,6 +94,29 @@ async def test_every_step_is_on_record_before_the_next_one() -> None:
     assert world.posts == 4
     assert model.asked[1][-1] == Returned(call="c1", name="add", text="3")
     assert world.loop.last_words == "three" and not world.loop.has_handed_off
+
+
+async def test_what_only_looks_is_begun_meanwhile_and_counts_once_its_record_is_there() -> None:
+    """It has no effect to be recorded first. What it found goes nowhere before its call is on disk, and nowhere at all where the daemon says no."""
+    acknowledged = asyncio.Event()
+
+    class Slow(World):
+        async def record(self, *steps: work.PostedStep) -> work.Recorded:
+            recorded = await super().record(*steps)
+            if any(isinstance(step, work.CallTool) for step in steps):
+                await acknowledged.wait()
+            return recorded
+
+    model = Scripted(call(1), say("three"))
+    world = Slow(model, is_look=True)
+    running = asyncio.create_task(world.loop.run())
+    await eventually_async(lambda: "done" in world.kinds())
+    assert world.kinds() == ["RequestTurn", "RecordAnswer", "CallTool", "done"] and len(model.asked) == 1
+    acknowledged.set()
+    assert (await running).words is None and model.asked[1][-1].text == "3"
+    ended = World(Scripted(call(1), say("never")), end_at=work.CallTool, is_look=True)
+    assert (await ended.loop.run()).words == "no more"
+    assert "ReturnTool" not in ended.kinds()
 
 
 async def test_two_calls_of_one_answer_are_two_effects_each_on_record_first() -> None:
@@ -124,6 +152,35 @@ async def test_nothing_is_begun_once_the_daemon_says_no(step: type) -> None:
     assert (await world.loop.run()).words == "no more"
     assert "done" not in world.kinds()
     assert len(model.asked) == (0 if step is work.RequestTurn else 1)
+
+
+async def test_what_the_daemon_said_counts_and_not_how_the_model_took_it() -> None:
+    """A library may put a request that was held back as a fault of the network: it is none, and is not tried again."""
+
+    class Blaming(Scripted):
+        async def answer(self, request: ModelRequest, say: Callable[[str], None], recorded: Awaitable[object] | None = None) -> ModelAnswer:
+            try:
+                return await super().answer(request, say, recorded)
+            except Exception as error:
+                raise ProviderFault("network", f"connection error: {error}") from None
+
+    world = World(Blaming(say("never")), end_at=work.RequestTurn)
+    assert (await world.loop.run()).words == "no more"
+    assert world.kinds() == ["RequestTurn"] and world.pauses == []
+
+
+async def test_a_request_is_on_its_way_to_the_record_before_it_is_made_ready() -> None:
+    """Making it ready lets nothing else have its turn: what began after it would gain nothing."""
+    posted_first: list[list[str]] = []
+
+    class Busy(Scripted):
+        async def answer(self, request: ModelRequest, say: Callable[[str], None], recorded: Awaitable[object] | None = None) -> ModelAnswer:
+            posted_first.append(world.kinds())
+            return await super().answer(request, say, recorded)
+
+    world = World(Busy(say("three")))
+    await world.loop.run()
+    assert posted_first == [["RequestTurn"]]
 
 
 async def test_a_provider_that_is_busy_is_asked_again_as_it_wishes_and_each_failure_is_on_record() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import builtins
 import itertools
 import sys
@@ -11,6 +12,7 @@ import msgspec
 import pytest
 from agents.provider import Call, Provider, Reply, Say, Think, Usage
 from agents.reaching import ADD, KEY, PROVIDERS, ask, hear, reach
+from waiting import PATIENCE_SECONDS
 from wakeful.agents import models
 from wakeful.agents.contract import ModelRequest, ProviderFault
 from wakeful.agents.models import make_model
@@ -44,6 +46,30 @@ async def test_an_answer_comes_as_it_is_said(provider: Provider, ours: str) -> N
     assert "Be brief." in asked.system and asked.last_words == "What is two and two?"
     assert asked.tools[0].description == "Add two numbers."
     assert asked.settings["temperature"] == 0.5 and asked.settings["max_tokens"] == 99
+
+
+@pytest.mark.parametrize("ours", PROVIDERS)
+async def test_a_request_is_made_ready_at_once_and_sent_when_its_record_is_there(provider: Provider, ours: str) -> None:
+    """The provider hears nothing before, and nothing at all of a request that could not be recorded; the next one is none the worse."""
+    provider.play(always("Well then."))
+    model, request = reach(provider, ours), ModelRequest(instructions="", entries=[Asked(text="Hello?")])
+    is_ready, is_recorded = asyncio.Event(), asyncio.Event()
+
+    async def record() -> None:
+        is_ready.set()
+        await is_recorded.wait()
+
+    async def refuse() -> None:
+        raise OSError("the disk is gone")
+
+    with pytest.raises(ProviderFault):
+        await model.answer(request, lambda _: None, refuse())
+    answering = asyncio.create_task(model.answer(request, lambda _: None, record()))
+    await asyncio.wait_for(is_ready.wait(), PATIENCE_SECONDS)
+    assert provider.requests == [] and not answering.done()
+    is_recorded.set()
+    assert (await answering).answered.text == "Well then."
+    assert [asked.last_words for asked in provider.requests] == ["Hello?"]
 
 
 @pytest.mark.parametrize("ours", PROVIDERS)

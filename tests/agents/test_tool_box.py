@@ -46,6 +46,13 @@ def test_policies_narrow_what_is_offered(tmp_path: Path) -> None:
     assert is_error and "write is not allowed in this session" in words and not (tmp_path / "out").exists()
 
 
+def test_only_what_reads_files_is_a_look(tmp_path: Path) -> None:
+    """What reaches the daemon, a program or a server is on record before it is begun, whatever it says of itself."""
+    box = make_box(tmp_path)
+    assert {name for name in box.tools if box.is_look(name)} == {"read", "list", "search"}
+    assert not box.is_look("no-such-tool")
+
+
 def test_without_a_place_to_write_no_writing_is_offered(tmp_path: Path) -> None:
     """A session that writes nothing has an agent that knows of no writing."""
     box = make_tools(Bounds.build(str(tmp_path), ["in/"]), {}, DaemonLink("none"), session="desk", run_id="r1")

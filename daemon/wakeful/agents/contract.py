@@ -6,7 +6,7 @@ core's, since they are what the log holds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 from msgspec import Struct
@@ -58,8 +58,10 @@ class Model(Protocol):
     @property
     def name(self) -> str: ...
 
-    async def answer(self, request: ModelRequest, say: Callable[[str], None]) -> ModelAnswer:
-        """`say` gets the text as it comes. Raises ProviderFault, and nothing else that a provider can cause."""
+    async def answer(self, request: ModelRequest, say: Callable[[str], None], recorded: Awaitable[object] | None = None) -> ModelAnswer:
+        """`say` gets the text as it comes. Raises ProviderFault, and nothing else that a provider can cause.
+
+        `recorded`: the request is made ready at once, and nothing of it is sent before this is done; should it fail, nothing is sent at all."""
 
 
 class ToolResult(Struct, frozen=True):
@@ -70,10 +72,16 @@ class ToolResult(Struct, frozen=True):
 
 
 class Tool(Protocol):
-    """One thing a model may do. `carry_out` is called after its intention is on record, and never twice for one call."""
+    """One thing a model may do. `carry_out` is called after its intention is on record, and never twice for one call.
+
+    What is a look changes nothing that anybody could find changed: it is begun while its record is on its way, and what it found counts
+    when that is on disk."""
 
     @property
     def offer(self) -> ToolOffer: ...
+
+    @property
+    def is_look(self) -> bool: ...
 
     async def carry_out(self, arguments: Mapping[str, Any], call_id: str) -> ToolResult:
         """`arguments` fit the offer's schema. What goes wrong is a result; a defect of ours is raised."""

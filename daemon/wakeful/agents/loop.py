@@ -1,7 +1,8 @@
 """The durable loop: ask the model, record its answer, carry out its calls, record what came of them, ask again.
 
 Nothing is done that is not on record first: a request, an answer and every call are posted to the daemon before the next step, those that belong
-together in one post. So a process that dies anywhere leaves a conversation the next one goes on from. Knows no provider and no tool
+together in one post. What has no effect does not wait for that: a request is made ready while its record is on its way, and sent after; what only
+looks is looked at meanwhile. So a process that dies anywhere leaves a conversation the next one goes on from. Knows no provider and no tool
 but by their contract; what ends a run before its agent is done is an `Ending`, never an exception.
 """
 
@@ -9,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -155,6 +157,21 @@ class Loop:
         if recorded.end is not None:
             raise _Ended(recorded.end)
 
+    @asynccontextmanager
+    async def _recording(self, step: work.PostedStep) -> AsyncIterator[Awaitable[None]]:
+        """A step on its way to the record, for what may be done meanwhile; whoever did it waits for this before anything comes of it."""
+        recording = asyncio.create_task(self._record(step), name="record a step")
+        # Posted before anything else begins, which may let nobody have a turn for milliseconds.
+        await asyncio.sleep(0)
+        try:
+            yield recording
+        except Exception:
+            # What kept it from the record comes first: a request that was held back may come out as a fault of the network.
+            await recording
+            raise
+        finally:
+            recording.cancel()
+
     async def _halt(self, words: str) -> None:
         await self._record(work.Halt(words=words))
         raise _Ended(words)
@@ -194,14 +211,14 @@ class Loop:
             await self._pause(min(wanted, LONGEST_PAUSE_SECONDS))
 
     async def _try(self, request: ModelRequest) -> ModelAnswer | ProviderFault:
+        """One request, made ready while the record of it is on its way, and sent when it is on disk."""
         model = self._models[0]
-        await self._record(
-            work.RequestTurn(
-                turn=self._turn, model=model.name, input_tokens=self._told_tokens + self._size_tokens, max_output_tokens=self._agent.settings.max_output_tokens
-            )
+        step = work.RequestTurn(
+            turn=self._turn, model=model.name, input_tokens=self._told_tokens + self._size_tokens, max_output_tokens=self._agent.settings.max_output_tokens
         )
         try:
-            return await model.answer(request, self._say)
+            async with self._recording(step) as recorded:
+                return await model.answer(request, self._say, recorded)
         except ProviderFault as fault:
             self._unposted.append(work.RecordFault(turn=self._turn, model=model.name, fault=fault.kind, words=str(fault)))
             return fault
@@ -250,8 +267,13 @@ class Loop:
             if not allowed:
                 return ToolResult("a person was asked, and said no", is_error=True)
         self._say(f"\n[{call.name} {call.arguments}]\n")
-        await self._record(work.CallTool(call=call))
-        return await self._tools.carry_out(call)
+        if not self._tools.is_look(call.name):
+            await self._record(work.CallTool(call=call))
+            return await self._tools.carry_out(call)
+        async with self._recording(work.CallTool(call=call)) as recorded:
+            result = await self._tools.carry_out(call)
+            await recorded
+            return result
 
     async def _ask_person(self, call: ToolCall) -> ToolResult:
         arguments = read_arguments(call, ASK_PERSON_OFFER)

@@ -8,7 +8,7 @@ what it converted of it. Nothing here retries, stores or counts money.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -75,10 +75,10 @@ class _ProviderModel:
     def __repr__(self) -> str:
         return f"<model {self.name}>"
 
-    async def answer(self, request: ModelRequest, say: Callable[[str], None]) -> ModelAnswer:
+    async def answer(self, request: ModelRequest, say: Callable[[str], None], recorded: Awaitable[object] | None = None) -> ModelAnswer:
         messages = self._transcript.tell(request.entries)
         settings = _settings_of(request.settings, self._spec, self._library_model, messages)
-        new = self._opening.rest_of(messages, bool(request.instructions))
+        new = self._opening.rest_of(messages, bool(request.instructions), recorded)
         try:
             async with self._library_model.request_stream(new, settings, self._parameters_of(request)) as stream:
                 await _listen(stream, say)

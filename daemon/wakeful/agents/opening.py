@@ -2,13 +2,14 @@
 
 The library and the SDKs map, check and encode every message of every request anew: measured at 2,000 messages, 70 ms (Anthropic)
 to 1.4 s (OpenAI) of work whose outcome was on the wire a turn ago. Here the bytes of all messages that will not change are kept;
-only what is new since then goes through the library, and the body is put together at the last moment, in the HTTP client.
+only what is new since then goes through the library, and the body is put together at the last moment, in the HTTP client. There
+it also waits until its record is on disk: making a request ready takes about as long as recording it, so both go on at once.
 The bytes sent are those the library would have made, which a test holds for every format. models.py and providers.py call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Any
 
 import httpx2
@@ -60,9 +61,16 @@ class Opening:
         # What the request under way adds once it is over: two bodies may be made for one.
         self._next: tuple[bytes, int, ModelMessage] | None = None
         self._under_way: tuple[Sequence[ModelMessage], int] | None = None
+        # The record of the request under way, which is not sent before it is there.
+        self.recorded: Awaitable[object] | None = None
 
-    def rest_of(self, messages: Sequence[ModelMessage], has_instructions: bool) -> list[ModelMessage]:
-        """Say which messages the library must map for the request that now begins."""
+    def rest_of(self, messages: Sequence[ModelMessage], has_instructions: bool, recorded: Awaitable[object] | None = None) -> list[ModelMessage]:
+        """Say which messages the library must map for the request that now begins, and what it waits for once it is ready."""
+        new = self._find_new(messages, has_instructions)
+        self.recorded = recorded
+        return new
+
+    def _find_new(self, messages: Sequence[ModelMessage], has_instructions: bool) -> list[ModelMessage]:
         self._take_in()
         if self._covered and (len(messages) <= self._covered or messages[self._covered - 1] is not self._last):
             self.__init__(self._provider)
@@ -104,7 +112,7 @@ class Opening:
 
 
 class OpeningClient(httpx2.AsyncClient):
-    """An HTTP client in which each body gets its opening, just before it is sent."""
+    """An HTTP client in which each body gets its opening just before it is sent, and is not sent before it is on record."""
 
     def __init__(self, opening: Opening, **options: Any) -> None:
         super().__init__(**options)
@@ -114,6 +122,11 @@ class OpeningClient(httpx2.AsyncClient):
         if content:
             content = self._opening.complete(content.encode() if isinstance(content, str) else content)
         return super().build_request(method, url, content=content, **options)
+
+    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        if self._opening.recorded is not None:
+            await self._opening.recorded
+        return await super().send(request, **options)
 
 
 def _has_thoughts(messages: Sequence[ModelMessage]) -> bool:

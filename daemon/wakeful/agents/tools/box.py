@@ -1,7 +1,8 @@
 """All tools of one run: which there are, which of them the policies let through, and how a model's call becomes a result.
 
-The loop asks `policy_of` first (allow, ask, deny), records its intention, then hands the call to `carry_out`. What a model wrote may be no
-JSON, name no tool, or name one that is denied: each of these is a result with words, like everything else that it can cause.
+The loop asks `policy_of` first (allow, ask, deny), records its intention, then hands the call to `carry_out`; a look is handed over while
+that is on its way. What a model wrote may be no JSON, name no tool, or name one that is denied: each of these is a result with words, like
+everything else that it can cause.
 """
 
 from __future__ import annotations
@@ -61,6 +62,9 @@ class ToolBox:
     def policy_of(self, name: str) -> ToolPolicy:
         """What is not known is denied."""
         return self._policies.get(name, "deny") if name in self.tools else "deny"
+
+    def is_look(self, name: str) -> bool:
+        return name in self.tools and self.tools[name].is_look
 
     async def carry_out(self, call: ToolCall) -> ToolResult:
         tool = self.tools.get(call.name)

@@ -85,8 +85,8 @@ class FileTools:
 
     def list_tools(self) -> Iterable[Tool]:
         bound = f"Bound are: {self._bounds.describe()}."
-        yield CheckedTool("read", "Read a bound file, by lines.", ReadArguments, self._read)
-        yield CheckedTool("list", f"List bound files with their sizes. {bound}", ListArguments, self._list)
+        yield CheckedTool("read", "Read a bound file, by lines.", ReadArguments, self._read, is_look=True)
+        yield CheckedTool("list", f"List bound files with their sizes. {bound}", ListArguments, self._list, is_look=True)
         yield CheckedTool("diff", "Show how a bound file differs from what the last run saw, or from another bound file.", DiffArguments, self._diff)
         if self._bounds.writes:
             yield CheckedTool("write", "Write a whole file that is bound for writing; missing folders are made.", WriteArguments, self._write)

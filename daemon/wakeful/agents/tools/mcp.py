@@ -100,6 +100,9 @@ def _gather(opened: Sequence[_Server], found: Sequence[Any]) -> McpTools:
 
 
 class _ServerTool:
+    # What a server says of itself is not known to be so.
+    is_look = False
+
     def __init__(self, server: _Server, name: str, offer: ToolOffer) -> None:
         self._server = server
         self._name = name

@@ -30,10 +30,11 @@ Given = TypeVar("Given", bound=Arguments)
 class CheckedTool(Generic[Given]):
     """`act` gets the arguments as a value and the id of the call, which makes a call of the daemon safe to repeat."""
 
-    def __init__(self, name: str, description: str, kind: type[Given], act: Callable[[Given, str], Awaitable[str]]) -> None:
+    def __init__(self, name: str, description: str, kind: type[Given], act: Callable[[Given, str], Awaitable[str]], *, is_look: bool = False) -> None:
         self._offer = ToolOffer(name=name, description=description, parameters=_describe(kind))
         self._kind = kind
         self._act = act
+        self.is_look = is_look
 
     @property
     def offer(self) -> ToolOffer:

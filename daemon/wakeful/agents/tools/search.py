@@ -53,7 +53,7 @@ class SearchTool:
         self._bounds = bounds
 
     def list_tools(self) -> Iterable[Tool]:
-        yield CheckedTool("search", "Find lines of bound files that hold a text or a regular expression.", SearchArguments, self._search)
+        yield CheckedTool("search", "Find lines of bound files that hold a text or a regular expression.", SearchArguments, self._search, is_look=True)
 
     async def _search(self, given: SearchArguments, _: str) -> str:
         if not given.regex and "\n" in given.text:
