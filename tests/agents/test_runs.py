@@ -9,6 +9,7 @@ import pytest
 from agents.provider import Call, Fail, Hold, Provider, Say, Turns
 from agents.provider.asked import ToolResult
 from e2e.box import Box
+from sources.gitrepo import GitRepo
 from waiting import eventually
 
 KEY = {"WAKEFUL_SECRET_ANTHROPIC_API_KEY": "sk-secret-canary-0001"}
@@ -55,6 +56,27 @@ def test_a_change_is_dealt_with_by_the_agent_and_everything_is_on_record(box: Bo
     # Nothing that lasts holds the key, and nobody woke twice for its own writing.
     assert all(b"sk-secret-canary" not in path.read_bytes() for path in box.state.rglob("*") if path.is_file())
     assert row["runs"] == 1
+
+
+def test_what_was_committed_is_told_as_a_diff_the_same_in_a_preview_and_in_the_run(box: Box, provider: Provider) -> None:
+    """Also after a restart, when no look remembers what was there before."""
+    repo = GitRepo(box.folder)
+    repo.commit("src/pay.py", "rate = 1\n")
+    provider.play(Turns((Say("seen"),), by="message"))
+    declare(box, provider)
+    box.spec("docs", "agent: docs\nobjective: Follow src/.\nbindings: {code: {commits: src/, settle: 0ms}}\nrun: {prompt: What changed?}\n")
+    box.start(env=KEY)
+    box.wait_at_rest("docs", runs=1)
+    box.ask("suspend", "docs")
+    box.stop()
+    repo.commit("src/pay.py", "rate = 2\n", "raise the rate")
+    box.start(env=KEY)
+    preview = eventually(lambda: (found := box.json("context", "docs"))["wanted"] and found)
+    told = "\n\n".join(part["text"] for part in preview["opening"])
+    assert 'diff of "src/pay.py">' in told and "-rate = 1\n+rate = 2\n" in told and 'raise the rate' in told
+    box.ask("resume", "docs")
+    box.wait_at_rest("docs", runs=2)
+    assert provider.requests[-1].messages[-1].text == told
 
 
 def test_without_a_key_the_session_sleeps_and_says_which(box: Box, provider: Provider) -> None:
