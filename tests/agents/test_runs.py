@@ -79,6 +79,29 @@ def test_what_was_committed_is_told_as_a_diff_the_same_in_a_preview_and_in_the_r
     assert provider.requests[-1].messages[-1].text == told
 
 
+def test_what_an_agent_reads_and_writes_wakes_it_by_the_hands_of_others_alone(box: Box, provider: Provider) -> None:
+    """`access: both` without staging: its tools' writes are known file by file, and an edit during the run stays owed."""
+    page = {"path": "list.txt"}
+    provider.play([Call("edit", {**page, "old": "b a", "new": "a b"}), Call("write", {"path": "new.txt", "content": "c\n"}), Say("sorted")])
+    declare(box, provider)
+    bindings = "{list: {file: '*.txt', access: both, settle: 0ms}}"
+    box.write("list.txt", "b a\n")
+    box.spec("docs", f"agent: docs\nobjective: Keep lists sorted.\nbindings: {bindings}\nrun: {{prompt: Sort them.}}\n")
+    box.start(env=KEY)
+    box.wait_at_rest("docs", runs=1)
+    finished = box.log("docs")[box.kinds("docs").index("run_finished")]["payload"]
+    assert not finished["assumed"] and finished["wrote"].keys() == {"list.txt", "new.txt"} and finished["written"].keys() == {"list"}
+    provider.play([Hold("edited", Call("write", {**page, "content": "sorted again\n"})), Say("done"), Say("nothing to do")])
+    box.write("list.txt", "by a person\n")
+    eventually(lambda: len(provider.requests) == 4)
+    box.write("other.txt", "by another\n")
+    provider.release("edited")
+    row = box.wait_at_rest("docs", runs=3)
+    assert row["last_run"]["outcome"] == "succeeded" and box.read("list.txt") == "sorted again\n"
+    first = [asked for asked in provider.requests if len(asked.messages) == 1][-1]
+    assert '"other.txt" added' in first.messages[0].text
+
+
 def test_without_a_key_the_session_sleeps_and_says_which(box: Box, provider: Provider) -> None:
     declare(box, provider)
     box.start()

@@ -189,6 +189,9 @@ def test_what_is_read_and_written_needs_strict_isolation() -> None:
     assert refusal(text).startswith("f.yaml:1:33: access 'both' needs isolation: strict")
     spec = read_text(f"isolation: strict\n{text}".encode(), "n", "f", PROJECT)[0]
     assert (spec.bindings[0].access, spec.bindings[0].wake) == ("both", True)
+    thinking = "agent: docs\nrun: {prompt: Keep it.}\nbindings: {a: {file: b, access: both%s}}\n"
+    assert read_text((thinking % "").encode(), "n", "f", PROJECT)[0].bindings[0].access == "both"
+    assert "by their content, and compare is stat" in refusal(thinking % ", compare: stat")
     assert read_text(f"run: {{command: [a], workspace: copy}}\n{text}".encode(), "n", "f", PROJECT)[0].is_staged
 
 

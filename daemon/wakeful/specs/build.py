@@ -369,12 +369,17 @@ def _check_whole(name: str, keys: SessionKeys, built: Built) -> None:
     for bound, binding in keys.bindings.items():
         # Who wrote what is known only where a run writes into an area of its own (rules 27, 28).
         is_staged = keys.isolation == "strict" or (keys.run is not None and keys.run.workspace is not None)
-        if isinstance(binding, FileKeys) and binding.access == "both" and not is_staged:
+        # Or through tools of ours alone; whether its agent has no others is known where the folder is (load.py).
+        is_prompt = keys.run is not None and keys.run.prompt is not None
+        if isinstance(binding, FileKeys) and binding.access == "both" and not is_staged and not is_prompt:
             words = (
                 "access 'both' needs isolation: strict or run.workspace, where a run's own writes are told from those of others;"
                 " add one of them, or read one path and write another"
             )
             built.refuse(("bindings", bound, "access"), words)
+        elif isinstance(binding, FileKeys) and binding.access == "both" and not is_staged and binding.compare != "content":
+            words = f"access 'both' tells an agent's own writes from those of others by their content, and compare is {binding.compare}; remove compare, or use isolation: strict"
+            built.refuse(("bindings", bound, "compare"), words)
         if isinstance(binding, SessionBindingKeys) and binding.session == name:
             built.refuse(("bindings", bound, "session"), "a session cannot wait for itself; name another, or remove the binding")
 

@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from pydantic import ValidationError
 
 from wakeful.core.agent import AgentSpec
+from wakeful.core.attribution import find_blurred
 from wakeful.core.spec import TEMPLATE_MARK, PromptRun, SessionBinding, SessionSpec, find_template
 from wakeful.specs.agents import build_agent
 from wakeful.specs.build import RUN_KINDS, Built, Surroundings, build_spec
@@ -440,9 +441,16 @@ def _judge_agent(spec: SessionSpec, agent: str, reading: FileReading, agents: Ma
         nearest = find_nearest(agent, sorted(agents))
         advice = f"did you mean '{nearest}'?" if nearest else f"write {AGENTS}/{agent}{SUFFIX}, or remove the key"
         yield Problem(reading.file, *_locate(path, ("agent",)), f"agent '{shorten(agent)}' does not exist; {advice}")
-    elif (found := agents[agent]) is not None and isinstance(spec.run, PromptRun) and not found.can_answer:
+        return
+    found = agents[agent]
+    if found is None or not isinstance(spec.run, PromptRun):
+        return
+    if not found.can_answer:
         words = f"agent '{shorten(agent)}' has neither a model nor acp, so nobody would answer the prompt; add model: PROVIDER:NAME to {AGENTS}/{agent}{SUFFIX}"
         yield Problem(reading.file, *_locate(path, ("agent",)), words)
+    if (blurred := find_blurred(spec, found)) is not None:
+        name, words = blurred
+        yield Problem(reading.file, *_locate(path, ("bindings", name, "access")), f"{words}; take that from it, or use isolation: strict")
 
 
 def _warn_about_strangers(spec: SessionSpec, reading: FileReading, names: set[str], path: str) -> Iterator[Problem]:
