@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from wakeful.core.agency import merge_tools
+from wakeful.core.agency import merge_tools, select_servers
 from wakeful.core.agent import AgentSpec
 from wakeful.core.looked import TargetLook
 from wakeful.core.observation import PathChange
@@ -26,7 +26,7 @@ def find_other_hand(spec: SessionSpec, agent: AgentSpec) -> str | None:
         return f"agent {agent.name} is an external program"
     if merge_tools(agent.tools, spec.tools).get("shell", "deny") != "deny":
         return f"agent {agent.name} has a shell"
-    if (server := next((one.name for one in agent.mcp if one.argv), None)) is not None:
+    if (server := next((one.name for one in select_servers(spec, agent).mcp if one.argv), None)) is not None:
         return f"the server {server} of agent {agent.name} is a program"
     if spec.run is not None and spec.run.check is not None:
         return "run.check is a program"

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
+from wakeful.core.agent import MCP_TOOL_PREFIX
 from wakeful.core.budget import Amounts, Budget
 from wakeful.core.cron import find_cron_problem
 from wakeful.core.match import parse_under
@@ -199,6 +200,8 @@ def _build_binding(name: str, keys: BindingKeys, zone: str | None, session: Sess
         case ServiceKeys():
             if keys.wake:
                 built.refuse(("bindings", name, "wake"), "a service is a condition and wakes nothing; remove wake, or use a probe")
+            if keys.service.startswith(MCP_TOOL_PREFIX) and session.agent is None:
+                built.refuse(("bindings", name, "service"), f"{shorten(keys.service)} is a server of the session's agent, and this session has none; add agent: NAME")
             return ServiceBinding(url=keys.service, check_every_seconds=keys.check_every, **common)
     return None
 

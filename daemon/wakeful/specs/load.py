@@ -22,7 +22,7 @@ from pydantic import ValidationError
 
 from wakeful.core.agent import AgentSpec
 from wakeful.core.attribution import find_blurred
-from wakeful.core.spec import TEMPLATE_MARK, PromptRun, SessionBinding, SessionSpec, find_template
+from wakeful.core.spec import TEMPLATE_MARK, PromptRun, ServiceBinding, SessionBinding, SessionSpec, find_template
 from wakeful.specs.agents import build_agent
 from wakeful.specs.build import RUN_KINDS, Built, Surroundings, build_spec
 from wakeful.specs.models import AgentKeys, SessionKeys
@@ -443,7 +443,10 @@ def _judge_agent(spec: SessionSpec, agent: str, reading: FileReading, agents: Ma
         yield Problem(reading.file, *_locate(path, ("agent",)), f"agent '{shorten(agent)}' does not exist; {advice}")
         return
     found = agents[agent]
-    if found is None or not isinstance(spec.run, PromptRun):
+    if found is None:
+        return
+    yield from _judge_servers(spec, found, reading, path)
+    if not isinstance(spec.run, PromptRun):
         return
     if not found.can_answer:
         words = f"agent '{shorten(agent)}' has neither a model nor acp, so nobody would answer the prompt; add model: PROVIDER:NAME to {AGENTS}/{agent}{SUFFIX}"
@@ -451,6 +454,18 @@ def _judge_agent(spec: SessionSpec, agent: str, reading: FileReading, agents: Ma
     if (blurred := find_blurred(spec, found)) is not None:
         name, words = blurred
         yield Problem(reading.file, *_locate(path, ("bindings", name, "access")), f"{words}; take that from it, or use isolation: strict")
+
+
+def _judge_servers(spec: SessionSpec, agent: AgentSpec, reading: FileReading, path: str) -> Iterator[Problem]:
+    """A server that is bound is one of the agent's."""
+    known = [server.name for server in agent.mcp]
+    for binding in spec.bindings:
+        if not isinstance(binding, ServiceBinding) or binding.server is None or binding.server in known:
+            continue
+        nearest = find_nearest(binding.server, known)
+        advice = f"did you mean 'mcp:{nearest}'?" if nearest else f"declare it under mcp in {AGENTS}/{agent.name}{SUFFIX}"
+        place = _locate(path, ("bindings", binding.name, "service"))
+        yield Problem(reading.file, *place, f"agent '{shorten(agent.name)}' has no server '{shorten(binding.server)}'; {advice}")
 
 
 def _warn_about_strangers(spec: SessionSpec, reading: FileReading, names: set[str], path: str) -> Iterator[Problem]:

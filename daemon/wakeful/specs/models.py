@@ -131,7 +131,7 @@ class ProbeKeys(BindingKeys):
 
 
 class ServiceKeys(BindingKeys):
-    service: ServiceAddress = _describe(..., "tcp://HOST:PORT or http://…: while it is down the session sleeps.")
+    service: ServiceAddress = _describe(..., "tcp://HOST:PORT, http://…, or mcp:NAME, a server of its agent: while it is down the session sleeps.")
     check_every: Period = _describe(30.0, "How often it is looked at. Default: 30s.")
 
 
