@@ -164,6 +164,36 @@ def test_a_provider_that_refuses_the_key_puts_the_session_to_sleep_with_its_word
     assert len(provider.requests) == 1
 
 
+@pytest.mark.long
+def test_what_a_tool_read_can_be_erased_and_the_conversation_goes_on(box: Box, provider: Provider) -> None:
+    """From the log, the openings and every file of the state folder; the chain verifies, and the provider gets a conversation that is whole."""
+    secret = "swordfish-canary-7"
+    provider.play([Call("read", {"path": "code.py"}), Say(f"It says {secret}."), Say("I remember nothing of it.")])
+    declare(box, provider, conversation="continue")
+    box.write("code.py", f"password = '{secret}'\n")
+    box.start(env=KEY)
+    box.wait_at_rest("docs", runs=1)
+    box.write("code.py", "password = None\n")
+    box.wait_at_rest("docs", runs=2)
+    holding = [record["seq"] for record in box.log("docs") if secret in json.dumps(record["payload"])]
+    kinds = {record["seq"]: record["kind"] for record in box.log("docs")}
+    assert {"tool_returned", "turn_answered"} <= {kinds[seq] for seq in holding}
+    # What a run printed lies beside the log, and what it opened with: its diff told the old line.
+    more = [seq for seq, kind in kinds.items() if kind in ("run_finished", "prompt_assembled")]
+    for seq in sorted({*holding, *more}):
+        box.ask("erase", "docs", str(seq), "--because", "a password")
+    assert box.run("verify").returncode == 0
+    provider.play(Turns((Say("I remember nothing of it."),), by="message"))
+    box.ask("ask", "docs", "What did it say?")
+    asked = provider.requests[-1]
+    assert secret not in json.dumps([str(message) for message in asked.messages])
+    assert [result.content for result in results(asked)] == ["[erased]"]
+    box.stop()
+    # The file itself, as the first run found it, is kept by its content: an erasure does not reach it.
+    kept = [path for path in box.state.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()]
+    assert all("blobs" in path.parts and path.read_text() == f"password = '{secret}'\n" for path in kept), kept
+
+
 def test_one_message_is_answered_by_another_agent_and_the_next_by_the_owner(box: Box, provider: Provider) -> None:
     provider.play(Turns((Say("It is true."),), by="message"))
     declare(box, provider)

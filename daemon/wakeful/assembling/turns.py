@@ -16,9 +16,10 @@ from msgspec.structs import replace
 from wakeful.blobs import Blobs, DamagedBlob, UnknownBlob
 from wakeful.core import events as ev
 from wakeful.core.knowledge import Stretch
+from wakeful.core.redact import ERASED
 from wakeful.core.state import OpenRun, Session
 from wakeful.core.turn import INTERRUPTED, Answered, Asked, Entry, Returned, ToolCall
-from wakeful.eventlog.codec import decode
+from wakeful.eventlog.codec import decode, gather_stand_ins
 from wakeful.eventlog.contract import EventLog, Record
 
 NOT_BEGUN = "not carried out: the run ended before this call began; call it again if it is still wanted"
@@ -78,13 +79,28 @@ def read_turns(log: EventLog, blobs: Blobs, session: Session, *, is_fresh: bool 
 
     `is_fresh`: such a start follows, and no record says so."""
     reader = _Reader(blobs)
+    erasures = _Erasures(log)
     for record in _read_records(log, session):
-        # Erased: what it said is gone. A call it returned is then one of unknown effect.
-        if record.payload is not None:
-            reader.take(record, decode(record.kind, record.payload))
+        # Erased: what stands in for it keeps the conversation whole, call by call. Archived: it is not here.
+        payload = record.payload if record.payload is not None else erasures.find(record)
+        if payload is not None:
+            reader.take(record, decode(record.kind, payload))
     if is_fresh:
         reader.begin_anew()
     return reader.finish(session.id)
+
+
+class _Erasures:
+    """What stands in for erased payloads; read when the first one is met, of each session on the line."""
+
+    def __init__(self, log: EventLog) -> None:
+        self._log = log
+        self._known: dict[str, dict[int, bytes]] = {}
+
+    def find(self, record: Record) -> bytes | None:
+        if record.session not in self._known:
+            self._known[record.session] = gather_stand_ins(self._log.read(record.session, kinds=("payload_erased",)))
+        return self._known[record.session].get(record.seq)
 
 
 def read_messages(log: EventLog, session: Session, run: OpenRun, told: int) -> list[Word]:
@@ -185,7 +201,7 @@ class _Reader:
             case ev.TurnAnswered(answer=answer):
                 self._close_turn()
                 self._turn = _Turn(answer)
-            case ev.NoteAdded(text=text) | ev.SessionMerged(summary=text) if text:
+            case ev.NoteAdded(text=text) | ev.SessionMerged(summary=text) if text and text != ERASED:
                 self._words.append(make_word(record, text))
             case _ if self._turn is not None:
                 self._take_step(self._turn, record, event)
@@ -246,6 +262,9 @@ class _Reader:
             self._turn.openings.append(asked)
 
     def _read_opening(self, address: str) -> str:
+        # Erased.
+        if not address:
+            return GONE
         try:
             return self._blobs.get(address).decode()
         except (UnknownBlob, DamagedBlob, UnicodeDecodeError):
