@@ -196,7 +196,7 @@ def test_what_a_tool_read_can_be_erased_and_the_conversation_goes_on(box: Box, p
 
 def test_one_message_is_answered_by_another_agent_and_the_next_by_the_owner(box: Box, provider: Provider) -> None:
     provider.play(Turns((Say("It is true."),), by="message"))
-    declare(box, provider)
+    declare(box, provider, conversation="continue")
     (box.specs / "agents" / "security.yaml").write_text(f"prompt: You look for holes.\nmodel: anthropic:claude-wary\nbase_url: {provider.url}\n")
     box.start(env=KEY)
     box.wait_at_rest("docs", runs=1)
@@ -207,6 +207,7 @@ def test_one_message_is_answered_by_another_agent_and_the_next_by_the_owner(box:
     assert asked.model == "claude-wary" and "You look for holes." in asked.system and "Is it safe?" in asked.text
     again = json.loads(box.ask("ask", "docs", "And now?", "--json"))
     assert (again["answer"], again["agent"], again["outcome"]) == ("Safe enough.", "docs", "succeeded")
+    assert provider.requests[-1].text.count("is its work and its words, not yours.)") == 1
     assert provider.requests[-1].model == "claude-test"
 
 

@@ -7,7 +7,8 @@ import json
 
 import msgspec
 import pytest
-from assembling.world import ADA, Talk, World, make_call, make_cause
+from assembling.world import ADA, AGENT, Talk, World, make_call, make_cause
+from msgspec.structs import replace
 
 from wakeful.assembling.turns import GONE, NOT_BEGUN, REFUSED, read_messages
 from wakeful.core import events as ev
@@ -402,3 +403,24 @@ def test_a_decision_is_no_word_and_digests_stay() -> None:
     assert redact("question_answered", {"wake": 1, "text": "the one of May"})["text"] == "[erased]"
     wrote = [{"path": "a", "base": "d0", "digest": "d1"}]
     assert redact("tool_returned", {"text": "x", "wrote": wrote}) == {"text": "[erased]", "wrote": wrote}
+
+
+def test_what_another_agent_answered_is_marked_as_theirs(world: World) -> None:
+    """To the owner what was answered aside, to the other one what the owner said; the answers themselves stay as they were given."""
+    security = replace(AGENT, name="security")
+    talk = world.open()
+    for agent, words in ((AGENT, "mine"), (security, "theirs"), (AGENT, "mine again")):
+        talk.start(is_fresh=False, agent=agent, is_aside=agent is security)
+        talk.begin(agent)
+        talk.answer(words)
+        talk.end()
+    for agent, marked in ((AGENT, ["theirs"]), (security, ["mine", "mine again"])):
+        talk.start(is_fresh=False, agent=agent, is_aside=agent is security)
+        found = talk.assemble(agent)
+        check_whole(found.entries)
+        other = "security" if agent is AGENT else "docs"
+        mark = f'(This was put to the agent "{other}". What follows, until you are asked again, is its work and its words, not yours.)'
+        pairs = list(zip(found.entries, found.entries[1:], strict=False))
+        assert [answer.text for asked, answer in pairs if isinstance(asked, Asked) and mark in asked.text and isinstance(answer, Answered)] == marked
+        assert mark not in (found.opening_text or "")
+        talk.end()

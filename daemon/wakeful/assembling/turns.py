@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from msgspec import Struct
 from msgspec.structs import replace
 
+from wakeful.assembling.quoting import quote_line
 from wakeful.blobs import Blobs, DamagedBlob, UnknownBlob
 from wakeful.core import events as ev
 from wakeful.core.knowledge import Stretch
@@ -78,7 +79,8 @@ def read_turns(log: EventLog, blobs: Blobs, session: Session, *, is_fresh: bool 
     """Blocks. The present conversation: none of what a rewind left, a compression replaced, or a fresh start put aside.
 
     `is_fresh`: such a start follows, and no record says so."""
-    reader = _Reader(blobs)
+    acting = session.run.agent if session.run is not None else None
+    reader = _Reader(blobs, acting.name if acting is not None else None)
     erasures = _Erasures(log)
     for record in _read_records(log, session):
         # Erased: what stands in for it keeps the conversation whole, call by call. Archived: it is not here.
@@ -173,8 +175,10 @@ class _Start(Struct, frozen=True, kw_only=True):
 class _Reader:
     """Takes records in their order."""
 
-    def __init__(self, blobs: Blobs) -> None:
+    def __init__(self, blobs: Blobs, agent: str | None) -> None:
         self._blobs = blobs
+        # Who reads it.
+        self._agent = agent
         self._entries: list[Entry] = []
         self._turn: _Turn | None = None
         self._words: list[Word] = []
@@ -255,11 +259,17 @@ class _Reader:
         self._opened.add((record.session, event.run))
         if event.opening is None:
             return
-        asked = Asked(text=self._read_opening(event.opening))
+        asked = Asked(text=self._read_opening(event.opening) + self._say_whose(event.agent))
         if self._turn is None:
             self._entries.append(asked)
         else:
             self._turn.openings.append(asked)
+
+    def _say_whose(self, agent: str) -> str:
+        """What another agent answered is no word of the one who reads it: said with the question, for an answer stays as its model gave it."""
+        if self._agent is None or agent == self._agent:
+            return ""
+        return f"\n\n(This was put to the agent {quote_line(agent)}. What follows, until you are asked again, is its work and its words, not yours.)"
 
     def _read_opening(self, address: str) -> str:
         # Erased.
