@@ -140,7 +140,7 @@ MUTANTS = (
     Mutant(27, "a cancelled run lands", "landing.py", "    return not is_abandoned and run.halt is None and report.problem is None and report.exit_code == 0\n", "    return run.halt is None and report.problem is None and report.exit_code == 0\n"),
     Mutant(27, "a landing that was cut short is lost", "plan.py", "    if run.staged is not None:\n        return [LandOutputs(session=session.id, run=run)]\n", "    if run.staged is not None and run.incarnation == incarnation:\n        return [LandOutputs(session=session.id, run=run)]\n"),
     Mutant(27, "landed twice is recorded twice", "landing.py", "    if run.landed is None:\n", "    if True:\n"),
-    Mutant(27, "a conflict counts as written", "finish.py", " and is_judged and bound.key not in conflicted:", " and is_judged:"),
+    Mutant(27, "a conflict counts as written", "finish.py", " and is_judged and bound.key not in conflicted and", " and is_judged and"),
     Mutant(28, "what others changed is taken for the agent's own", "attribution.py", "own is None or own.is_mixed or change.after is None", "own is None or change.after is None"),
     Mutant(28, "a shell's writes count as known", "attribution.py", '    if merge_tools(agent.tools, spec.tools).get("shell", "deny") != "deny":\n        return f"agent {agent.name} has a shell"\n', ""),
     Mutant(28, "an agent is woken by its own writes", "finish.py", 'elif bound.is_both and is_judged and whose == "own":', "elif False:"),
@@ -150,7 +150,7 @@ MUTANTS = (
     Mutant(27, "staged outputs are assumed", "finish.py", '"assumed": report.staged is None,', '"assumed": True,'),
     Mutant(27, "strict is weaker where it cannot be had", "holds.py", "        return core.looked.laxity\n", "        return None\n"),
     Mutant(28, "a failure leaves nothing suspect", "reducer.py", '        is_suspect=event.outcome not in ("succeeded", "cancelled"),\n', "        is_suspect=False,\n"),
-    Mutant(28, "a run does not tell what it left", "finish.py", "and bound.key not in conflicted:\n                written[bound.name] = look.version\n", "and bound.key not in conflicted:\n                pass\n"),
+    Mutant(28, "a run does not tell what it left", "finish.py", "or not is_certain):\n                written[bound.name] = look.version\n", "or not is_certain):\n                pass\n"),
     Mutant(29, "readers are not dirty at the end of a run", "finish.py", "            look.dirty(decision.moment.mono, urgent=True)\n            core.want_look(decision, look)\n        decision.touch(reader_id)\n", "        decision.touch(reader_id)\n"),
     Mutant(29, "a look from before the end counts", "finish.py", "look.applied >= generation or", "True or"),
     # -- graph --------------------------------------------------------------------------------------

@@ -46,10 +46,11 @@ async def assemble_for(service: Service, session: Session, agent: AgentSpec, *, 
 async def _compare_commits(service: Service, session: Session) -> dict[str, Compared]:
     """What was committed since the last success, by binding. Objects are named by their content: the same ids give the same bytes."""
     run = session.run
+    assert run is not None
     found: dict[str, Compared] = {}
-    for cause in run.causes if run is not None else ():
-        binding = run.spec.binding(cause.binding) if run is not None else None
-        if run is None or not isinstance(binding, CommitsBinding) or cause.old is None or cause.new is None:
+    for cause in run.causes:
+        binding = run.spec.binding(cause.binding)
+        if not isinstance(binding, CommitsBinding) or cause.old is None or cause.new is None:
             continue
         target = target_of(run.spec, binding)
         assert target is not None

@@ -209,8 +209,8 @@ def _add_findings(core: Core, session: Session, run: OpenRun, event: ev.RunFinis
     known = {binding.identity for binding in run.spec.bindings}
     written, touched = dict[str, str](), []
     conflicted = find_conflicts(run)
-    is_own = is_attributed(run)
-    is_known = is_exact(run)
+    is_own, is_certain = is_attributed(run), is_exact(run)
+    is_known = is_certain
     for bound in core.looked.bounds.get(session.id, ()):
         look = core.looked.target(bound)
         # Who works aside has dealt with none of the inputs.
@@ -222,7 +222,7 @@ def _add_findings(core: Core, session: Session, run: OpenRun, event: ev.RunFinis
         if bound.is_written:
             is_known = is_known and whose != "unknown"
             # What is known to be as it was found, or others' work, is not what it wrote (rule 28).
-            if bound.key in known and is_judged and bound.key not in conflicted and (whose in ("own", "unknown") or not is_exact(run)):
+            if bound.key in known and is_judged and bound.key not in conflicted and (whose in ("own", "unknown") or not is_certain):
                 written[bound.name] = look.version
         elif bound.is_both and bound.key in conflicted:
             # It stays where it began: what others made of it wakes the session (rule 27).

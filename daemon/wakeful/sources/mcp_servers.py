@@ -7,6 +7,7 @@ A conversation that a server began for the check is ended again.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
 
@@ -41,8 +42,10 @@ async def check_server(server: McpServer, root: str) -> None:
         await _judge(server.url, heard)
         session = heard.headers.get(_SESSION)
     if session is not None and session.isascii() and session.isprintable():
-        async with ask_http(server.url, "DELETE", {_SESSION: session, "MCP-Protocol-Version": _PROTOCOL}):
-            pass
+        # Some take no such request: what was begun ends there by itself.
+        with contextlib.suppress(ServiceDown, OSError):
+            async with ask_http(server.url, "DELETE", {_SESSION: session, "MCP-Protocol-Version": _PROTOCOL}):
+                pass
 
 
 async def _judge(url: str, heard: Heard) -> None:
