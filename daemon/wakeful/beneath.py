@@ -16,6 +16,8 @@ import struct
 _OPENAT2 = 437
 _RESOLVE_NO_MAGICLINKS, _RESOLVE_NO_SYMLINKS, _RESOLVE_BENEATH = 0x02, 0x04, 0x08
 _PLACE = getattr(os, "O_PATH", os.O_RDONLY) | os.O_CLOEXEC
+# Of renameat2: nothing may be there, and what is there comes out under the other name.
+AT_FDCWD, NO_REPLACE, EXCHANGE = -100, 1, 2
 # The kernel cannot tell while something on the way is being renamed: asked again, it can.
 _TRIES = 8
 
@@ -57,6 +59,14 @@ def open_at(base: int, path: str, flags: int, *, has_links: bool = True) -> int:
     if number == errno.ENOSYS:
         return _open_one_by_one(base, path, flags)
     raise OSError(number, os.strerror(number), path)
+
+
+def rename_at(source_fd: int, source: str, folder_fd: int, name: str, flag: int) -> int:
+    """renameat2: 0, or the error's number. `source_fd` AT_FDCWD where the source is a whole path."""
+    if not hasattr(_libc, "renameat2"):
+        return errno.ENOSYS
+    done = _libc.renameat2(source_fd, os.fsencode(source), folder_fd, os.fsencode(name), flag)
+    return 0 if done == 0 else ctypes.get_errno()
 
 
 def _open_one_by_one(base: int, path: str, flags: int) -> int:

@@ -31,6 +31,7 @@ from wakeful.contents.replay import Replays
 from wakeful.core.calls import Arrive, Call, Open, Rename, Restore, Thaw
 from wakeful.core.decision import DAEMON, Entry
 from wakeful.core.observation import DaemonStarted, DaemonStopping, Enforceable, FilesWritten, Moment, Usage
+from wakeful.core.sides import Bounds, Compared
 from wakeful.core.spec import Settings
 from wakeful.core.state import Session
 from wakeful.counting import count
@@ -394,6 +395,9 @@ class Daemon:
 
     def describe_target(self, key: str) -> str | None:
         return self._edges.sources.describe(key)
+
+    async def compare_commits(self, key: str, old: str, new: str, bounds: Bounds) -> Compared:
+        return await self._edges.sources.compare(key, old, new, bounds)
 
     def usage(self, session_id: str) -> Usage | None:
         run = self.core.state.get(session_id).run

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import msgspec
-
-from wakeful.core.events import PayloadErased, SessionArchived
+from wakeful.core.events import SessionArchived
 from wakeful.core.reducer import fold
 from wakeful.core.state import Session
 from wakeful.errors import CallerError, OperatorError
-from wakeful.eventlog.codec import decode, decode_state
+from wakeful.eventlog.codec import decode, decode_state, gather_stand_ins
 from wakeful.eventlog.contract import EventLog, Record
 from wakeful.specs.scalars import parse_duration
 from wakeful.views.times import read_time, say_time
@@ -94,7 +92,7 @@ def fold_records(log: EventLog, session_id: str, base: Session | None, records: 
     for record in records:
         payload = record.payload
         if payload is None:
-            stand_ins = _read_stand_ins(log, session_id) if stand_ins is None else stand_ins
+            stand_ins = gather_stand_ins(log.read(session_id, kinds=("payload_erased",))) if stand_ins is None else stand_ins
             payload = stand_ins.get(record.seq)
         if payload is None:
             past, missing = None, missing or record.seq
@@ -107,19 +105,6 @@ def fold_records(log: EventLog, session_id: str, base: Session | None, records: 
     if missing:
         raise PastGone(session_id, missing)
     return past
-
-
-def _read_stand_ins(log: EventLog, session_id: str) -> dict[int, bytes]:
-    """What is folded in the place of erased payloads. They are told by records anywhere behind, so all are read, once.
-
-    The newest first: a record that tells of an erasure may have been erased itself, by a later one."""
-    stand_ins: dict[int, bytes] = {}
-    for record in reversed(list(log.read(session_id, kinds=("payload_erased",)))):
-        payload = record.payload if record.payload is not None else stand_ins.get(record.seq)
-        erased = decode(record.kind, payload) if payload is not None else None
-        if isinstance(erased, PayloadErased):
-            stand_ins[erased.erased] = msgspec.json.encode(erased.stand_in)
-    return stand_ins
 
 
 def _say_gone(session: Session, missing: int, seq: int) -> str:

@@ -25,6 +25,7 @@ from wakeful.contents.capture import Limits as ContentLimits
 from wakeful.contents.keeper import Keeper
 from wakeful.contents.replay import MakeOrder as MakeReplayOrder
 from wakeful.contents.replay import Replays
+from wakeful.core.agent import McpServer
 from wakeful.core.machine import Core
 from wakeful.core.observation import AgentsRead, ProcessEnded, RoomSeen, RunAttached, RunRecovered, SettingsRead, SpecsRead, TargetLooked, TargetsHinted
 from wakeful.core.owners import list_libraries, list_needed
@@ -324,10 +325,14 @@ def _build_sources(places: Places, reactor: Reactor, make_hints: MakeHints, keep
         observe(observation)
         keeper.attend_soon()
 
+    def find_server(agent: str, name: str) -> McpServer | None:
+        found = reactor.core.agents.get(agent)
+        return next((server for server in found.mcp if server.name == name), None) if found is not None else None
+
     files = FileSource(report, loop, str(places.state), make_hints, StatCache(places.state))
     keeper.is_looking = lambda: files.is_looking
     files.find_since = reactor.core.inherited_since
-    return Door(files, CommitSource(observe, loop, make_hints), ProbeSource(observe, loop, lend=lender.lend, redact=lender.redact_tail), ServiceSource(observe, loop))
+    return Door(files, CommitSource(observe, loop, make_hints), ProbeSource(observe, loop, lend=lender.lend, redact=lender.redact_tail), ServiceSource(observe, loop, find_server))
 
 
 def _build_runner(

@@ -46,3 +46,29 @@ def test_tools_of_a_declared_server_are_offered_and_used(box: Box, provider: Pro
     shouted, gone = results(provider.requests[-1])
     assert shouted.content == "QUIET"
     assert "MCP server gone cannot be started or reached" in gone.content
+
+
+@pytest.mark.long
+def test_a_session_sleeps_while_its_bound_server_is_down_and_has_that_one_alone(box: Box, provider: Provider) -> None:
+    """`service: mcp:NAME`: words while it is down, the server's tools when it is up, and none of the other's."""
+    provider.play([Call("mcp__small__shout", {"text": "quiet"}), Say("done")])
+    script = box.folder / "servers" / "serve.py"
+    script.parent.mkdir()
+    agent = "mcp: {small: [./servers/serve.py], gone: [no-such-program]}\n"
+    places = json.dumps(["servers", str(Path(library.__file__).parents[1]), sys.prefix, sys.base_prefix])
+    declare(box, provider, agent=agent)
+    bindings = "{code: {file: code.py, settle: 0ms}, tools: {service: 'mcp:small', check_every: 1s}}"
+    text = f"agent: docs\nobjective: Shout.\nbindings: {bindings}\nrun: {{prompt: Shout it.}}\nallow: {{read: {places}}}\n"
+    box.spec("docs", text.replace("mcp:small", "mcp:smal"))
+    checked = box.run("check")
+    assert checked.returncode == 1 and "agent 'docs' has no server 'smal'; did you mean 'mcp:small'?" in checked.stdout + checked.stderr
+    box.spec("docs", text)
+    box.start(env=KEY)
+    row = box.wait_for("docs", state="sleeping")
+    assert row["reason"].startswith("service tools is down: ") and "serve.py is not there" in row["reason"]
+    script.write_text(f"#!{sys.executable}\n{SERVER.read_text()}")
+    script.chmod(0o755)
+    row = box.wait_at_rest("docs", runs=1)
+    assert row["last_run"]["outcome"] == "succeeded", box.ask("output", "docs")
+    assert results(provider.requests[-1])[0].content == "QUIET"
+    assert not any(name.startswith("mcp__gone") for name in provider.requests[-1].tool_names)

@@ -70,7 +70,7 @@ class World:
         self.pauses: list[float] = []
         fields: dict[str, Any] = {"entries": (Asked(text="add them"),), "agent": AGENT, **beginning}
         self.beginning = work.Beginning(session="s", run=1, run_id="s.1", instructions="be good", root="/p", **fields)
-        tools = ToolBox([Adder(self.journal, is_look)], {"add": "allow", **self.beginning.tools}, [])
+        tools = ToolBox([Adder(self.journal, is_look)], {"add": "allow", **self.beginning.tools}, {})
         self.loop = Loop(self.beginning, models, tools, self.record, lambda text: None, self.pause)
 
     async def record(self, *steps: work.PostedStep) -> work.Recorded:

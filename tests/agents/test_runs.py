@@ -9,6 +9,7 @@ import pytest
 from agents.provider import Call, Fail, Hold, Provider, Say, Turns
 from agents.provider.asked import ToolResult
 from e2e.box import Box
+from sources.gitrepo import GitRepo
 from waiting import eventually
 
 KEY = {"WAKEFUL_SECRET_ANTHROPIC_API_KEY": "sk-secret-canary-0001"}
@@ -55,6 +56,50 @@ def test_a_change_is_dealt_with_by_the_agent_and_everything_is_on_record(box: Bo
     # Nothing that lasts holds the key, and nobody woke twice for its own writing.
     assert all(b"sk-secret-canary" not in path.read_bytes() for path in box.state.rglob("*") if path.is_file())
     assert row["runs"] == 1
+
+
+def test_what_was_committed_is_told_as_a_diff_the_same_in_a_preview_and_in_the_run(box: Box, provider: Provider) -> None:
+    """Also after a restart, when no look remembers what was there before."""
+    repo = GitRepo(box.folder)
+    repo.commit("src/pay.py", "rate = 1\n")
+    provider.play(Turns((Say("seen"),), by="message"))
+    declare(box, provider)
+    box.spec("docs", "agent: docs\nobjective: Follow src/.\nbindings: {code: {commits: src/, settle: 0ms}}\nrun: {prompt: What changed?}\n")
+    box.start(env=KEY)
+    box.wait_at_rest("docs", runs=1)
+    box.ask("suspend", "docs")
+    box.stop()
+    repo.commit("src/pay.py", "rate = 2\n", "raise the rate")
+    box.start(env=KEY)
+    preview = eventually(lambda: (found := box.json("context", "docs"))["wanted"] and found)
+    told = "\n\n".join(part["text"] for part in preview["opening"])
+    assert 'diff of "src/pay.py">' in told and "-rate = 1\n+rate = 2\n" in told and 'raise the rate' in told
+    box.ask("resume", "docs")
+    box.wait_at_rest("docs", runs=2)
+    assert provider.requests[-1].messages[-1].text == told
+
+
+def test_what_an_agent_reads_and_writes_wakes_it_by_the_hands_of_others_alone(box: Box, provider: Provider) -> None:
+    """`access: both` without staging: its tools' writes are known file by file, and an edit during the run stays owed."""
+    page = {"path": "list.txt"}
+    provider.play([Call("edit", {**page, "old": "b a", "new": "a b"}), Call("write", {"path": "new.txt", "content": "c\n"}), Say("sorted")])
+    declare(box, provider)
+    bindings = "{list: {file: '*.txt', access: both, settle: 0ms}}"
+    box.write("list.txt", "b a\n")
+    box.spec("docs", f"agent: docs\nobjective: Keep lists sorted.\nbindings: {bindings}\nrun: {{prompt: Sort them.}}\n")
+    box.start(env=KEY)
+    box.wait_at_rest("docs", runs=1)
+    finished = box.log("docs")[box.kinds("docs").index("run_finished")]["payload"]
+    assert not finished["assumed"] and finished["wrote"].keys() == {"list.txt", "new.txt"} and finished["written"].keys() == {"list"}
+    provider.play([Hold("edited", Call("write", {**page, "content": "sorted again\n"})), Say("done"), Say("nothing to do")])
+    box.write("list.txt", "by a person\n")
+    eventually(lambda: len(provider.requests) == 4)
+    box.write("other.txt", "by another\n")
+    provider.release("edited")
+    row = box.wait_at_rest("docs", runs=3)
+    assert row["last_run"]["outcome"] == "succeeded" and box.read("list.txt") == "sorted again\n"
+    first = [asked for asked in provider.requests if len(asked.messages) == 1][-1]
+    assert '"other.txt" added' in first.messages[0].text
 
 
 def test_without_a_key_the_session_sleeps_and_says_which(box: Box, provider: Provider) -> None:
@@ -119,9 +164,39 @@ def test_a_provider_that_refuses_the_key_puts_the_session_to_sleep_with_its_word
     assert len(provider.requests) == 1
 
 
+@pytest.mark.long
+def test_what_a_tool_read_can_be_erased_and_the_conversation_goes_on(box: Box, provider: Provider) -> None:
+    """From the log, the openings and every file of the state folder; the chain verifies, and the provider gets a conversation that is whole."""
+    secret = "swordfish-canary-7"
+    provider.play([Call("read", {"path": "code.py"}), Say(f"It says {secret}."), Say("I remember nothing of it.")])
+    declare(box, provider, conversation="continue")
+    box.write("code.py", f"password = '{secret}'\n")
+    box.start(env=KEY)
+    box.wait_at_rest("docs", runs=1)
+    box.write("code.py", "password = None\n")
+    box.wait_at_rest("docs", runs=2)
+    holding = [record["seq"] for record in box.log("docs") if secret in json.dumps(record["payload"])]
+    kinds = {record["seq"]: record["kind"] for record in box.log("docs")}
+    assert {"tool_returned", "turn_answered"} <= {kinds[seq] for seq in holding}
+    # What a run printed lies beside the log, and what it opened with: its diff told the old line.
+    more = [seq for seq, kind in kinds.items() if kind in ("run_finished", "prompt_assembled")]
+    for seq in sorted({*holding, *more}):
+        box.ask("erase", "docs", str(seq), "--because", "a password")
+    assert box.run("verify").returncode == 0
+    provider.play(Turns((Say("I remember nothing of it."),), by="message"))
+    box.ask("ask", "docs", "What did it say?")
+    asked = provider.requests[-1]
+    assert secret not in json.dumps([str(message) for message in asked.messages])
+    assert [result.content for result in results(asked)] == ["[erased]"]
+    box.stop()
+    # The file itself, as the first run found it, is kept by its content: an erasure does not reach it.
+    kept = [path for path in box.state.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()]
+    assert all("blobs" in path.parts and path.read_text() == f"password = '{secret}'\n" for path in kept), kept
+
+
 def test_one_message_is_answered_by_another_agent_and_the_next_by_the_owner(box: Box, provider: Provider) -> None:
     provider.play(Turns((Say("It is true."),), by="message"))
-    declare(box, provider)
+    declare(box, provider, conversation="continue")
     (box.specs / "agents" / "security.yaml").write_text(f"prompt: You look for holes.\nmodel: anthropic:claude-wary\nbase_url: {provider.url}\n")
     box.start(env=KEY)
     box.wait_at_rest("docs", runs=1)
@@ -132,6 +207,7 @@ def test_one_message_is_answered_by_another_agent_and_the_next_by_the_owner(box:
     assert asked.model == "claude-wary" and "You look for holes." in asked.system and "Is it safe?" in asked.text
     again = json.loads(box.ask("ask", "docs", "And now?", "--json"))
     assert (again["answer"], again["agent"], again["outcome"]) == ("Safe enough.", "docs", "succeeded")
+    assert provider.requests[-1].text.count("is its work and its words, not yours.)") == 1
     assert provider.requests[-1].model == "claude-test"
 
 

@@ -17,6 +17,7 @@ from wakeful.agents.tools.offering import RESULT_BYTES
 from wakeful.agents.tools.place import Bounds, Place
 from wakeful.agents.tools.replacing import LARGEST_FILE_BYTES, digest_content
 from wakeful.agents.tools.search import SearchTool
+from wakeful.core.turn import WroteFile
 
 SECRET = "the-secret-of-somebody-else"
 
@@ -200,12 +201,13 @@ def test_write_is_atomic_keeps_the_mode_and_is_attributed(world: World) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o750 and path.stat().st_ino != inode
     assert "nothing was written" in world.get("write", path="docs/run.sh", content="one\ntwo\n")
     assert world.get("write", path="docs/deep/er/new.md", content="") == "docs/deep/er/new.md made: 0 lines added, 0 removed, 0 bytes now"
-    first, second = world.files.written
-    assert (first.path, first.digest, first.size_bytes, first.call) == (str(path), digest_content(b"one\ntwo\n"), 8, "call-1")
-    assert second.path.endswith("docs/deep/er/new.md")
+    first, second = world.files.written["call-1"]
+    assert first == WroteFile(path="docs/run.sh", base=digest_content(b"old\n"), digest=digest_content(b"one\ntwo\n"))
+    assert second == WroteFile(path="docs/deep/er/new.md", digest=digest_content(b""))
     assert sorted(entry.name for entry in (world.root / "docs").iterdir()) == ["api.md", "deep", "run.sh"]
     world.get("write", path=str(world.scratch / "draft"), content="x")
-    assert (world.scratch / "draft").read_text() == "x"
+    # Nobody else looks there.
+    assert (world.scratch / "draft").read_text() == "x" and len(world.files.written["call-1"]) == 2
 
 
 def test_a_folder_that_is_closed_still_lets_its_one_file_be_written(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,10 +231,28 @@ def test_somebody_else_s_change_is_not_overwritten_unseen(world: World) -> None:
     world.get("read", path="docs/api.md")
     (world.root / "docs/api.md").write_text("a person's words\n")
     assert "changed by somebody else" in world.refuse("write", path="docs/api.md", content="mine\n")
-    assert (world.root / "docs/api.md").read_text() == "a person's words\n" and world.files.written == []
+    assert (world.root / "docs/api.md").read_text() == "a person's words\n" and world.files.written == {}
     world.get("write", path="docs/api.md", content="mine\n")
     (world.root / "docs/api.md").unlink()
     assert "changed by somebody else" in world.refuse("edit", path="docs/api.md", old="mine", new="x")
+
+
+@pytest.mark.parametrize("hand", ["changes it", "removes it", "makes it"])
+def test_two_hands_at_once_and_neither_loses(world: World, monkeypatch: pytest.MonkeyPatch, hand: str) -> None:
+    """Between what a write was made of and its taking effect somebody else is quicker: theirs stands, and the model is told."""
+    path = world.root / "docs/api.md"
+    if hand == "makes it":
+        path.unlink()
+
+    def intervene(fd: int) -> None:
+        path.unlink(missing_ok=True)
+        if hand != "removes it":
+            path.write_text("theirs\n")
+
+    monkeypatch.setattr(os, "fsync", intervene)
+    assert "by somebody else in this very moment; nothing was written" in world.refuse("write", path="docs/api.md", content="mine\n")
+    assert not path.exists() if hand == "removes it" else path.read_text() == "theirs\n"
+    assert world.files.written == {} and not list(path.parent.glob(".*.tmp"))
 
 
 def test_edit_replaces_what_occurs_once(world: World) -> None:

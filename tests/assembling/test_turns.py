@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import itertools
+import json
 
-from assembling.world import ADA, Talk, World, make_call, make_cause
+import msgspec
+import pytest
+from assembling.world import ADA, AGENT, Talk, World, make_call, make_cause
+from msgspec.structs import replace
 
 from wakeful.assembling.turns import GONE, NOT_BEGUN, REFUSED, read_messages
 from wakeful.core import events as ev
 from wakeful.core.knowledge import Stretch, split_stretches
+from wakeful.core.redact import redact
 from wakeful.core.turn import INTERRUPTED, Answered, Asked, Entry, Returned
+from wakeful.errors import CallerError
 
 
 def say(entries: tuple[Entry, ...]) -> list[str]:
@@ -354,3 +360,67 @@ def test_a_fork_is_not_told_the_messages_of_its_parent(world: World) -> None:
     fork.say("mine")
     fork.start(is_fresh=False)
     assert list_told(fork) == ["mine"]
+
+
+@pytest.mark.parametrize("kind", ["turn_answered", "tool_called", "tool_returned", "prompt_assembled"])
+def test_what_is_erased_leaves_the_conversation_whole(world: World, kind: str) -> None:
+    """Its words are gone, and what stands in for it has its place: the same calls, each with its return, none of it of unknown effect."""
+    talk = world.open()
+    talk.start()
+    talk.begin()
+    call = make_call(1, "read", '{"path": "swordfish"}')
+    talk.answer("I saw swordfish", call)
+    talk.call(call)
+    talk.bring(call, "the word is swordfish")
+    talk.answer("done")
+    talk.end()
+    before = talk.turns().entries
+    record = next(record for record in world.log.read(talk.id, kinds=(kind,)))
+    stand_in = redact(kind, msgspec.json.decode(record.payload or b""))
+    talk.add(ev.PayloadErased(erased=record.seq, kind=kind, stand_in=stand_in))
+    world.log.erase(talk.id, [record.seq])
+    after = talk.turns().entries
+    check_whole(after)
+    assert [type(entry) for entry in after] == [type(entry) for entry in before]
+    said = say(after)
+    assert not any(INTERRUPTED in words for words in said)
+    match kind:
+        case "turn_answered":
+            assert said[1] == "answered [erased] c1" and json.loads(after[1].calls[0].arguments) == {} and after[1].raw is None
+        case "tool_returned":
+            assert said[2] == "returned c1 [erased]"
+        case "prompt_assembled":
+            assert said[0] == f"asked {GONE}"
+        case "tool_called":
+            assert said == say(before)
+    assert not any("swordfish" in json.dumps(value) for value in [stand_in])
+
+
+def test_a_decision_is_no_word_and_digests_stay() -> None:
+    """A yes that was erased would be a no."""
+    with pytest.raises(CallerError, match="a yes or a no"):
+        redact("question_answered", {"wake": 1, "text": " Yes ", "call": "c1"})
+    assert redact("question_answered", {"wake": 1, "text": "the one of May"})["text"] == "[erased]"
+    wrote = [{"path": "a", "base": "d0", "digest": "d1"}]
+    assert redact("tool_returned", {"text": "x", "wrote": wrote}) == {"text": "[erased]", "wrote": wrote}
+
+
+def test_what_another_agent_answered_is_marked_as_theirs(world: World) -> None:
+    """To the owner what was answered aside, to the other one what the owner said; the answers themselves stay as they were given."""
+    security = replace(AGENT, name="security")
+    talk = world.open()
+    for agent, words in ((AGENT, "mine"), (security, "theirs"), (AGENT, "mine again")):
+        talk.start(is_fresh=False, agent=agent, is_aside=agent is security)
+        talk.begin(agent)
+        talk.answer(words)
+        talk.end()
+    for agent, marked in ((AGENT, ["theirs"]), (security, ["mine", "mine again"])):
+        talk.start(is_fresh=False, agent=agent, is_aside=agent is security)
+        found = talk.assemble(agent)
+        check_whole(found.entries)
+        other = "security" if agent is AGENT else "docs"
+        mark = f'(This was put to the agent "{other}". What follows, until you are asked again, is its work and its words, not yours.)'
+        pairs = list(zip(found.entries, found.entries[1:], strict=False))
+        assert [answer.text for asked, answer in pairs if isinstance(asked, Asked) and mark in asked.text and isinstance(answer, Answered)] == marked
+        assert mark not in (found.opening_text or "")
+        talk.end()

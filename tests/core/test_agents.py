@@ -4,14 +4,16 @@ import msgspec
 import pytest
 from core.specs import read, session
 from core.world import World
+from msgspec.structs import replace
 
 from wakeful.core import calls
-from wakeful.core.agency import find_owner
-from wakeful.core.agent import AgentSpec, ModelSpec
+from wakeful.core.agency import find_acting, find_owner
+from wakeful.core.agent import AgentSpec, McpServer, ModelSpec
 from wakeful.core.observation import AgentsRead, SecretsSeen
-from wakeful.core.owners import list_needed
+from wakeful.core.owners import list_keys, list_needed
 from wakeful.core.prices import Price, find_cost, find_worst_case
-from wakeful.core.spec import PromptRun, SessionSpec, Settings
+from wakeful.core.spec import PromptRun, ServiceBinding, SessionSpec, Settings
+from wakeful.core.target import ServiceTarget, target_of
 from wakeful.core.turn import TokenUsage
 
 CLAUDE = ModelSpec(provider="anthropic", model="claude-sonnet-4-5", key="ANTHROPIC_API_KEY")
@@ -161,3 +163,35 @@ def test_the_worst_case_is_never_less_than_what_it_comes_to() -> None:
             cost = find_cost(PRICES, model, TokenUsage(input=1000, output=made, cached=cached))
             assert worst is not None and cost is not None and cost <= worst
     assert find_worst_case(PRICES, "google:x", 1, 1) is None
+
+
+def test_a_session_that_binds_servers_gets_those_and_no_others() -> None:
+    """Nor the keys of the others; one that binds none gets all of its agent's."""
+    servers = (McpServer(name="gh", url="https://gh", key="GH"), McpServer(name="web", url="https://web", key="WEB"))
+    agent = AgentSpec(name="docs", models=(ModelSpec(provider="openai-compatible", model="m", base_url="http://x"),), mcp=servers)
+    run = PromptRun(prompt="x", retries=0)
+    bound = session("some", read("a"), ServiceBinding(name="gh", url="mcp:gh", wake=False), run=run, agent="docs")
+    world = World(bound, session("all", read("a"), run=run, agent="docs"), files={"a": "1"})
+    world.observe(AgentsRead(agents={"docs": agent}))
+    found = {name: find_acting(world.core, world.core.state.by_name(name))[0] for name in ("some", "all")}
+    assert found["all"] == agent
+    assert found["some"] is not None and found["some"].mcp == servers[:1] and found["some"].secrets == ("GH",)
+    assert list_keys(world.core, world.core.state.by_name("some")) == ("GH",)
+
+
+def test_while_a_bound_server_is_down_the_session_sleeps() -> None:
+    """As for any service; each agent's server is looked at for itself."""
+    agent = AgentSpec(name="docs", models=(ModelSpec(provider="openai-compatible", model="m", base_url="http://x"),), mcp=(McpServer(name="gh", url="https://gh"),))
+    spec = session("s", read("a"), ServiceBinding(name="gh", url="mcp:gh", wake=False), run=PromptRun(prompt="x", retries=0), agent="docs")
+    world = World(files={"a": "1"})
+    world.services["mcp:gh"] = "down"
+    world.observe(AgentsRead(agents={"docs": agent}))
+    world.declare(spec)
+    world.look()
+    assert world.hold("s") == "service gh is down: connection refused" and world.starts("s") == 0
+    world.services["mcp:gh"] = "up"
+    world.hint_kind(ServiceTarget)
+    world.look()
+    assert world.starts("s") == 1
+    one, other = (target_of(replace(spec, agent=name), spec.bindings[1]) for name in ("docs", "other"))
+    assert one is not None and other is not None and one.key != other.key

@@ -12,8 +12,10 @@ from ports import held_port
 from waiting import eventually_async
 
 from wakeful.core.observation import LookResult, TargetLooked, TargetsHinted
+from wakeful.core.agent import McpServer
 from wakeful.core.target import ServiceTarget
-from wakeful.sources.services import ServiceDown, ServiceSource, check_service
+from wakeful.sources.asking import ServiceDown
+from wakeful.sources.services import ServiceSource, check_bound_server, check_service
 
 pytestmark = pytest.mark.asyncio
 
@@ -151,3 +153,57 @@ async def test_the_source_reports_up_and_down_and_hints_itself() -> None:
     source.look("s", 4)
     await source.close()
     assert len(looked) == 2
+
+
+def speaking_mcp(asked: list[bytes], answer: bytes = b'event: message\r\ndata: {"jsonrpc": "2.0", "id": 1, "result": {}}\r\n\r\n', status: str = "200 OK") -> Handler:
+    """Answers the first request of the protocol, and notes what it is asked."""
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(f"HTTP/1.1 {status}\r\nMcp-Session-Id: s1\r\n\r\n".encode() + answer)
+        await writer.drain()
+        writer.close()
+
+    return handle
+
+
+async def test_an_mcp_server_at_an_address_is_up_when_it_answers_the_first_request() -> None:
+    """Without a key; and the conversation that was begun for the check is ended again."""
+    asked: list[bytes] = []
+    async with serving(speaking_mcp(asked)) as port:
+        await check_bound_server("mcp:x", McpServer(name="x", url=f"http://127.0.0.1:{port}/mcp", key="token"), "/", 60.0)
+    assert asked[0].startswith(b"POST /mcp ") and b"uthorization" not in asked[0]
+    assert asked[1].startswith(b"DELETE /mcp ") and b"mcp-session-id: s1" in asked[1]
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "words"),
+    [(b"<html>", "200 OK", "does not speak MCP"), (b"", "404 Not Found", "answered 404"), (b"", "502 Bad", "answered 502"), (b"", "401 Unauthorized", None)],
+)  # fmt: skip
+async def test_what_is_no_mcp_server_is_down(answer: bytes, status: str, words: str | None) -> None:
+    """One that wants a key is up."""
+    async with serving(speaking_mcp([], answer, status)) as port:
+        server = McpServer(name="x", url=f"http://127.0.0.1:{port}/mcp")
+        if words is None:
+            await check_bound_server("mcp:x", server, "/", 60.0)
+            return
+        with pytest.raises(ServiceDown, match=words):
+            await check_bound_server("mcp:x", server, "/", 60.0)
+
+
+async def test_an_mcp_program_is_up_when_it_is_there_and_is_never_started(tmp_path: Path) -> None:
+    """In PATH, or below root; a check has rights that no run has."""
+    program = tmp_path / "serve"
+    for argv, words in ((("sh", "-c", "x"), None), (("no-such-program",), "not in PATH"), (("./serve",), "is not there")):
+        server = McpServer(name="x", argv=argv)
+        if words is None:
+            await check_bound_server("mcp:x", server, str(tmp_path), 60.0)
+            continue
+        with pytest.raises(ServiceDown, match=words):
+            await check_bound_server("mcp:x", server, str(tmp_path), 60.0)
+    program.write_text("#!/bin/sh\ntouch started\n")
+    with pytest.raises(ServiceDown, match="cannot be executed"):
+        await check_bound_server("mcp:x", McpServer(name="x", argv=("./serve",)), str(tmp_path), 60.0)
+    program.chmod(0o755)
+    await check_bound_server("mcp:x", McpServer(name="x", argv=("./serve",)), str(tmp_path), 60.0)
+    assert not (tmp_path / "started").exists()

@@ -302,6 +302,20 @@ def test_an_agent_must_exist(tmp_path: Path) -> None:
     assert list(read(tmp_path, reading).sessions) == ["b"]
 
 
+def test_what_a_session_asks_of_its_agent_is_judged_with_both(tmp_path: Path) -> None:
+    """A server that it has not, and writes that could not be told apart; an edit of the agent's file mends either."""
+    bindings = "bindings: {gh: {service: mcp:githb}, page: {file: p, access: both}}\n"
+    write(tmp_path, "a.yaml", f"objective: x\nagent: hr\n{bindings}run: {{prompt: Do it.}}\n")
+    write(tmp_path, "agents/hr.yaml", "model: openai:m\nmcp: {github: https://x}\ntools: {shell: ask}\n")
+    reading = read(tmp_path)
+    assert reading.refused["a"].splitlines() == [
+        "sessions.d/a.yaml:3:26: agent 'hr' has no server 'githb'; did you mean 'mcp:github'?",
+        "sessions.d/a.yaml:3:62: access 'both' needs a run whose own writes are told from those of others, and agent hr has a shell; take that from it, or use isolation: strict",
+    ]
+    write(tmp_path, "agents/hr.yaml", "model: openai:m\nmcp: {githb: https://x}\n")
+    assert list(read(tmp_path, reading).sessions) == ["a"]
+
+
 def test_a_session_that_is_not_declared_is_pointed_out(tmp_path: Path) -> None:
     """To wait for a session that does not exist is allowed, since it may come, but never silent."""
     write(tmp_path, "a.yaml", PLAIN + "bindings:\n  up: {session: payrol}\n  other: {session: unheard-of}\n")

@@ -136,7 +136,8 @@ BINDINGS = [
     ("{message: all}", "2:19: message is 'all'; expected any"),
     ("{session: nightly}", "2:19: a session cannot wait for itself; name another, or remove the binding"),
     ("{probe: psql -c x}", "2:17: probe: a command is a list of words, never a shell string; write [psql, -c, x]"),
-    ("{service: localhost}", "2:19: service: 'localhost' is not a service; write tcp://HOST:PORT or http://…"),
+    ("{service: localhost}", "2:19: service: 'localhost' is not a service; write tcp://HOST:PORT, http://…, or mcp:NAME for a server of its agent"),
+    ("{service: 'mcp:github'}", "2:19: mcp:github is a server of the session's agent, and this session has none; add agent: NAME"),
     ("{service: 'tcp://h:1', wake: true}", "2:38: a service is a condition and wakes nothing; remove wake, or use a probe"),
 ]
 
@@ -171,7 +172,6 @@ def test_a_mistake_in_a_binding_is_named_where_it_stands(binding: str, words: st
 
 LATER = [
     "notify: [mail]", "hosts: [big]", "bindings: {a: {webhook: github, secret: x}}",
-    "bindings: {a: {service: 'mcp:github'}}",
 ]  # fmt: skip
 
 
@@ -189,6 +189,9 @@ def test_what_is_read_and_written_needs_strict_isolation() -> None:
     assert refusal(text).startswith("f.yaml:1:33: access 'both' needs isolation: strict")
     spec = read_text(f"isolation: strict\n{text}".encode(), "n", "f", PROJECT)[0]
     assert (spec.bindings[0].access, spec.bindings[0].wake) == ("both", True)
+    thinking = "agent: docs\nrun: {prompt: Keep it.}\nbindings: {a: {file: b, access: both%s}}\n"
+    assert read_text((thinking % "").encode(), "n", "f", PROJECT)[0].bindings[0].access == "both"
+    assert "by their content, and compare is stat" in refusal(thinking % ", compare: stat")
     assert read_text(f"run: {{command: [a], workspace: copy}}\n{text}".encode(), "n", "f", PROJECT)[0].is_staged
 
 

@@ -242,7 +242,7 @@ class Loop:
             await self._guard_repeats(call)
             result = await self._carry_out(call)
             self._add(Returned(call=call.id, name=call.name, text=result.text, is_error=result.is_error))
-            self._unposted.append(work.ReturnTool(call=call.id, name=call.name, text=result.text, is_error=result.is_error))
+            self._unposted.append(work.ReturnTool(call=call.id, name=call.name, text=result.text, is_error=result.is_error, wrote=self._tools.take_written(call.id)))
             self.has_handed_off = self.has_handed_off or (call.name == HAND_OFF and not result.is_error)
 
     async def _guard_repeats(self, call: ToolCall) -> None:

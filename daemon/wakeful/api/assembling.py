@@ -15,21 +15,47 @@ from wakeful.api.answers import answer_json, service_of
 from wakeful.api.queries import find_session
 from wakeful.api.service import Service
 from wakeful.assembling.assemble import Assembled, assemble
+from wakeful.assembling.diffs import MOST_COMPARED
 from wakeful.assembling.part import Part
+from wakeful.contents.compare import LARGEST_TEXT_BYTES
 from wakeful.core import events as ev
 from wakeful.core.agent import AgentSpec
 from wakeful.core.imagining import imagine_run, is_wanted
+from wakeful.core.looked import PATHS_IN_A_CAUSE
+from wakeful.core.sides import Bounds, Compared
+from wakeful.core.spec import CommitsBinding
 from wakeful.core.state import Session
+from wakeful.core.target import target_of
 from wakeful.core.tokens import estimate_entry
 from wakeful.core.turn import Answered, Asked, Entry, Returned, ToolCall
 from wakeful.eventlog.codec import decode
 from wakeful.eventlog.contract import EventLog
 from wakeful.views.causes import view_causes
 
+_BOUNDS = Bounds(paths=PATHS_IN_A_CAUSE, contents=MOST_COMPARED, content_bytes=LARGEST_TEXT_BYTES)
+
 
 async def assemble_for(service: Service, session: Session, agent: AgentSpec, *, is_fresh: bool = False) -> Assembled:
     """For the run under way in `session`, which may be an imagined one."""
-    return await asyncio.to_thread(assemble, session, agent, log=service.log, blobs=service.blobs, redact=service.redact, is_fresh=is_fresh)
+    trees = await _compare_commits(service, session)
+    return await asyncio.to_thread(
+        assemble, session, agent, log=service.log, blobs=service.blobs, redact=service.redact, trees=trees, is_fresh=is_fresh
+    )  # fmt: skip
+
+
+async def _compare_commits(service: Service, session: Session) -> dict[str, Compared]:
+    """What was committed since the last success, by binding. Objects are named by their content: the same ids give the same bytes."""
+    run = session.run
+    assert run is not None
+    found: dict[str, Compared] = {}
+    for cause in run.causes:
+        binding = run.spec.binding(cause.binding)
+        if not isinstance(binding, CommitsBinding) or cause.old is None or cause.new is None:
+            continue
+        target = target_of(run.spec, binding)
+        assert target is not None
+        found[cause.binding] = await service.compare_commits(target.key, cause.old, cause.new, _BOUNDS)
+    return found
 
 
 async def read_context(request: Request) -> Response:

@@ -17,12 +17,13 @@ from msgspec import Struct
 from wakeful.api.answers import find_named
 from wakeful.api.service import Service
 from wakeful.api.workspacing import finish_merge, owning_writes, plan_files, prepare_workspace
+from wakeful.blobs import DamagedBlob, UnknownBlob
 from wakeful.bundles.erasing import erase_from_archives, find_in_bundle
 from wakeful.bundles.format import BundleRefused
 from wakeful.conversation import MESSAGES_KEPT, ByRule, make_compress, summarise_fork
 from wakeful.contents.restore import Restore, carry_out, plan_restore, say_write, view_done, view_restore
 from wakeful.core import calls
-from wakeful.core.events import PayloadErased, RunFinished, SessionMerged, SessionRewound
+from wakeful.core.events import PayloadErased, PromptAssembled, RunFinished, SessionMerged, SessionRewound
 from wakeful.core.knowledge import merge_facts
 from wakeful.core.redact import find_addresses, find_words, redact
 from wakeful.core.state import Session
@@ -337,7 +338,23 @@ def _find_others(service: Service, session: Session, seq: int, words: list[str])
         for record in service.log.search(_quote(text), limit=MOST_FOUND):
             if (record.session, record.seq) != (session.id, seq) and record.payload is not None and needle in record.payload:
                 found[f"{names.get(record.session, record.session)} {record.seq}"] = None
+    found |= dict.fromkeys(_find_told(service, session, seq, needles))
     return [*found, *_find_archived(service, [needle.decode() for needle in needles.values()])]
+
+
+def _find_told(service: Service, session: Session, seq: int, words: Iterable[str]) -> Iterator[str]:
+    """The openings of runs after it that told a model these words, whole."""
+    shown = [text.strip() for text in words]
+    for record in service.log.read(session.id, from_seq=seq + 1, kinds=("prompt_assembled",)) if shown else ():
+        told = decode(record.kind, record.payload) if record.payload is not None else None
+        if not isinstance(told, PromptAssembled) or not told.opening:
+            continue
+        try:
+            opening = service.blobs.get(told.opening).decode()
+        except (UnknownBlob, DamagedBlob):
+            continue
+        if any(text in opening for text in shown):
+            yield f"{session.name} {record.seq}"
 
 
 def _find_archived(service: Service, needles: list[str]) -> Iterator[str]:
@@ -374,7 +391,7 @@ async def finish_erase(service: Service, name: str, seq: int) -> list[str]:
     if record is None or record.payload is None:
         return []
     payload = msgspec.json.decode(record.payload)
-    addresses = find_addresses(payload) if record.kind == "run_finished" else []
+    addresses = find_addresses(record.kind, payload)
     # The log last: killed before it, the payload is still there and can be erased once more, with all that it named.
     await asyncio.to_thread(erase_from_archives, Path(service.places.state) / "archive", session.id, seq, blobs=addresses)
     await asyncio.to_thread(service.blobs.remove, addresses)

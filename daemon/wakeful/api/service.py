@@ -17,6 +17,7 @@ from wakeful.core.calls import Call
 from wakeful.core.machine import Core
 from wakeful.core.meaning import PathMeaning
 from wakeful.core.observation import Enforceable, Moment, Usage
+from wakeful.core.sides import Bounds, Compared
 from wakeful.eventlog.contract import EventLog, Record
 from wakeful.secrets.known import Known
 from wakeful.trust.desk import TrustDesk
@@ -119,6 +120,10 @@ class Service(Protocol):
 
     def describe_target(self, key: str) -> str | None:
         """How a target is watched and what was found there, in words; None when nobody follows it."""
+        ...
+
+    async def compare_commits(self, key: str, old: str, new: str, bounds: Bounds) -> Compared:
+        """Two versions of a commits target beside each other, with contents; why not, where that cannot be."""
         ...
 
     def usage(self, session_id: str) -> Usage | None:

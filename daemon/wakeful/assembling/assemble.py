@@ -7,12 +7,12 @@ model takes in; what does not fit is cut, and says how to get it. The same log a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from msgspec import Struct
 
-from wakeful.assembling.diffs import Changed, FileSides
+from wakeful.assembling.diffs import FileSides
 from wakeful.assembling.fitting import fit_entries
 from wakeful.assembling.opening import make_opening, open_again, quote_summary
 from wakeful.assembling.part import Part, Room
@@ -21,6 +21,7 @@ from wakeful.assembling.turns import Turns, has_opened, read_messages, read_turn
 from wakeful.blobs import Blobs
 from wakeful.core.agent import AgentSpec
 from wakeful.core.events import Cause
+from wakeful.core.sides import Compared
 from wakeful.core.spec import SessionSpec
 from wakeful.core.state import OpenRun, Session
 from wakeful.core.tokens import estimate_entry
@@ -80,7 +81,7 @@ class Assembled(Struct, frozen=True, kw_only=True):
 
 def assemble(
     session: Session, agent: AgentSpec, *, log: EventLog, blobs: Blobs, redact: Callable[[str], str] = str,
-    trees: Mapping[str, Sequence[Changed]] = MappingProxyType({}), is_fresh: bool = False,
+    trees: Mapping[str, Compared] = MappingProxyType({}), is_fresh: bool = False,
 ) -> Assembled:
     """Blocks. For the run under way, which its log has as started; called again for it, it gives no second opening.
 
@@ -96,8 +97,8 @@ def assemble(
     room = Room.of(agent)
     files = FileSides(session, run.spec.root, log=log, blobs=blobs)
 
-    def read(cause: Cause) -> Sequence[Changed]:
-        return trees.get(cause.binding, ()) if cause.kind == "commits" else files.read(cause)
+    def read(cause: Cause) -> Compared:
+        return trees.get(cause.binding, Compared()) if cause.kind == "commits" else files.read(cause)
 
     instructions = make_instructions(run.spec, agent, run.causes, room, redact)
     opening: tuple[Part, ...] = ()

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from wakeful.assembling.diffs import ReadChanged, diff_sides
 from wakeful.assembling.part import Room
 from wakeful.assembling.quoting import quote_block, quote_line
-from wakeful.core.events import Cause
+from wakeful.core.events import Cause, ChangedPath
 from wakeful.core.spec import SessionSpec
 from wakeful.core.tokens import estimate_tokens
 from wakeful.counting import count
@@ -29,12 +29,17 @@ def describe_changes(spec: SessionSpec, causes: tuple[Cause, ...], room: Room, r
     lines, diffs = [], []
     names, left = _Names(room.paths), room.changes
     for cause in causes:
-        found = {changed.path: diff_sides(changed, redact) for changed in read(cause)}
-        lines += [f"- {_say_cause(spec, cause)}", *names.list(cause, {path: note for path, (_, note) in found.items() if note is not None})]
+        compared = read(cause)
+        found = {changed.path: diff_sides(changed, redact) for changed in compared.sides}
+        problem = f" (no diffs: {quote_line(compared.problem)})" if compared.problem is not None else ""
+        notes = {path: note for path, (_, note) in found.items() if note is not None}
+        lines += [f"- {_say_cause(spec, cause)}{problem}", *names.list(compared.paths or cause.paths, notes)]
         for path, (diff, _) in found.items():
             if diff is None or left < _LEAST_TOKENS:
                 continue
-            block = quote_block(diff, f"diff of {quote_line(path)}{_say_trust(spec, cause)}", left, f"read {quote_line(path)}")
+            # What was committed may be bound to be read, or not, and may have changed since.
+            how = f"read {quote_line(path)}" if cause.kind == "file" else "the whole of it is in the repository"
+            block = quote_block(diff, f"diff of {quote_line(path)}{_say_trust(spec, cause)}", left, how)
             left -= estimate_tokens(block)
             diffs.append(block)
     return "\n\n".join(("\n".join(("# What changed", "", *lines)), *diffs))
@@ -46,14 +51,14 @@ class _Names:
     def __init__(self, tokens: int) -> None:
         self._tokens = tokens
 
-    def list(self, cause: Cause, notes: dict[str, str]) -> list[str]:
+    def list(self, paths: tuple[ChangedPath, ...], notes: dict[str, str]) -> list[str]:
         lines: list[str] = []
-        for place, path in enumerate(cause.paths):
+        for place, path in enumerate(paths):
             why = f" (no diff: {notes[path.path]})" if path.path in notes else ""
             line = f"  - {quote_line(path.path)} {path.change}{why}"
             self._tokens -= estimate_tokens(line)
             if self._tokens < 0:
-                return [*lines, f"  - (… and {count(len(cause.paths) - place, 'more path')}; list shows what is there)"]
+                return [*lines, f"  - (… and {count(len(paths) - place, 'more path')}; list shows what is there)"]
             lines.append(line)
         return lines
 

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
-from msgspec import Struct
-
+from wakeful.assembling.quoting import quote_line
 from wakeful.blobs import Blobs, DamagedBlob, UnknownBlob
 from wakeful.contents.compare import LARGEST_TEXT_BYTES
 from wakeful.contents.listing import read_entries
@@ -20,6 +19,7 @@ from wakeful.contents.present import InTheWay, open_folder
 from wakeful.contents.record import Entry, Found, read_record
 from wakeful.core.events import Cause, RunFinished
 from wakeful.core.knowledge import close_line
+from wakeful.core.sides import Changed, Compared, Side
 from wakeful.core.state import Session
 from wakeful.errors import OperatorError
 from wakeful.eventlog.codec import decode
@@ -30,20 +30,8 @@ MOST_COMPARED = 40
 # How many runs back a version is looked for. The last success is nearly always the last run.
 MOST_RUNS = 30
 
-# A content, why it cannot be shown, or None where there is nothing.
-Side = bytes | str | None
-
-
-class Changed(Struct, frozen=True):
-    """One path and what it held before and holds now."""
-
-    path: str
-    before: Side
-    after: Side
-
-
 # What is known of a cause's paths, for as many as are worth comparing.
-ReadChanged = Callable[[Cause], Sequence[Changed]]
+ReadChanged = Callable[[Cause], Compared]
 
 
 class FileSides:
@@ -55,14 +43,15 @@ class FileSides:
         self._log = log
         self._blobs = blobs
 
-    def read(self, cause: Cause) -> list[Changed]:
+    def read(self, cause: Cause) -> Compared:
         """Nothing where the old version is known to no run's record: the first run, or a record that was erased."""
         if cause.kind != "file" or cause.old is None or not cause.paths:
-            return []
+            return Compared()
         known = self._find_old(cause.old)
         if known is None:
-            return []
-        return [Changed(one.path, self._read_old(known.get(one.path)), read_now(self._root, one.path)) for one in cause.paths[:MOST_COMPARED]]
+            return Compared()
+        compared = (one.path for one in cause.paths[:MOST_COMPARED])
+        return Compared(sides=tuple(Changed(path, self._read_old(known.get(path)), read_now(self._root, path)) for path in compared))
 
     def _find_old(self, version: str) -> dict[str, Entry] | None:
         for address in self._list_records():
@@ -89,6 +78,9 @@ class FileSides:
                 return
 
     def _read_old(self, entry: Entry | None) -> Side:
+        if entry is not None and entry.kind == "l":
+            # Where a link leads is anybody's text.
+            return f"a link to {quote_line(entry.link or '')}"
         return None if entry is None else read_kept(self._blobs, entry)
 
 
@@ -121,4 +113,6 @@ def diff_sides(changed: Changed, redact: Callable[[str], str]) -> tuple[str | No
     if note is not None:
         return None, note
     diff = "".join(diff_lines([text for text in texts if isinstance(text, list)], changed.path))
-    return (redact(diff), None) if diff else (None, "the same text again")
+    if diff:
+        return redact(diff), None
+    return None, "empty" if None in (changed.before, changed.after) else "the same text again"

@@ -13,12 +13,14 @@ from dataclasses import dataclass, field
 from msgspec import Struct
 from msgspec.structs import replace
 
+from wakeful.assembling.quoting import quote_line
 from wakeful.blobs import Blobs, DamagedBlob, UnknownBlob
 from wakeful.core import events as ev
 from wakeful.core.knowledge import Stretch
+from wakeful.core.redact import ERASED
 from wakeful.core.state import OpenRun, Session
 from wakeful.core.turn import INTERRUPTED, Answered, Asked, Entry, Returned, ToolCall
-from wakeful.eventlog.codec import decode
+from wakeful.eventlog.codec import decode, gather_stand_ins
 from wakeful.eventlog.contract import EventLog, Record
 
 NOT_BEGUN = "not carried out: the run ended before this call began; call it again if it is still wanted"
@@ -77,14 +79,30 @@ def read_turns(log: EventLog, blobs: Blobs, session: Session, *, is_fresh: bool 
     """Blocks. The present conversation: none of what a rewind left, a compression replaced, or a fresh start put aside.
 
     `is_fresh`: such a start follows, and no record says so."""
-    reader = _Reader(blobs)
+    acting = session.run.agent if session.run is not None else None
+    reader = _Reader(blobs, acting.name if acting is not None else None)
+    erasures = _Erasures(log)
     for record in _read_records(log, session):
-        # Erased: what it said is gone. A call it returned is then one of unknown effect.
-        if record.payload is not None:
-            reader.take(record, decode(record.kind, record.payload))
+        # Erased: what stands in for it keeps the conversation whole, call by call. Archived: it is not here.
+        payload = record.payload if record.payload is not None else erasures.find(record)
+        if payload is not None:
+            reader.take(record, decode(record.kind, payload))
     if is_fresh:
         reader.begin_anew()
     return reader.finish(session.id)
+
+
+class _Erasures:
+    """What stands in for erased payloads; read when the first one is met, of each session on the line."""
+
+    def __init__(self, log: EventLog) -> None:
+        self._log = log
+        self._known: dict[str, dict[int, bytes]] = {}
+
+    def find(self, record: Record) -> bytes | None:
+        if record.session not in self._known:
+            self._known[record.session] = gather_stand_ins(self._log.read(record.session, kinds=("payload_erased",)))
+        return self._known[record.session].get(record.seq)
 
 
 def read_messages(log: EventLog, session: Session, run: OpenRun, told: int) -> list[Word]:
@@ -157,8 +175,10 @@ class _Start(Struct, frozen=True, kw_only=True):
 class _Reader:
     """Takes records in their order."""
 
-    def __init__(self, blobs: Blobs) -> None:
+    def __init__(self, blobs: Blobs, agent: str | None) -> None:
         self._blobs = blobs
+        # Who reads it.
+        self._agent = agent
         self._entries: list[Entry] = []
         self._turn: _Turn | None = None
         self._words: list[Word] = []
@@ -185,7 +205,7 @@ class _Reader:
             case ev.TurnAnswered(answer=answer):
                 self._close_turn()
                 self._turn = _Turn(answer)
-            case ev.NoteAdded(text=text) | ev.SessionMerged(summary=text) if text:
+            case ev.NoteAdded(text=text) | ev.SessionMerged(summary=text) if text and text != ERASED:
                 self._words.append(make_word(record, text))
             case _ if self._turn is not None:
                 self._take_step(self._turn, record, event)
@@ -239,13 +259,22 @@ class _Reader:
         self._opened.add((record.session, event.run))
         if event.opening is None:
             return
-        asked = Asked(text=self._read_opening(event.opening))
+        asked = Asked(text=self._read_opening(event.opening) + self._say_whose(event.agent))
         if self._turn is None:
             self._entries.append(asked)
         else:
             self._turn.openings.append(asked)
 
+    def _say_whose(self, agent: str) -> str:
+        """What another agent answered is no word of the one who reads it: said with the question, for an answer stays as its model gave it."""
+        if self._agent is None or agent == self._agent:
+            return ""
+        return f"\n\n(This was put to the agent {quote_line(agent)}. What follows, until you are asked again, is its work and its words, not yours.)"
+
     def _read_opening(self, address: str) -> str:
+        # Erased.
+        if not address:
+            return GONE
         try:
             return self._blobs.get(address).decode()
         except (UnknownBlob, DamagedBlob, UnicodeDecodeError):

@@ -95,7 +95,8 @@ class References:
         except msgspec.DecodeError:
             return  # not an event of ours
         for address in (prompt.instructions, prompt.opening):
-            if address is not None:
+            # Empty where it was erased.
+            if address:
                 self._name(address)
 
     def _add_branched(self, payload: bytes) -> None:

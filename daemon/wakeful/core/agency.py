@@ -5,10 +5,12 @@ Agents are declared in files and live in no log: a run records the one it began 
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from wakeful.core.agent import AgentSpec, ToolPolicy, prefer_model
 from wakeful.core.machine import Core
 from wakeful.core.owed import read_mailbox
-from wakeful.core.spec import PromptRun
+from wakeful.core.spec import PromptRun, ServiceBinding, SessionSpec
 from wakeful.core.state import Session
 
 # What an agent has only where its own file names it.
@@ -19,6 +21,8 @@ _STRICTNESS: dict[ToolPolicy, int] = {"allow": 0, "ask": 1, "deny": 2}
 def find_owner(core: Core, session: Session) -> AgentSpec | None:
     """The agent whose session it is, with the model it was migrated to; None where no file declares it."""
     agent = core.agents.get(session.owner or "")
+    if agent is not None and session.spec is not None:
+        agent = select_servers(session.spec, agent)
     if agent is None or session.model is None:
         return agent
     return prefer_model(agent, session.model) or agent
@@ -28,9 +32,17 @@ def find_acting(core: Core, session: Session) -> tuple[AgentSpec | None, bool]:
     """Who works in the next run, None for a program; and whether that is somebody else than usual, for messages put to them."""
     _, asked = read_mailbox(session)
     if asked is not None and (agent := core.agents.get(asked)) is not None and agent.can_answer:
-        return agent, True
+        return select_servers(session.spec, agent) if session.spec is not None else agent, True
     is_prompt = session.spec is not None and isinstance(session.spec.run, PromptRun)
     return (find_owner(core, session), False) if is_prompt else (None, False)
+
+
+def select_servers(spec: SessionSpec, agent: AgentSpec) -> AgentSpec:
+    """The agent as it works in a session: with the servers that are bound there, where any is; else with all of its own."""
+    bound = {binding.server for binding in spec.bindings if isinstance(binding, ServiceBinding) and binding.server is not None}
+    if not bound or all(server.name in bound for server in agent.mcp):
+        return agent
+    return replace(agent, mcp=tuple(server for server in agent.mcp if server.name in bound))
 
 
 def merge_tools(own: dict[str, ToolPolicy], narrowed: dict[str, ToolPolicy]) -> dict[str, ToolPolicy]:

@@ -15,7 +15,7 @@ from wakeful.core.agent import AgentSpec
 from wakeful.core.knowledge import Conflict, Fact, Origin, Recollection, Stretch, Workspace
 from wakeful.core.observation import ChangeWord, Enforced, KeptOutput, Output, StagedOutput, Traced, Usage
 from wakeful.core.spec import SessionSpec
-from wakeful.core.turn import Answered, Purpose, TokenUsage, ToolCall
+from wakeful.core.turn import Answered, Purpose, TokenUsage, ToolCall, WroteFile
 
 Outcome = Literal["succeeded", "failed", "cancelled", "interrupted", "lost"]
 # Ordered by strength: the stronger replaces the weaker (rule 23).
@@ -260,6 +260,8 @@ class RunFinished(Struct, frozen=True, kw_only=True):
     backoff_seconds: float | None = None
     written: dict[str, str] = {}
     assumed: bool = True
+    # Of a run whose every write goes through us: each path, and the digest of what it was left with (rule 28).
+    wrote: dict[str, str] = {}
     touched: tuple[str, ...] = ()
     usage: Usage = Usage()
     output: Output = Output()
@@ -340,6 +342,8 @@ class ToolReturned(Struct, frozen=True, kw_only=True):
     name: str
     text: str
     is_error: bool = False
+    # What the call wrote where something is bound, each file as it left it.
+    wrote: tuple[WroteFile, ...] = ()
 
 
 class QuestionAsked(Struct, frozen=True, kw_only=True):

@@ -11,6 +11,7 @@ import hashlib
 from msgspec.structs import replace
 
 from wakeful.core import events as ev
+from wakeful.core.attribution import is_attributed, is_exact, judge_change
 from wakeful.core.decision import DAEMON, Decision
 from wakeful.core.landing import find_conflicts, has_succeeded, is_left_alone, stage_outputs
 from wakeful.core.looked import Ended
@@ -208,6 +209,8 @@ def _add_findings(core: Core, session: Session, run: OpenRun, event: ev.RunFinis
     known = {binding.identity for binding in run.spec.bindings}
     written, touched = dict[str, str](), []
     conflicted = find_conflicts(run)
+    is_own, is_certain = is_attributed(run), is_exact(run)
+    is_known = is_certain
     for bound in core.looked.bounds.get(session.id, ()):
         look = core.looked.target(bound)
         # Who works aside has dealt with none of the inputs.
@@ -215,13 +218,19 @@ def _add_findings(core: Core, session: Session, run: OpenRun, event: ev.RunFinis
             continue
         # It cannot be seen any more, or it was dirty when the process ended and not looked at since: a rebase, a look that hangs.
         is_judged = look.version is not None and look.applied >= awaited.get(look.target.key, 0)
+        whose = judge_change(look, run, bound.key) if is_own and (bound.is_written or bound.is_both) else "unknown"
         if bound.is_written:
-            if bound.key in known and is_judged and bound.key not in conflicted:
+            is_known = is_known and whose != "unknown"
+            # What is known to be as it was found, or others' work, is not what it wrote (rule 28).
+            if bound.key in known and is_judged and bound.key not in conflicted and (whose in ("own", "unknown") or not is_certain):
                 written[bound.name] = look.version
         elif bound.is_both and bound.key in conflicted:
             # It stays where it began: what others made of it wakes the session (rule 27).
             continue
         elif bound.is_both and is_judged and run.staged is not None and is_left_alone(look, run, bound.key):
+            written[bound.name] = look.version
+        elif bound.is_both and is_judged and whose == "own":
+            # Its own writes and nothing else: what is there now is what it left (rules 7, 15).
             written[bound.name] = look.version
         elif bound.key in known and bound.key not in run.versions and not bound.is_ordered and bound.kind != "service":
             # An activation ran it although this could not be seen (rule 5): nobody knows what it found there.
@@ -231,6 +240,8 @@ def _add_findings(core: Core, session: Session, run: OpenRun, event: ev.RunFinis
             touched.append(bound.key)
         elif bound.key in stamps and (stamps[bound.key] != look.stamp or not is_judged):
             touched.append(bound.key)
+    if is_own:
+        event = replace(event, assumed=not is_known or event.outcome == "lost", wrote={path: own.digest for path, own in run.progress.wrote.items()})
     return replace(event, written=written, touched=tuple(touched) if event.is_final else ())
 
 

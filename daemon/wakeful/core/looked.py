@@ -182,8 +182,13 @@ class TargetLook:
 
     def changed_since(self, old: str) -> frozenset[str] | None:
         """The paths that differ between `old` and now; None where no unbroken row of looks tells."""
+        changes = self.list_changes_since(old)
+        return frozenset(change.path for change in changes) if changes is not None else None
+
+    def list_changes_since(self, old: str) -> list[PathChange] | None:
+        """What differs between `old` and now, by path; None where no unbroken row of looks tells."""
         row = self._find_row(old)
-        return frozenset(change.path for change in _list_changes(row)) if row is not None else None
+        return _list_changes(row) if row is not None else None
 
     def _find_row(self, old: str | None) -> list[Step] | None:
         """The steps from `old` to now, newest first."""

@@ -6,8 +6,9 @@ session's agent is a name alone, and nothing of it is needed to run.
 
 from __future__ import annotations
 
-from wakeful.core.agency import find_acting
+from wakeful.core.agency import find_acting, find_owner
 from wakeful.core.agent import prefer_model
+from wakeful.core.attribution import find_blurred
 from wakeful.core.machine import Core
 from wakeful.core.spec import PromptRun
 from wakeful.core.state import Session
@@ -27,6 +28,8 @@ def find_owner_problem(core: Core, session: Session) -> str | None:
         return f"its model {session.model} is none that is known: wakeful migrate {session.name} --model PROVIDER:NAME"
     if session.model is None and not agent.can_answer:
         return f"its agent {name} has neither a model nor acp: add model: PROVIDER:NAME to agents/{name}.yaml"
+    if session.spec is not None and (blurred := find_blurred(session.spec, find_owner(core, session) or agent)) is not None:
+        return f"{blurred[0]}: {blurred[1]}; take that from it, or use isolation: strict"
     return None
 
 

@@ -24,6 +24,9 @@ ERASABLE = (
     "message_sent",
     "note_added",
     "payload_erased",
+    "prompt_assembled",
+    "question_answered",
+    "question_asked",
     "run_finished",
     "session_archived",
     "session_merged",
@@ -32,24 +35,46 @@ ERASABLE = (
     "session_slept",
     "session_terminated",
     "spec_declared",
+    "tool_called",
+    "tool_returned",
+    "turn_answered",
+    "turn_failed",
+    "work_halted",
 )
 _WORDS = frozenset(
     ("base", "handoff", "note", "objective", "ours", "rationale", "reason", "summary", "text", "theirs", "theirs_rationale", "value", "words")
 )
+# What a model wrote as the arguments of a call. What is left has to be JSON: a provider takes no conversation with less.
+_ARGUMENTS = "arguments"
+NO_ARGUMENTS = "{}"
+# Digests by paths, and no words.
+_DIGESTS = "wrote"
+# A plain yes or no is a decision, and stays one.
+_DECISIONS = ("yes", "y", "no", "n")
 # Fields whose values are words under names of their own.
 _TABLES = frozenset(("memory", "env"))
-# Where a run's output lies; its blobs go with it.
-_ADDRESSES = frozenset(("head", "tail", "files"))
+# Where a run's output lies; its blobs go with it. And the message of a provider's library, which it does without.
+_ADDRESSES = frozenset(("head", "tail", "files", "raw"))
+# Where what a model was told lies, for which nothing but an address can stand: an empty one.
+_TOLD = frozenset(("instructions", "opening"))
 
 
 def redact(kind: str, payload: dict[str, Any]) -> dict[str, Any]:
     """The stand-in of a payload of this kind."""
     if kind not in ERASABLE:
         raise CallerError(f"a record of kind {kind} holds no words of anybody; there is nothing to erase")
+    if kind == "question_answered" and str(payload.get("text")).strip().lower() in _DECISIONS:
+        raise CallerError("this record holds a yes or a no; there is nothing to erase")
+    if kind == "prompt_assembled":
+        return {name: "" if name in _TOLD and value is not None else value for name, value in payload.items()}
     return {name: _redact(name, value) for name, value in payload.items()}
 
 
 def _redact(name: str, value: Any) -> Any:
+    if name == _DIGESTS:
+        return value
+    if name == _ARGUMENTS and isinstance(value, str):
+        return NO_ARGUMENTS
     if name in _WORDS and isinstance(value, str):
         # No words: said to be erased, a merge without a summary would leave one.
         return ERASED if value else value
@@ -64,10 +89,16 @@ def _redact(name: str, value: Any) -> Any:
     return value
 
 
-def find_addresses(finished: dict[str, Any]) -> list[str]:
-    """The blobs of a run's output, which go with the record that names them."""
-    output = finished.get("output") or {}
-    return [address for name in ("head", "tail") if (address := output.get(name))]
+def find_addresses(kind: str, payload: dict[str, Any]) -> list[str]:
+    """The blobs that go with the record that names them: of a run's output, of what its model was told."""
+    match kind:
+        case "run_finished":
+            named, fields = payload.get("output") or {}, ("head", "tail")
+        case "prompt_assembled":
+            named, fields = payload, tuple(sorted(_TOLD))
+        case _:
+            return []
+    return [address for name in fields if (address := named.get(name))]
 
 
 def find_words(payload: Any) -> list[str]:
@@ -79,7 +110,9 @@ def find_words(payload: Any) -> list[str]:
 
 def _collect(name: str, value: Any, found: set[str]) -> None:
     match value:
-        case str() if name in _WORDS:
+        case _ if name == _DIGESTS:
+            return
+        case str() if name in _WORDS or (name == _ARGUMENTS and value != NO_ARGUMENTS):
             found.add(value)
         case dict():
             for key, one in value.items():

@@ -14,7 +14,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from wakeful.core.agent import ToolPolicy
+from wakeful.core.agent import MCP_TOOL_PREFIX, ToolPolicy
 from wakeful.core.budget import Budget
 from wakeful.core.limits import Limits
 from wakeful.core.prices import Price
@@ -169,6 +169,11 @@ class ServiceBinding(Binding, frozen=True, kw_only=True, tag_field="kind", tag="
     @property
     def identity(self) -> str:
         return f"service {self.url}"
+
+    @property
+    def server(self) -> str | None:
+        """The server of the session's agent that it is; None: it is an address."""
+        return self.url.removeprefix(MCP_TOOL_PREFIX) if self.url.startswith(MCP_TOOL_PREFIX) else None
 
 
 AnyBinding = (

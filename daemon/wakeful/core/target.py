@@ -58,6 +58,10 @@ class ProbeTarget(Struct, frozen=True, kw_only=True, tag=True):
 class ServiceTarget(Struct, frozen=True, kw_only=True, tag=True):
     key: str
     url: str
+    # Of an agent's MCP server: whose, which, and from where a program is started.
+    agent: str = ""
+    server: str | None = None
+    root: str = ""
     check_every_seconds: float
     timeout_seconds: float
     settle_seconds: float = 0.0
@@ -104,9 +108,14 @@ def target_of(spec: SessionSpec, binding: AnyBinding, written: tuple[str, ...] |
                 secrets=spec.secrets,
             )
         case ServiceBinding():
+            agent = spec.agent or "" if binding.server is not None else ""
+            whose = (agent, spec.root) if binding.server is not None else ()
             return ServiceTarget(
-                key="\x1f".join(("service", binding.url, f"{binding.check_every_seconds:g}/{binding.timeout_seconds:g}")),
+                key="\x1f".join(("service", binding.url, *whose, f"{binding.check_every_seconds:g}/{binding.timeout_seconds:g}")),
                 url=binding.url,
+                agent=agent,
+                server=binding.server,
+                root=spec.root if binding.server is not None else "",
                 check_every_seconds=binding.check_every_seconds,
                 timeout_seconds=binding.timeout_seconds,
             )

@@ -61,6 +61,14 @@ class Answered(Struct, frozen=True, kw_only=True, tag_field="kind", tag="answere
         return self.text or f"[calls {', '.join(call.name for call in self.calls)}]"
 
 
+class WroteFile(Struct, frozen=True, kw_only=True):
+    """A file as one call left it, and as it found it: contents by the digests that looks know them by. No base: it was not there."""
+
+    path: str
+    base: str | None = None
+    digest: str
+
+
 class Returned(Struct, frozen=True, kw_only=True, tag_field="kind", tag="returned"):
     """What came of one call."""
 

@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from wakeful.core import events as ev
 from wakeful.core.budget import Budget, Spent, charge
 from wakeful.core.state import OpenRun, Question, Session
-from wakeful.core.work import Progress
+from wakeful.core.turn import WroteFile
+from wakeful.core.work import WRITING_TOOLS, OwnFile, Progress
 
 # Nobody knows whether the provider has done the work: it counts.
 UNKNOWN_EFFECT = "network"
@@ -34,8 +35,11 @@ def fold_turn(
             if purpose == "summary":
                 return session
             return replace(session, size_tokens=usage.total, conversation=session.conversation.add(answer.words))
-        case ev.ToolReturned(text=text):
-            return replace(session, conversation=session.conversation.grow(text), last_active_at=at)
+        case ev.ToolCalled(call=call) if call.name in WRITING_TOOLS:
+            return _put(session, run, replace(done, writing=(*done.writing, call.id)), at)
+        case ev.ToolReturned(call=call_id, text=text, wrote=wrote):
+            session = replace(session, conversation=session.conversation.grow(text))
+            return _put(session, run, _come_back(done, call_id, wrote), at)
         case ev.TurnFailed(fault=fault):
             return _settle_unanswered(session, run, at) if fault == UNKNOWN_EFFECT else _put(session, run, replace(done, reserved_tokens=0, reserved_usd=0.0), at)
         case ev.QuestionAsked(call=call, name=name, text=text, is_permission=is_permission):
@@ -44,6 +48,16 @@ def fold_turn(
             return replace(session, run=replace(run, halt=hold), last_active_at=at)
         case _:
             return replace(session, last_active_at=at)
+
+
+def _come_back(done: Progress, call_id: str, wrote: tuple[WroteFile, ...]) -> Progress:
+    if not wrote and call_id not in done.writing:
+        return done
+    known = dict(done.wrote)
+    for one in wrote:
+        before = known.get(one.path)
+        known[one.path] = before.follow(one) if before is not None else OwnFile(base=one.base, digest=one.digest)
+    return replace(done, wrote=known, writing=tuple(call for call in done.writing if call != call_id))
 
 
 def settle_run(session: Session, run: OpenRun, at: int) -> Session:

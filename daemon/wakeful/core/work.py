@@ -11,8 +11,10 @@ from typing import Literal
 from msgspec import Struct
 
 from wakeful.core.agent import AgentSpec, ToolPolicy
-from wakeful.core.turn import Answered, Asked, Entry, Purpose, TokenUsage, ToolCall
+from wakeful.core.turn import Answered, Asked, Entry, Purpose, TokenUsage, ToolCall, WroteFile
 
+# The tools that write files.
+WRITING_TOOLS = ("write", "edit")
 # What ends a run before its agent is done: nothing to be spent is left, a person is asked, or it fails.
 HaltWord = Literal["budget", "asking", "failed"]
 
@@ -60,6 +62,7 @@ class ReturnTool(Struct, frozen=True, kw_only=True, tag_field="step", tag="retur
     name: str
     text: str
     is_error: bool = False
+    wrote: tuple[WroteFile, ...] = ()
 
 
 class AskPerson(Struct, frozen=True, kw_only=True, tag_field="step", tag="ask"):
@@ -119,6 +122,18 @@ class Recorded(Struct, frozen=True, kw_only=True):
     end: str | None = None
 
 
+class OwnFile(Struct, frozen=True, kw_only=True):
+    """A path that this run wrote: what it found there first, and what it left there last."""
+
+    base: str | None
+    digest: str
+    # Somebody else wrote in between: not all of the way from one to the other is this run's.
+    is_mixed: bool = False
+
+    def follow(self, wrote: WroteFile) -> OwnFile:
+        return OwnFile(base=self.base, digest=wrote.digest, is_mixed=self.is_mixed or wrote.base != self.digest)
+
+
 class Progress(Struct, frozen=True, kw_only=True):
     """How far an agent's run has come, and what it took."""
 
@@ -128,6 +143,10 @@ class Progress(Struct, frozen=True, kw_only=True):
     # Of the request under way, at its worst; what it took replaces them.
     reserved_tokens: int = 0
     reserved_usd: float = 0.0
+    # By path, relative to root where it lies there.
+    wrote: dict[str, OwnFile] = {}
+    # Calls that write, begun and not come back: whether they did is not known.
+    writing: tuple[str, ...] = ()
 
     @property
     def spent_tokens(self) -> int:

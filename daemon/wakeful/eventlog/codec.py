@@ -7,17 +7,19 @@ of one way of folding: one that was made by another is not read but made anew.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import get_args
 
 import msgspec
 
-from wakeful.core.events import Event
+from wakeful.core.events import Event, PayloadErased
 from wakeful.core.state import Session
 from wakeful.errors import InternalError
+from wakeful.eventlog.contract import Record
 
 
 # One more with every change of the reducer after which an old log folds to another state: new fields count.
-FOLD = 7
+FOLD = 8
 
 
 def _kind_of(cls: type) -> str:
@@ -40,6 +42,19 @@ def decode(kind: str, payload: bytes) -> Event:
     except KeyError:
         raise InternalError(f"the log holds an event of kind {kind!r} that this version does not know; a newer wakeful wrote it") from None
     return decoder.decode(payload)
+
+
+def gather_stand_ins(erasures: Iterable[Record]) -> dict[int, bytes]:
+    """What stands in for erased payloads, by the numbers of their records, of all records of a session that tell of erasures.
+
+    The newest first: a record that tells of an erasure may have been erased itself, by a later one."""
+    stand_ins: dict[int, bytes] = {}
+    for record in reversed(list(erasures)):
+        payload = record.payload if record.payload is not None else stand_ins.get(record.seq)
+        erased = decode(record.kind, payload) if payload is not None else None
+        if isinstance(erased, PayloadErased):
+            stand_ins[erased.erased] = _ENCODER.encode(erased.stand_in)
+    return stand_ins
 
 
 _STATE = msgspec.json.Decoder(Session)

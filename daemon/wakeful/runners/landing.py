@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import errno
 import os
 import shutil
@@ -19,6 +18,7 @@ from functools import partial
 
 from msgspec import Struct
 
+from wakeful.beneath import AT_FDCWD, EXCHANGE, NO_REPLACE, rename_at
 from wakeful.core.match import Excludes, Pattern, parse_under
 from wakeful.core.observation import KeptOutput, LandingEnded, StagedOutput
 from wakeful.core.paths import contains
@@ -30,8 +30,6 @@ from wakeful.runners.isolation.writers import Writers
 from wakeful.runners.staging import copy_entry, digest_entry
 
 _POOL_SIZE = 2
-_AT_FDCWD, _NO_REPLACE, _EXCHANGE = -100, 1, 2
-_libc = ctypes.CDLL(None, use_errno=True)
 _CHANGED = "others changed it while the run was under way; theirs stands"
 
 
@@ -186,8 +184,8 @@ def _bring(output: StagedOutput, staged: str, name: str, folder_fd: int) -> str 
 
 def _exchange(output: StagedOutput, source: str, name: str, folder_fd: int) -> str | None:
     """What stood there comes out, and is looked at once more: an edit in the last moment is somebody's, too, and goes back."""
-    flag = _NO_REPLACE if output.base is None else _EXCHANGE
-    problem = _rename(source, name, folder_fd, flag)
+    flag = NO_REPLACE if output.base is None else EXCHANGE
+    problem = rename_at(AT_FDCWD, source, folder_fd, name, flag)
     if problem in (errno.EEXIST, errno.ENOENT):
         return _CHANGED
     if problem in (errno.EINVAL, errno.ENOSYS):
@@ -198,14 +196,8 @@ def _exchange(output: StagedOutput, source: str, name: str, folder_fd: int) -> s
         raise OSError(problem, os.strerror(problem), name)
     if output.base is None or digest_entry(source, None) == output.base:
         return None
-    _rename(source, name, folder_fd, _EXCHANGE)
+    rename_at(AT_FDCWD, source, folder_fd, name, EXCHANGE)
     return _CHANGED
-
-
-def _rename(source: str, name: str, folder_fd: int, flag: int) -> int:
-    """renameat2: 0, or the error's number."""
-    done = _libc.renameat2(_AT_FDCWD, os.fsencode(source), folder_fd, os.fsencode(name), flag)
-    return 0 if done == 0 else ctypes.get_errno()
 
 
 def _pass_by(name: str) -> str:

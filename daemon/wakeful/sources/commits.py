@@ -18,7 +18,9 @@ from typing import NamedTuple
 from msgspec import structs
 
 from wakeful.core.observation import LookResult, TargetLooked, TargetsHinted
+from wakeful.core.sides import Bounds, Compared
 from wakeful.core.target import CommitsTarget
+from wakeful.sources.committed import compare_commit, compare_versions
 from wakeful.sources.contract import SourceReport
 from wakeful.sources.git import Found, GitRefusal, Place, Repository, check_path, check_ref_name, identify, locate
 from wakeful.sources.hints.contract import Dirt, Dirty, Gone, Hints, Lost, MakeHints
@@ -33,6 +35,8 @@ _QUIET_ROUNDS = 5
 _BREATH_SECONDS = 0.02
 _REFUSED_AGAIN_SECONDS = 30.0
 _READER_IDLE_SECONDS = 120.0
+# To read all that a diff is made of: a run waits for it, and is told the names alone where that is not enough.
+_COMPARE_SECONDS = 10.0
 # A marker left behind by a crash must not hold a session for ever (specs.md).
 LONGEST_HOLD_SECONDS = 600.0
 # What leaves HEAD on commits that are nobody's result yet. A branch by name needs no hold: it moves once, at the end.
@@ -185,6 +189,23 @@ class CommitSource:
             os.mkdir(destination)
             return
         await export_tree(watched.repository, tree, destination)
+
+    async def compare(self, key: str, old: str, new: str, bounds: Bounds) -> Compared:
+        """What differs between two versions that looks found, with contents; of each_commit, what the one commit did."""
+        followed = self._followed.get(key)
+        if followed is None:
+            return Compared(problem="it is bound no longer")
+        try:
+            async with asyncio.timeout(_COMPARE_SECONDS):
+                watched, prefix = await self._open(followed.home)
+                path, shown = _place_path(followed.target, prefix), _show_path(followed.target)
+                if followed.target.each_commit:
+                    return await compare_commit(watched.repository, new, path, shown, bounds)
+                return await compare_versions(watched.repository, old, new, shown, bounds)
+        except GitRefusal as refusal:
+            return Compared(problem=str(refusal))
+        except TimeoutError:
+            return Compared(problem=f"git did not show it within {_COMPARE_SECONDS:g} s")
 
     async def close(self) -> None:
         if self._timer is not None:

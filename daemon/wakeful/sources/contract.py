@@ -15,6 +15,7 @@ from msgspec import Struct
 from wakeful.core.action import Look
 from wakeful.core.meaning import PathMeaning
 from wakeful.core.observation import TargetLooked, TargetsHinted
+from wakeful.core.sides import Bounds, Compared
 from wakeful.core.target import Target
 from wakeful.sources.entry import Seen
 
@@ -85,6 +86,10 @@ class Sources(Protocol):
 
     async def export(self, key: str, version: str, folder: str) -> None:
         """A clean copy of this version of a commits target, in a folder that is not there yet; raises WakefulError or OSError."""
+        ...
+
+    async def compare(self, key: str, old: str, new: str, bounds: Bounds) -> Compared:
+        """Two versions of a commits target beside each other, with contents; why not, where that cannot be."""
         ...
 
     async def close(self) -> None: ...

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from wakeful.core.action import Look
 from wakeful.core.meaning import PathMeaning
+from wakeful.core.sides import Bounds, Compared
 from wakeful.core.target import CommitsTarget, FileTarget, ProbeTarget, ServiceTarget, Target
 from wakeful.counting import count
 from wakeful.sources.commits import CommitSource
@@ -69,3 +70,6 @@ class Door:
 
     async def export(self, key: str, version: str, folder: str) -> None:
         await self._commits.export(key, version, folder)
+
+    async def compare(self, key: str, old: str, new: str, bounds: Bounds) -> Compared:
+        return await self._commits.compare(key, old, new, bounds)

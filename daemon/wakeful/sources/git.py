@@ -49,10 +49,11 @@ class GitRefusal(OperatorError):
 
 
 class Found(NamedTuple):
-    """An object git knows: its id and its kind (commit, tree, blob, tag)."""
+    """An object git knows: its id, its kind (commit, tree, blob, tag), and its size in bytes where git was asked for it."""
 
     id: str
     kind: str
+    size: int = 0
 
 
 class TreeEntry(NamedTuple):
@@ -320,7 +321,7 @@ class _CatFile:
             line = await process.stdout.readuntil(b"\n")
             words = line.decode("utf-8", "surrogateescape").split()
             is_known = len(words) == 3 and is_object_id(words[0])
-            found.append(Found(words[0], words[1]) if is_known else None)
+            found.append(Found(words[0], words[1], int(words[2])) if is_known else None)
         return found
 
     async def _begin_reading(self, object_id: str, limit: int | None) -> int:

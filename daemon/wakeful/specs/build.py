@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
+from wakeful.core.agent import MCP_TOOL_PREFIX
 from wakeful.core.budget import Amounts, Budget
 from wakeful.core.cron import find_cron_problem
 from wakeful.core.match import parse_under
@@ -199,6 +200,8 @@ def _build_binding(name: str, keys: BindingKeys, zone: str | None, session: Sess
         case ServiceKeys():
             if keys.wake:
                 built.refuse(("bindings", name, "wake"), "a service is a condition and wakes nothing; remove wake, or use a probe")
+            if keys.service.startswith(MCP_TOOL_PREFIX) and session.agent is None:
+                built.refuse(("bindings", name, "service"), f"{shorten(keys.service)} is a server of the session's agent, and this session has none; add agent: NAME")
             return ServiceBinding(url=keys.service, check_every_seconds=keys.check_every, **common)
     return None
 
@@ -369,12 +372,17 @@ def _check_whole(name: str, keys: SessionKeys, built: Built) -> None:
     for bound, binding in keys.bindings.items():
         # Who wrote what is known only where a run writes into an area of its own (rules 27, 28).
         is_staged = keys.isolation == "strict" or (keys.run is not None and keys.run.workspace is not None)
-        if isinstance(binding, FileKeys) and binding.access == "both" and not is_staged:
+        # Or through tools of ours alone; whether its agent has no others is known where the folder is (load.py).
+        is_prompt = keys.run is not None and keys.run.prompt is not None
+        if isinstance(binding, FileKeys) and binding.access == "both" and not is_staged and not is_prompt:
             words = (
                 "access 'both' needs isolation: strict or run.workspace, where a run's own writes are told from those of others;"
                 " add one of them, or read one path and write another"
             )
             built.refuse(("bindings", bound, "access"), words)
+        elif isinstance(binding, FileKeys) and binding.access == "both" and not is_staged and binding.compare != "content":
+            words = f"access 'both' tells an agent's own writes from those of others by their content, and compare is {binding.compare}; remove compare, or use isolation: strict"
+            built.refuse(("bindings", bound, "compare"), words)
         if isinstance(binding, SessionBindingKeys) and binding.session == name:
             built.refuse(("bindings", bound, "session"), "a session cannot wait for itself; name another, or remove the binding")
 

@@ -21,7 +21,8 @@ from msgspec.structs import replace
 from pydantic import ValidationError
 
 from wakeful.core.agent import AgentSpec
-from wakeful.core.spec import TEMPLATE_MARK, PromptRun, SessionBinding, SessionSpec, find_template
+from wakeful.core.attribution import find_blurred
+from wakeful.core.spec import TEMPLATE_MARK, PromptRun, ServiceBinding, SessionBinding, SessionSpec, find_template
 from wakeful.specs.agents import build_agent
 from wakeful.specs.build import RUN_KINDS, Built, Surroundings, build_spec
 from wakeful.specs.models import AgentKeys, SessionKeys
@@ -440,9 +441,31 @@ def _judge_agent(spec: SessionSpec, agent: str, reading: FileReading, agents: Ma
         nearest = find_nearest(agent, sorted(agents))
         advice = f"did you mean '{nearest}'?" if nearest else f"write {AGENTS}/{agent}{SUFFIX}, or remove the key"
         yield Problem(reading.file, *_locate(path, ("agent",)), f"agent '{shorten(agent)}' does not exist; {advice}")
-    elif (found := agents[agent]) is not None and isinstance(spec.run, PromptRun) and not found.can_answer:
+        return
+    found = agents[agent]
+    if found is None:
+        return
+    yield from _judge_servers(spec, found, reading, path)
+    if not isinstance(spec.run, PromptRun):
+        return
+    if not found.can_answer:
         words = f"agent '{shorten(agent)}' has neither a model nor acp, so nobody would answer the prompt; add model: PROVIDER:NAME to {AGENTS}/{agent}{SUFFIX}"
         yield Problem(reading.file, *_locate(path, ("agent",)), words)
+    if (blurred := find_blurred(spec, found)) is not None:
+        name, words = blurred
+        yield Problem(reading.file, *_locate(path, ("bindings", name, "access")), f"{words}; take that from it, or use isolation: strict")
+
+
+def _judge_servers(spec: SessionSpec, agent: AgentSpec, reading: FileReading, path: str) -> Iterator[Problem]:
+    """A server that is bound is one of the agent's."""
+    known = [server.name for server in agent.mcp]
+    for binding in spec.bindings:
+        if not isinstance(binding, ServiceBinding) or binding.server is None or binding.server in known:
+            continue
+        nearest = find_nearest(binding.server, known)
+        advice = f"did you mean 'mcp:{nearest}'?" if nearest else f"declare it under mcp in {AGENTS}/{agent.name}{SUFFIX}"
+        place = _locate(path, ("bindings", binding.name, "service"))
+        yield Problem(reading.file, *place, f"agent '{shorten(agent.name)}' has no server '{shorten(binding.server)}'; {advice}")
 
 
 def _warn_about_strangers(spec: SessionSpec, reading: FileReading, names: set[str], path: str) -> Iterator[Problem]:

@@ -81,7 +81,7 @@ class FileKeys(BindingKeys):
         ..., "A path or pattern: ** crosses folders, * and ? do not. Version: digest of matched paths and contents."
     )
     access: Literal["read", "write", "both"] = _describe(
-        "read", "read; write: what the session produces; both (isolation: strict, or run.workspace): what it works on, and what others change in it wakes it."
+        "read", "read; write: what the session produces; both (isolation: strict, run.workspace, or an agent without a shell): what it works on, and what others change in it wakes it."
     )
     exclude: PathPatterns = _describe((), "Patterns to leave out, besides the default excludes.")
     compare: Compare = _describe("content", "What makes a version: content, stat (for huge data) or names.")
@@ -131,7 +131,7 @@ class ProbeKeys(BindingKeys):
 
 
 class ServiceKeys(BindingKeys):
-    service: ServiceAddress = _describe(..., "tcp://HOST:PORT or http://…: while it is down the session sleeps.")
+    service: ServiceAddress = _describe(..., "tcp://HOST:PORT, http://…, or mcp:NAME, a server of its agent: while it is down the session sleeps.")
     check_every: Period = _describe(30.0, "How often it is looked at. Default: 30s.")
 
 

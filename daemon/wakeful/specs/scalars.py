@@ -27,7 +27,7 @@ _BYTES = {
 }  # fmt: skip
 _BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 _WINDOW = re.compile(r"(\d{1,2}):(\d{2})\s*-\s*(\d{1,2}):(\d{2})")
-_SERVICE = re.compile(r"(tcp://(\[[0-9a-fA-F:.]+\]|[^/:\s]+):\d{1,5}/?|https?://[^/\s]+\S*)")
+_SERVICE = re.compile(r"(tcp://(\[[0-9a-fA-F:.]+\]|[^/:\s]+):\d{1,5}/?|https?://[^/\s]+\S*|mcp:[A-Za-z][A-Za-z0-9_-]{0,63})")
 _BASE_URL = re.compile(r"https?://([^/\s?#]+)(/[^\s?#]*)?")
 _ADDRESS = re.compile(r"(?:\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+):(\d{1,5})")
 _BINDING_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
@@ -310,10 +310,8 @@ def parse_window(value: Any) -> tuple[int, int]:
 
 def parse_service(value: Any) -> str:
     text = _text(value, "an address such as tcp://localhost:5432")
-    if text.startswith("mcp:"):
-        raise ValueError(f"not yet: service '{shorten(text)}' is an MCP server, which this version does not start; remove it for now")
     if _SERVICE.fullmatch(text) is None:
-        raise ValueError(f"'{shorten(text)}' is not a service; write tcp://HOST:PORT or http://…")
+        raise ValueError(f"'{shorten(text)}' is not a service; write tcp://HOST:PORT, http://…, or mcp:NAME for a server of its agent")
     return text
 
 
@@ -435,7 +433,7 @@ People = Annotated[
 Hours = Annotated[
     tuple[int, int], *_typed(parse_window, {"type": "string", "pattern": r"^\d{1,2}:\d{2}\s*-\s*\d{1,2}:\d{2}$"})
 ]
-ServiceAddress = Annotated[str, *_typed(parse_service, {"type": "string", "pattern": "^(tcp|https?)://"})]
+ServiceAddress = Annotated[str, *_typed(parse_service, {"type": "string", "pattern": "^((tcp|https?)://|mcp:)"})]
 Network = Annotated[
     bool | tuple[str, ...],
     *_typed(parse_network, {"anyOf": [{"type": "boolean"}, {"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}),

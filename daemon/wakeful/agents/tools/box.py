@@ -15,13 +15,13 @@ import msgspec
 
 from wakeful.agents.contract import Tool, ToolOffer, ToolResult
 from wakeful.agents.daemon import DaemonLink
-from wakeful.agents.tools.files import Before, FileTools, Written
+from wakeful.agents.tools.files import Before, FileTools
 from wakeful.agents.tools.knowledge import KnowledgeTools
 from wakeful.agents.tools.offering import say_parameters
 from wakeful.agents.tools.place import Bounds
 from wakeful.agents.tools.search import SearchTool
 from wakeful.core.agent import ToolPolicy
-from wakeful.core.turn import ToolCall
+from wakeful.core.turn import ToolCall, WroteFile
 
 # Where nobody declared otherwise. What reaches no further than the bindings is allowed; a shell is somebody's word.
 DEFAULT_POLICIES: Mapping[str, ToolPolicy] = {
@@ -49,11 +49,10 @@ class ToolSet(Protocol):
 class ToolBox:
     """`tools` are those that may be called at all; the rest was never offered."""
 
-    def __init__(self, tools: Iterable[Tool], policies: Mapping[str, ToolPolicy], written: list[Written]) -> None:
+    def __init__(self, tools: Iterable[Tool], policies: Mapping[str, ToolPolicy], written: dict[str, list[WroteFile]]) -> None:
         self._policies = {**DEFAULT_POLICIES, **policies}
         self.tools: dict[str, Tool] = {tool.offer.name: tool for tool in tools if self._policies.get(tool.offer.name, "deny") != "deny"}
-        # What the run's tools wrote until now, in order.
-        self.written = written
+        self._written = written
 
     @property
     def offers(self) -> tuple[ToolOffer, ...]:
@@ -65,6 +64,10 @@ class ToolBox:
 
     def is_look(self, name: str) -> bool:
         return name in self.tools and self.tools[name].is_look
+
+    def take_written(self, call_id: str) -> tuple[WroteFile, ...]:
+        """What this call wrote, in order; told once, since a model may give its calls the same ids again."""
+        return tuple(self._written.pop(call_id, ()))
 
     async def carry_out(self, call: ToolCall) -> ToolResult:
         tool = self.tools.get(call.name)

@@ -1,7 +1,7 @@
 """The tools over bound files: read, list, write, edit, diff (search has a module of its own).
 
 Every path goes through `place`, every result is bounded and says what it left out and how to get it. A write is atomic, keeps the file's mode,
-and is put on a list with the digest of what was written, so that the daemon knows exactly what came from this run. Blocking work is done in threads.
+and goes on record with the digests of what it found and what it left, so that the daemon knows exactly what came from this run. Blocking work is done in threads.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Annotated
 
-from msgspec import Meta, Struct
+from msgspec import Meta
 
 from wakeful.agents.contract import Tool
 from wakeful.agents.tools.offering import RESULT_BYTES, Arguments, CheckedTool
 from wakeful.agents.tools.place import Bounds, Refused
 from wakeful.agents.tools.replacing import LARGEST_FILE_BYTES, digest_content, read_content, replace_content
+from wakeful.core.paths import contains
+from wakeful.core.turn import WroteFile
 from wakeful.counting import count
 
 _MOST_LINES = 2_000
@@ -33,15 +35,6 @@ _ROOM_BYTES = RESULT_BYTES - 1_024
 # What a file held when the last run saw it; None where nobody kept that.
 Before = Callable[[str], Awaitable[bytes | None]]
 _Path = Annotated[str, Meta(description="relative to the session's root, or absolute")]
-
-
-class Written(Struct, frozen=True, kw_only=True):
-    """A file as a call left it. `digest` is the one by which looks at files know contents: 20 bytes of blake2b, in hex."""
-
-    path: str
-    digest: str
-    size_bytes: int
-    call: str
 
 
 class ReadArguments(Arguments):
@@ -72,10 +65,10 @@ class DiffArguments(Arguments):
 
 
 class FileTools:
-    """The tools of one run; `written` is what it wrote so far, in order."""
+    """The tools of one run; `written` is what each call wrote of what is bound. Nobody but the run looks at its scratch folder."""
 
     def __init__(self, bounds: Bounds, before: Before | None = None) -> None:
-        self.written: list[Written] = []
+        self.written: dict[str, list[WroteFile]] = {}
         self._bounds = bounds
         self._before = before
         # One change at a time: two edits of one file in one answer both count.
@@ -133,9 +126,11 @@ class FileTools:
         digest = digest_content(new)
         if old == new:
             return f"{name} holds exactly that already; nothing was written"
-        replace_content(self._bounds, path, new)
+        replace_content(self._bounds, path, new, old)
         self._known[path] = digest
-        self.written.append(Written(path=path, digest=digest, size_bytes=len(new), call=call_id))
+        if self._bounds.scratch is None or not contains(self._bounds.scratch, path):
+            wrote = WroteFile(path=name, base=digest_content(old) if old is not None else None, digest=digest)
+            self.written.setdefault(call_id, []).append(wrote)
         return f"{name} {'made' if old is None else 'written'}: {say_change(old or b'', new)}, {count(len(new), 'byte')} now"
 
     async def _diff(self, given: DiffArguments, _: str) -> str:

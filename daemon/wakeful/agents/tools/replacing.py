@@ -12,12 +12,15 @@ import hashlib
 import os
 import secrets
 import stat
+from types import EllipsisType
 
 from wakeful.agents.tools.place import Access, Bounds, Refused, open_bound
-from wakeful.beneath import open_without_links
+from wakeful.beneath import EXCHANGE, NO_REPLACE, open_without_links, rename_at
 
 LARGEST_FILE_BYTES = 32 * 1024 * 1024
 _DIGEST_BYTES = 20
+# What a new content was made of; None where there was nothing, and no matter what where it is not given.
+Base = bytes | None | EllipsisType
 # The folder is closed to us, or the file is a mount of its own.
 _ONLY_IN_PLACE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EBUSY, errno.EXDEV)
 
@@ -44,12 +47,13 @@ def read_content(bounds: Bounds, path: str, access: Access = "read") -> bytes:
     return content
 
 
-def replace_content(bounds: Bounds, path: str, content: bytes) -> None:
+def replace_content(bounds: Bounds, path: str, content: bytes, base: Base = ...) -> None:
+    """Whoever else changes the file in this moment keeps theirs, and we are told, where its base is given."""
     real = bounds.resolve(path, "write")
     folder, name = os.path.split(real)
     folder_fd = _open_folder(folder)
     try:
-        _replace(folder_fd, name, content)
+        _replace(folder_fd, name, content, base)
     except OSError as error:
         if error.errno not in _ONLY_IN_PLACE:
             raise
@@ -74,7 +78,7 @@ def _open_folder(folder: str) -> int:
         os.close(above_fd)
 
 
-def _replace(folder_fd: int, name: str, content: bytes) -> None:
+def _replace(folder_fd: int, name: str, content: bytes, base: Base) -> None:
     mode = _find_mode(folder_fd, name)
     beside = f".{name[:60]}.{secrets.token_hex(6)}.tmp"
     fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666, dir_fd=folder_fd)
@@ -86,10 +90,41 @@ def _replace(folder_fd: int, name: str, content: bytes) -> None:
             os.fsync(fd)
         finally:
             os.close(fd)
-        os.rename(beside, name, src_dir_fd=folder_fd, dst_dir_fd=folder_fd)
+        if _swap_in(folder_fd, beside, name, base):
+            os.unlink(beside, dir_fd=folder_fd)
     except BaseException:
         os.unlink(beside, dir_fd=folder_fd)
         raise
+
+
+def _swap_in(folder_fd: int, beside: str, name: str, base: Base) -> bool:
+    """Put the new file in place of exactly the one it was made of; True: the old one stands beside it now. Raises Refused where it is another by now."""
+    flag = NO_REPLACE if base is None else EXCHANGE
+    problem = errno.ENOSYS if base is ... else rename_at(folder_fd, beside, folder_fd, name, flag)
+    if problem in (errno.EINVAL, errno.ENOSYS):
+        # No matter what is there, or a file system that knows no more than to replace.
+        os.rename(beside, name, src_dir_fd=folder_fd, dst_dir_fd=folder_fd)
+        return False
+    if problem in (errno.EEXIST, errno.ENOENT):
+        raise Refused(f"{name} was {'made' if base is None else 'removed'} by somebody else in this very moment; nothing was written: look again, then decide")
+    if problem:
+        raise OSError(problem, os.strerror(problem), name)
+    if base is None:
+        return False
+    if _read_beside(folder_fd, beside) == base:
+        return True
+    rename_at(folder_fd, beside, folder_fd, name, EXCHANGE)
+    raise Refused(f"{name} was changed by somebody else in this very moment; nothing was written: read it again, then decide")
+
+
+def _read_beside(folder_fd: int, name: str) -> bytes | None:
+    """What came out; None where that is no plain file any more."""
+    try:
+        fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder_fd)
+    except OSError:
+        return None
+    with open(fd, "rb") as file:
+        return file.read(LARGEST_FILE_BYTES + 1) if stat.S_ISREG(os.fstat(fd).st_mode) else None
 
 
 def _find_mode(folder_fd: int, name: str) -> int | None:

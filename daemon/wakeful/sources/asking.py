@@ -1,0 +1,80 @@
+"""One request of HTTP and the beginning of its answer, on a connection that ends with it: what checks of services ask with.
+
+No library: nothing is kept open, no redirect is followed, and what answers is believed no more than a status, a few headers and some bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import NamedTuple
+from urllib.parse import SplitResult, quote, urlsplit
+
+from wakeful.errors import OperatorError
+
+_HEAD_BYTES = 16_384
+_PORTS = {"http": 80, "https": 443}
+
+
+class ServiceDown(OperatorError):
+    """The service did not answer as one that is up: what happened, in words."""
+
+
+class Heard(NamedTuple):
+    """The head of an answer; the rest is read from `reader`, as far as it is wanted. Names of headers are in small letters."""
+
+    status: int
+    headers: dict[str, str]
+    reader: asyncio.StreamReader
+
+
+def split_address(url: str) -> tuple[SplitResult, str, int]:
+    """The parts of an address, its host and its port."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port or _PORTS.get(parts.scheme)
+    except ValueError as error:
+        raise ServiceDown(f"{url}: {error}") from error
+    if not parts.hostname or port is None:
+        raise ServiceDown(f"{url}: expected tcp://host:port, http://host, https://host or unix:/path")
+    return parts, parts.hostname, port
+
+
+@asynccontextmanager
+async def ask_http(url: str, method: str, headers: Mapping[str, str], body: bytes = b"") -> AsyncIterator[Heard]:
+    """Raises ServiceDown where no head of HTTP comes back, and what connecting raises."""
+    parts, host, port = split_address(url)
+    security = ssl.create_default_context() if parts.scheme == "https" else None
+    reader, writer = await asyncio.open_connection(host, port, ssl=security, limit=_HEAD_BYTES)
+    try:
+        path = quote((parts.path or "/") + (f"?{parts.query}" if parts.query else ""), safe="/?%:@&=+$,;~!*'()")
+        name = parts.netloc.rpartition("@")[2].encode("idna").decode("ascii")
+        told = {"Host": name, "User-Agent": "wakeful", "Connection": "close", **headers}
+        lines = [f"{method} {path} HTTP/1.1", *(f"{key}: {value}" for key, value in told.items())]
+        writer.write("\r\n".join([*lines, "", ""]).encode("ascii") + body)
+        await writer.drain()
+        yield await _read_head(url, reader)
+    finally:
+        leave(writer)
+
+
+async def _read_head(url: str, reader: asyncio.StreamReader) -> Heard:
+    try:
+        line = await reader.readuntil(b"\n")
+        words = line.split(maxsplit=2)
+        if len(words) < 2 or not words[0].startswith(b"HTTP/") or not words[1].isdigit():
+            raise ServiceDown(f"{url}: what answers does not speak HTTP")
+        headers: dict[str, str] = {}
+        while (line := await reader.readuntil(b"\n")).strip() and len(headers) < 100:
+            key, _, value = line.decode("latin-1").partition(":")
+            headers[key.strip().lower()] = value.strip()
+    except (asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
+        raise ServiceDown(f"{url}: closed the connection without an answer of HTTP") from error
+    return Heard(int(words[1]), headers, reader)
+
+
+def leave(writer: asyncio.StreamWriter) -> None:
+    # Not awaited to its end: a server that never closes its side would hold the look.
+    writer.transport.abort()
