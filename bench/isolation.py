@@ -1,7 +1,8 @@
 """What isolation costs a run, beside the same run without: to its first instruction, to its reported end, and from a save.
 
-Rounds alternate, so that a noisy neighbour hits all of them alike. "beside the specs" is the dearest case of `standard`: an output in the folder that
-holds sessions.d, which is shielded by a mount namespace where the daemon may mount.
+Rounds alternate, so that a noisy neighbour hits all of them alike. A pause between them keeps what one leaves to be done, or does in advance for the
+next, out of the figures of another. "beside the specs" is the dearest case of `standard`: an output in the folder that holds sessions.d, which is
+shielded by a mount namespace where the daemon may mount.
 """
 
 from __future__ import annotations
@@ -11,26 +12,31 @@ import functools
 import os
 import shutil
 import statistics
+import subprocess
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 import latency
 from latency import Contestant
 from place import daemon
-from spawn import LONGEST_SECONDS, Rounds, build
+from spawn import LONGEST_SECONDS, Rounds, build, read_clock
 from table import Bar, Row, print_table
 
 from wakeful.core.spec import Confinement
 from wakeful.runners.children import become_subreaper
-from wakeful.runners.isolation.bubblewrap import find_obstacle
+from wakeful.runners.isolation.bubblewrap import BubblewrapLaunch, find_obstacle
 from wakeful.runners.isolation.landlock import probe_abi
+from wakeful.runners.isolation.reach import Protected, find_view
 
 SECTION = "isolation of a run"
-ROUNDS = 400
+ROUNDS = 300
 WARM_UP = 20
 SAVES = 100
+PAUSE_SECONDS = 0.02
+FLOOR = "bubblewrap alone, the same arguments"
 # The bar of a whole run, from its start to its reported end.
 DEAREST_MS = 1.0
 DEAREST_STRICT_MS = 6.0
@@ -50,13 +56,38 @@ async def take_turns() -> list[Row]:
         }
         if find_obstacle() is None:
             ways["strict"] = functools.partial(rounds.by_runner, Confinement(level="strict"))
+            ways["bare Popen"] = rounds.by_popen
+            ways[FLOOR] = functools.partial(by_bubblewrap, rounds)
             ways["strict, an output"] = functools.partial(rounds.by_runner, Confinement(level="strict"), output="out/report.md")
         taken: dict[str, list[tuple[float, float, float]]] = {name: [] for name in ways}
         for _ in range(ROUNDS):
             for name, way in ways.items():
                 taken[name].append(await asyncio.wait_for(way(), LONGEST_SECONDS))
+                await asyncio.sleep(PAUSE_SECONDS)
         await rounds.close()
-    return [_make_row(name, rounds, taken["none"]) for name, rounds in taken.items()]
+    bare = taken.pop("bare Popen", [])
+    return [_make_row(name, rounds, bare if name == FLOOR else taken["none"]) for name, rounds in taken.items()]
+
+
+async def by_bubblewrap(rounds: Rounds) -> tuple[float, float, float]:
+    """The floor of `strict`: its view is prepared, and a bare Popen starts bubblewrap in it and waits. Beside a bare Popen of the program itself."""
+    order, environment = rounds.order(Confinement(level="strict")), {"PATH": os.environ["PATH"]}
+    for folder in (order.folder, order.scratch, order.temporary):
+        os.makedirs(folder, exist_ok=True)
+    launch = BubblewrapLaunch(order, environment, find_view(order, environment, Protected()), None)
+
+    def spawn(prefix: Sequence[str] = (), fds: Sequence[int] = ()) -> tuple[float, float, subprocess.Popen[bytes]]:
+        began = time.monotonic()
+        process = subprocess.Popen((*prefix, *order.argv), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True, pass_fds=fds)
+        return began, time.monotonic(), process
+
+    began, called, process = launch(spawn)
+    output, _ = process.communicate()
+    ended = time.monotonic()
+    launch.close()
+    shutil.rmtree(order.folder)
+    first = read_clock(output)
+    return first - began, called - began, ended - first
 
 
 def _measure(rounds: list[tuple[float, float, float]], which: str) -> list[float]:
@@ -72,6 +103,8 @@ def _make_row(name: str, rounds: list[tuple[float, float, float]], bare: list[tu
         return Row(SECTION, "none: a whole run", p50["end"], "ms p50", note=note)
     more = {(which, tenths): cut[which] - _cut(_measure(bare, which), tenths) for which in ("first", "end") for cut, tenths in ((p10, 1), (p50, 5))}
     note += f"; first instruction {more['first', 5]:+.2f} ms, best tenth: first {more['first', 1]:+.2f}, end {more['end', 1]:+.2f} ms"
+    if name == FLOOR:
+        return Row(SECTION, f"{name}: more than a bare Popen", more["end", 5], "ms p50", note=note)
     bar = Bar("<=", DEAREST_STRICT_MS if name.startswith("strict") else DEAREST_MS)
     return Row(SECTION, f"{name}: more than none", more["end", 5], "ms p50", bar, note)
 

@@ -99,14 +99,7 @@ class Rounds:
 
     async def by_runner(self, confinement: Confinement = Confinement(), output: str | None = None) -> tuple[float, float, float]:
         """`output` is a file that the run declares to write."""
-        self._number += 1
-        order = RunOrder(
-            session="s", name="s", run=self._number, run_id=f"run-{self._number}", argv=(self._program,), root=self._folder, cwd="",
-            timeout_seconds=60, grace_seconds=5, scratch=f"{self._folder}/scratch", folder=f"{self._runs}/{self._number}",
-            causes=b"{}" * 200, changed=("a.csv",) * 10, bindings={"salaries": "/x"}, socket="/s", token="t", output_limit_bytes=1 << 20,
-            temporary=f"{self._folder}/temporary", reads=("first",), writes=(output,) if output else (), confinement=confinement,
-            staging=f"{self._folder}/staged/{self._number}" if output else None,
-        )  # fmt: skip
+        order = self.order(confinement, output)
         began = time.monotonic()
         self._runner.start(order)
         called = time.monotonic()
@@ -114,6 +107,16 @@ class Rounds:
         ended = time.monotonic()
         first = read_clock(self._blobs.get(report.output.head))
         return first - began, called - began, ended - first
+
+    def order(self, confinement: Confinement, output: str | None = None) -> RunOrder:
+        self._number += 1
+        return RunOrder(
+            session="s", name="s", run=self._number, run_id=f"run-{self._number}", argv=(self._program,), root=self._folder, cwd="",
+            timeout_seconds=60, grace_seconds=5, scratch=f"{self._folder}/scratch", folder=f"{self._runs}/{self._number}",
+            causes=b"{}" * 200, changed=("a.csv",) * 10, bindings={"salaries": "/x"}, socket="/s", token="t", output_limit_bytes=1 << 20,
+            temporary=f"{self._folder}/temporary", reads=("first",), writes=(output,) if output else (), confinement=confinement,
+            staging=f"{self._folder}/staged/{self._number}" if output else None,
+        )  # fmt: skip
 
 
 def make_rows(name: str, rounds: list[tuple[float, float, float]]) -> list[Row]:
