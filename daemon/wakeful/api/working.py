@@ -138,6 +138,7 @@ def _describe_beginning(session: Session, run: OpenRun, agent: AgentSpec, assemb
         reads=tuple(binding.pattern for binding in spec.files),
         writes=spec.written_patterns,
         network=spec.confinement.ports,
+        listens=spec.confinement.listened_ports,
         allow_read=tuple(posixpath.join(spec.root, place) for place in spec.confinement.allow_read),
         allow_write=tuple(posixpath.join(spec.root, place) for place in spec.confinement.allow_write),
         is_unisolated=not spec.confinement.is_enforced,

@@ -107,6 +107,7 @@ class Beginning(Struct, frozen=True, kw_only=True):
     writes: tuple[str, ...] = ()
     # What the session itself may reach besides: the TCP ports, or all of the network; places to read, and to write.
     network: bool | tuple[int, ...] = False
+    listens: tuple[int, ...] = ()
     allow_read: tuple[str, ...] = ()
     allow_write: tuple[str, ...] = ()
     # Nothing is denied here, so nothing narrower can be made.

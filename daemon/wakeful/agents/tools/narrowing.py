@@ -41,6 +41,8 @@ class Narrowing(Struct, frozen=True, kw_only=True):
     hidden: tuple[str, ...] = ()
     # As the session has it: False, all of it, or the TCP ports that may be connected to.
     network: bool | tuple[int, ...] = False
+    # And those that may be listened on.
+    listens: tuple[int, ...] = ()
 
 
 class Domain(Struct, frozen=True):
@@ -55,6 +57,7 @@ def narrow(
     environ: Mapping[str, str],
     *,
     network: bool | tuple[int, ...] = False,
+    listens: tuple[int, ...] = (),
     reads: Iterable[str] = (),
     writes: Iterable[str] = (),
     hidden: Iterable[str] = (),
@@ -70,6 +73,7 @@ def narrow(
         lists=_list_once((bounds.root,), (os.path.dirname(bound.pattern.base) for bound in bounds.reads if bound.pattern.is_literal)),
         hidden=_list_once(map(os.path.realpath, (*own, *hidden))),
         network=network,
+        listens=listens,
     )
 
 
@@ -100,6 +104,7 @@ def make_domain(narrowing: Narrowing) -> Iterator[Domain]:
             _allow(ruleset, path, rights, hidden)
         if not isinstance(narrowing.network, bool):
             ruleset.allow_connect(narrowing.network)
+        ruleset.allow_listen(narrowing.listens)
         program = build_socket_filter(has_network=bool(narrowing.network)) if is_known_machine() else b""
         yield Domain(ruleset.fd, program)
 

@@ -162,6 +162,7 @@ class BubblewrapLaunch:
         with Ruleset(has_tcp=network is True, has_files=False) as ruleset:
             if not isinstance(network, bool):
                 ruleset.allow_connect(network)
+            ruleset.allow_listen(self._policy.listens)
             forbid_new_privileges()
             ruleset.restrict_self()
 

@@ -223,6 +223,7 @@ class _Plan:
                 guard=None if asks_for_settings else system.guard(),
                 grants=(*(Grant(path, rights, beneath) for (beneath, path), rights in self._rights.items()), *settings),
                 network=self._order.confinement.ports,
+                listens=self._order.confinement.listened_ports,
                 shielded=tuple(_without_nested(self.shielded)),
                 kept_writable=tuple(self._list_kept()),
                 hidden=self._hidden,
@@ -243,7 +244,7 @@ class _Plan:
         network = self._order.confinement.network
         grants = tuple(Grant(path, rights, beneath) for (beneath, path), rights in self._rights.items())
         return Reach(
-            policy=Policy(grants=grants, network=self._order.confinement.ports, hidden=self._hidden),
+            policy=Policy(grants=grants, network=self._order.confinement.ports, listens=self._order.confinement.listened_ports, hidden=self._hidden),
             unenforced=tuple(self.unenforced),
             guarded=self._guarded,
             specs=self._specs,
