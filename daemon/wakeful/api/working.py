@@ -134,6 +134,7 @@ def _describe_beginning(session: Session, run: OpenRun, agent: AgentSpec, assemb
         memory=session.memory,
         turns=run.progress.turns,
         tools=merge_tools(agent.tools, spec.tools),
+        env=agent.outside.env | (spec.run.env if spec.run is not None else {}),
         root=spec.root,
         reads=tuple(binding.pattern for binding in spec.files),
         writes=spec.written_patterns,

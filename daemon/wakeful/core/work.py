@@ -102,6 +102,8 @@ class Beginning(Struct, frozen=True, kw_only=True):
     # As many requests were sent already.
     turns: int = 0
     tools: dict[str, ToolPolicy] = {}
+    # What the spec says besides, for a program that thinks in our place.
+    env: dict[str, str] = {}
     root: str
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
