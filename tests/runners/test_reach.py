@@ -11,6 +11,7 @@ import pytest
 
 from wakeful.core.spec import Confinement
 from wakeful.runners.contract import RunOrder
+from wakeful.runners.isolation import system
 from wakeful.runners.isolation.landlock import READ, READ_DIR, WRITE, probe_abi
 from wakeful.runners.isolation.reach import Protected, Reach, ReachRefused, find_reach
 from wakeful.runners.isolation.shield import can_shield
@@ -169,6 +170,16 @@ def test_hosts_are_said_not_to_be_enforced(ground: Ground) -> None:
     reach = ground.reach(confinement=Confinement(network=("api.example.com:443", "db:5432")))
     assert reach.policy.network == (443, 5432)
     assert any("hosts" in words for words in reach.unenforced)
+
+
+def test_who_has_a_network_can_look_up_names(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the list of whom to ask is a link that leads out of /etc, as systemd makes it."""
+    told, link = ground.root.parent / "stub-resolv.conf", ground.root.parent / "resolv.conf"
+    told.touch()
+    link.symlink_to(told)
+    monkeypatch.setattr(system, "RESOLVER", str(link))
+    for network, is_told in ((("api.example.com:443",), True), (True, True), (False, False)):
+        assert (str(told) in ground.rights(ground.reach(confinement=Confinement(network=network)))) is is_told
 
 
 def test_a_port_without_a_host_is_to_be_listened_on(ground: Ground) -> None:

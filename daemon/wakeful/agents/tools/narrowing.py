@@ -20,6 +20,7 @@ from wakeful.errors import OperatorError
 from wakeful.runners.isolation.filter import build_socket_filter, is_known_machine
 from wakeful.runners.isolation.hiding import Hidden, allow_around
 from wakeful.runners.isolation.landlock import DEVICE, EXECUTE, READ, READ_DIR, READ_FILE, WRITE, Ruleset, probe_abi
+from wakeful.runners.isolation.system import list_resolver
 
 _SYSTEM = (
     "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store", "/etc", "/proc",
@@ -67,8 +68,9 @@ def narrow(
     own = (os.path.dirname(token),) if token else ()
     programs = (path for path in environ.get("PATH", "").split(":") if path.startswith("/"))
     temporary = (environ["TMPDIR"],) if environ.get("TMPDIR") else ()
+    resolver = list_resolver() if network else ()
     return Narrowing(
-        reads=_list_once(_SYSTEM, (sys.prefix, sys.base_prefix), programs, reads, (bound.pattern.base for bound in bounds.reads)),
+        reads=_list_once(_SYSTEM, (sys.prefix, sys.base_prefix), programs, resolver, reads, (bound.pattern.base for bound in bounds.reads)),
         writes=_list_once(map(_find_output_folder, bounds.writes), temporary, writes),
         lists=_list_once((bounds.root,), (os.path.dirname(bound.pattern.base) for bound in bounds.reads if bound.pattern.is_literal)),
         hidden=_list_once(map(os.path.realpath, (*own, *hidden))),

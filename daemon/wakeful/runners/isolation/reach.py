@@ -25,7 +25,7 @@ from wakeful.runners.isolation.landlock import READ, READ_DIR, WRITE, find_gaps,
 from wakeful.runners.isolation.programs import find_named_files, find_program_places
 from wakeful.runners.isolation.repositories import find_repository_places
 from wakeful.runners.isolation.shield import can_shield
-from wakeful.runners.isolation.system import SETTINGS, SystemPlaces, is_of_system, list_settings
+from wakeful.runners.isolation.system import SETTINGS, SystemPlaces, is_of_system, list_resolver, list_settings
 
 # Wherever it runs: Landlock judges opening and naming, and nothing else.
 ALWAYS_UNENFORCED = ("sockets that are files (D-Bus, Docker)", "chmod, chown and stat outside its reach")
@@ -214,6 +214,8 @@ class _Plan:
         network = self._order.confinement.network
         if not isinstance(network, bool):
             self.unenforced["hosts: of `network` the ports alone are enforced"] = None
+        for path in list_resolver() if network else ():
+            self.grant(path, READ)
         # Who asks for a file of /etc by name gets it: the guard, which knows no exceptions, is spelled out instead.
         asks_for_settings = any(contains(SETTINGS, path) for _, path in self._rights)
         settings = [Grant(path, READ) for path in list_settings()] if asks_for_settings else []
