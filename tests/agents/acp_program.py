@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import sys
 import uuid
 from pathlib import Path
@@ -40,7 +41,7 @@ class Program:
         can = setting("can").split()
         self.is_logged_in = "login" not in can
         told = {name: os.environ.get(name) for name in ("HOME", "SOME_KEY", "OF_AGENT", "OF_RUN", "WAKEFUL_TOKEN_FILE")}
-        (FOLDER / "environment").write_text(repr({**told, "files": bool(client_capabilities.fs.write_text_file)}))
+        (FOLDER / "environment").write_text(repr({**told, "files": bool(client_capabilities.fs.write_text_file), "listens": self.listen()}))
         resume = schema.SessionResumeCapabilities() if "resume" in can else None
         return schema.InitializeResponse(
             protocol_version=PROTOCOL_VERSION,
@@ -48,6 +49,13 @@ class Program:
             agent_info=schema.Implementation(name=setting("name") or "small", version="1"),
             auth_methods=[schema.AuthMethodAgent(id="by-key", name="By key")] if "login" in can else [],
         )
+
+    def listen(self) -> bool:
+        try:
+            socket.create_server(("127.0.0.1", int(setting("port") or 0))).close()
+        except OSError:
+            return False
+        return True
 
     async def authenticate(self, method_id: str, **_: Any) -> schema.AuthenticateResponse:
         self.is_logged_in = method_id == "by-key"

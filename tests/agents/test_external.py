@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 from agents.provider import Provider, Say, Turns
 from e2e.box import Box
+from ports import held_port
 
 PROGRAM = Path(__file__).parent / "acp_program.py"
 
 
-def declare(box: Box, *, tools: str = "{edit: allow}", acp: str = "", run: str = "", **settings: str) -> Path:
+def declare(box: Box, *, tools: str = "{edit: allow}", acp: str = "", run: str = "", network: str = "false", **settings: str) -> Path:
     """A session whose agent is the program, and the folder in which that keeps what it was told. `settings` are the program's own."""
     folder = box.folder / "program"
     (folder / "sessions").mkdir(parents=True)
@@ -33,7 +34,7 @@ def declare(box: Box, *, tools: str = "{edit: allow}", acp: str = "", run: str =
         "agent: coder\nobjective: Keep page.md true to code.py.\n"
         "bindings: {code: {file: code.py, settle: 0ms}, page: {file: out/page.md, access: write}}\n"
         "allow: {read: [program/acp_program.py], write: [program]}\n"
-        f"conversation: continue\nrun: {{prompt: Bring page.md in line.{run}}}\n",
+        f"network: {network}\nconversation: continue\nrun: {{prompt: Bring page.md in line.{run}}}\n",
     )
     return folder
 
@@ -129,16 +130,18 @@ def test_an_edit_of_what_is_not_bound_is_refused_when_it_asks(box: Box, page: st
     assert records(box, "tool_returned")[0]["is_error"] and "is not bound for writing" in box.words("output", "docs")
 
 
-def test_a_program_has_its_variables_its_key_and_a_home_that_stays(box: Box) -> None:
+def test_a_program_has_its_variables_its_key_its_port_and_a_home_that_stays(box: Box) -> None:
     """What the agent's file and the session's run say reaches it, and the person's own home does not."""
+    with held_port() as held:
+        port = str(held.getsockname()[1])
     acp = ", key: SOME_KEY, env: {OF_AGENT: one, OF_RUN: one}, files: own"
-    folder = declare(box, acp=acp, run=", env: {OF_RUN: two}")
+    folder = declare(box, acp=acp, run=", env: {OF_RUN: two}", network=f'[":{port}"]', port=port)
     box.start(env={"WAKEFUL_SECRET_SOME_KEY": "key-canary-12345"})
     box.wait_at_rest("docs", runs=1)
     found = ast.literal_eval((folder / "environment").read_text())
     assert found["HOME"].startswith(str(box.state / "scratch")) and Path(found["HOME"]).is_dir()
     del found["HOME"]
-    assert found == {"SOME_KEY": "key-canary-12345", "OF_AGENT": "one", "OF_RUN": "two", "WAKEFUL_TOKEN_FILE": None, "files": False}
+    assert found == {"SOME_KEY": "key-canary-12345", "OF_AGENT": "one", "OF_RUN": "two", "WAKEFUL_TOKEN_FILE": None, "files": False, "listens": True}
 
 
 def test_without_its_key_the_session_sleeps_and_says_which(box: Box) -> None:
