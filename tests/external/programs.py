@@ -28,9 +28,6 @@ class Program(Struct, frozen=True, kw_only=True):
     tool: str = "edit"
     # Does it go on in its own session, or is it told anew?
     is_resumed: bool = True
-    # A file it finds in its home, where variables are not enough.
-    home_file: str | None = None
-    home_text: Callable[[Endpoint], str] = lambda provider: ""
     has_port: bool = False
     # Does it count the tokens of all its requests?
     has_count: bool = True
@@ -40,9 +37,10 @@ class Program(Struct, frozen=True, kw_only=True):
         return INSTALLED / self.name / "node_modules" / ".bin"
 
 
-def _write_toml(provider: Endpoint) -> str:
-    lines = ('model = "scripted"', 'model_provider = "loop"', "[model_providers.loop]", 'name = "loop"')
-    return "\n".join((*lines, f'base_url = "{provider.base_url("responses")}"', 'wire_api = "responses"', 'env_key = "OPENAI_API_KEY"', ""))
+def _set_codex(provider: Endpoint) -> dict[str, object]:
+    loop = {"name": "loop", "base_url": provider.base_url("responses"), "wire_api": "responses", "env_key": "OPENAI_API_KEY"}
+    config = {"model": "scripted", "model_provider": "loop", "model_providers": {"loop": loop}}
+    return {"key": "OPENAI_API_KEY", "login": "api-key", "mode": "read-only", "env": {"CODEX_CONFIG": json.dumps(config), "MODEL_PROVIDER": "loop"}}
 
 
 def _set_opencode(provider: Endpoint) -> dict[str, object]:
@@ -73,14 +71,12 @@ OPENCODE = Program(
 CODEX = Program(
     name="codex",
     words=lambda folder, _: ("node", f"{folder}/codex-acp"),
-    settings=lambda provider: {"key": "OPENAI_API_KEY", "mode": "read-only"},
+    settings=_set_codex,
     # Its own sandbox cannot be made inside of ours: whatever it does, it asks to do without.
     write=lambda path, text: Call(
         "exec_command", {"cmd": f"printf '%s' '{text}' > {path}", "sandbox_permissions": "require_escalated", "justification": "to write the page"}
     ),
     tool="shell",
-    home_file=".codex/config.toml",
-    home_text=_write_toml,
 )
 GEMINI = Program(
     name="gemini",

@@ -34,18 +34,12 @@ def declare(box: Box, provider: Provider, program: Program, *, tools: str = "{sh
     (box.specs / "agents").mkdir()
     (box.specs / "agents" / "coder.yaml").write_text(f"acp: {json.dumps(settings)}\ntools: {tools}\n")
     (box.specs.parent / "wakeful.yaml").write_text("")
-    allow = ""
-    if program.home_file is not None:
-        (box.folder / "home" / program.home_file).parent.mkdir(parents=True)
-        (box.folder / "home" / program.home_file).write_text(program.home_text(provider))
-        allow = "allow: {write: [home]}\n"
-    env = f", env: {{HOME: {json.dumps(str(box.folder / 'home'))}}}" if program.home_file is not None else ""
     box.spec(
         "docs",
         "agent: coder\nobjective: Keep page.md true to code.py.\n"
-        f"network: {json.dumps(ports)}\n{allow}"
+        f"network: {json.dumps(ports)}\n"
         "bindings: {code: {file: code.py, settle: 0ms}, page: {file: out/page.md, access: write}}\n"
-        f"conversation: continue\nrun: {{prompt: Bring page.md in line.{env}}}\n",
+        "conversation: continue\nrun: {prompt: Bring page.md in line.}\n",
     )
     box.start(env={f"WAKEFUL_SECRET_{settings['key']}": KEY})
 
@@ -108,7 +102,7 @@ def test_what_the_policy_denies_is_not_done(box: Box, provider: Provider, progra
 
 @pytest.mark.parametrize("path", ["out/other.md", "elsewhere.md"])
 def test_what_is_not_bound_is_not_written(box: Box, provider: Provider, program: Program, path: str) -> None:
-    """Neither beside an output, where the program names the file when it asks, nor anywhere else, where the kernel keeps it from it."""
+    """Neither beside an output nor elsewhere: who names the file when it asks is refused, and a command of a shell is kept from it by the kernel."""
     if program.tool == "shell" and path.startswith("out/"):
         pytest.skip("a command of a shell names no files when it asks: the folder of an output is open to it, and what it leaves there is reported")
     play(box, provider, program, path)
