@@ -1,6 +1,7 @@
 """Agents: what a file in agents/ says, what it may not say, and when it is read again."""
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -244,3 +245,13 @@ def test_a_session_can_prefer_another_model(tmp_path: Path) -> None:
 def test_what_is_no_model_is_told_so(text: str) -> None:
     """A provider and a name, and nothing else."""
     assert split_model(text) is None
+
+
+def test_what_the_docs_tell_to_paste_is_right(tmp_path: Path) -> None:
+    """Every agent of docs/agents.md, external ones among them, is one."""
+    text = (Path(__file__).parents[2] / "docs" / "agents.md").read_text()
+    found = re.findall(r"```yaml\n# sessions\.d/agents/(\w+)\.yaml[^\n]*\n(.*?)```", text, re.DOTALL)
+    assert {"docs", "claude", "opencode", "codex", "gemini"} == {name for name, _ in found}
+    for name, body in found:
+        judged = judge(tmp_path, body)
+        assert judged.agent is not None, (name, judged.problems)
