@@ -133,6 +133,8 @@ class Program:
             await self.client.session_update(session_id=session_id, update=update)
 
     async def is_permitted(self, session_id: str) -> bool:
+        if setting("way") == "without asking":
+            return True
         options = [
             schema.PermissionOption(option_id="yes", name="Yes", kind="allow_once"),
             schema.PermissionOption(option_id="no", name="No", kind="reject_once"),

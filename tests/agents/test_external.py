@@ -130,6 +130,15 @@ def test_an_edit_of_what_is_not_bound_is_refused_when_it_asks(box: Box, page: st
     assert records(box, "tool_returned")[0]["is_error"] and "is not bound for writing" in box.words("output", "docs")
 
 
+@pytest.mark.long
+def test_who_writes_through_us_without_asking_is_held_to_the_policy(box: Box) -> None:
+    """It ends as a program does that cannot do its work, and what kept it from that is said."""
+    declare(box, tools="{edit: deny}", way="without asking")
+    box.start()
+    row = box.wait_for("docs", state="sleeping")
+    assert box.read("out/page.md") == "" and "this session's policy is not to write files (write: allow, edit: deny)" in row["reason"]
+
+
 def test_a_program_has_its_variables_its_key_its_port_and_a_home_that_stays(box: Box) -> None:
     """What the agent's file and the session's run say reaches it, and the person's own home does not."""
     with held_port() as held:
@@ -164,6 +173,17 @@ def test_it_is_logged_in_and_put_into_the_mode_that_is_declared(box: Box, can: s
     row = box.wait_at_rest("docs", runs=1)
     assert row["last_run"]["outcome"] == "succeeded", box.ask("output", "docs")
     assert noted in told(folder)[0]
+
+
+@pytest.mark.long
+def test_a_session_that_goes_on_is_in_its_mode_though_it_tells_none(box: Box) -> None:
+    folder = declare(box, can="modes resume", acp=", mode: careful")
+    box.start()
+    box.wait_at_rest("docs", runs=1)
+    box.save("code.py", "def pay_more(): ...\n")
+    row = box.wait_at_rest("docs", runs=2)
+    assert row["last_run"]["outcome"] == "succeeded", box.ask("output", "docs")
+    assert told(folder)[0].count("mode careful") == 2
 
 
 @pytest.mark.long

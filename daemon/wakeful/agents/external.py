@@ -38,6 +38,7 @@ START_SECONDS = 60.0
 # Loading a session there destroys it (google-gemini/gemini-cli#28693): ours is told anew instead.
 UNSAFE_LOADERS = ("gemini",)
 _NEEDS_LOGIN = -32000
+_LONGEST_WORDS = 500
 
 
 class ExternalAgent:
@@ -177,7 +178,9 @@ class ExternalAgent:
             return
         assert self._session is not None
         modes = [mode.id for mode in opened.modes.available_modes] if opened.modes is not None else []
-        if wanted in modes:
+        # A session that goes on may come without a list: then it is the program that refuses what it does not have.
+        is_silent = not isinstance(opened, schema.NewSessionResponse) and opened.modes is None and opened.config_options is None
+        if wanted in modes or is_silent:
             await connection.set_session_mode(session_id=self._session, mode_id=wanted)
             return
         options = {one.id: _list_values(one) for one in opened.config_options or () if one.category == "mode"}
@@ -294,8 +297,10 @@ class ExternalAgent:
         return schema.ReadTextFileResponse(content=text)
 
     async def write_text_file(self, session_id: str, path: str, content: str, **_: Any) -> schema.WriteTextFileResponse:
-        if self._tools.policy_of("write") != "allow":
-            raise RequestError.invalid_params({"details": f"the policy of this session for writing is {self._tools.policy_of('write')}, not allow"})
+        # Who asked before it edits has its answer; who writes without asking is not to do what would have been refused.
+        if self._tools.policy_of("write") != "allow" or self._tools.policy_of("edit") == "deny":
+            policies = f"write: {self._tools.policy_of('write')}, edit: {self._tools.policy_of('edit')}"
+            raise RequestError.invalid_params({"details": f"this session's policy is not to write files ({policies})"})
         await self._reach(lambda: replace_content(self._bounds, self._bounds.place(path, "write"), content.encode()), path)
         return schema.WriteTextFileResponse()
 
@@ -375,4 +380,11 @@ def _list_words(words: Sequence[str]) -> str:
 
 
 def _say_error(error: BaseException) -> str:
-    return f"no answer within {START_SECONDS:g} s" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
+    match error:
+        case TimeoutError():
+            return f"no answer within {START_SECONDS:g} s"
+        # What it says besides is often all that says anything: "Internal error", with what the model's provider said.
+        case RequestError(data={"details": str(told)} | {"message": str(told)} | str(told)) if told:
+            return f"{error}: {told[:_LONGEST_WORDS]}"
+        case _:
+            return str(error) or type(error).__name__
