@@ -30,7 +30,7 @@ test-long: $(READY) ## the tests that take longer, and other random examples tha
 	$(BIN)/python -m pytest -m long $(PYTEST)
 	$(BIN)/python -m pytest -m hypothesis --hypothesis-profile others $(PYTEST)
 
-test-acp: $(READY) ## drive real coding agents over ACP (needs node and npm, fetches 1.2 GB into .acp/)
+test-acp: $(READY) ## drive real coding agents over ACP (needs node and npm, fetches 1.3 GB into .acp/)
 	@command -v npm > /dev/null || { echo "test-acp needs npm, which fetches the agents, and node, which runs them:  apt install npm" >&2; exit 1; }
 	@for agent in $(AGENTS); do \
 	  name=$${agent%%=*}; package=$${agent#*=}; ready=.acp/$$name/.ready-$${package##*@}; \
