@@ -5,11 +5,14 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 # Everything installed is newer than what asked for it: set-up runs again only when pyproject.toml changes.
 READY  := $(VENV)/.ready
+# Coding agents of others, each in a folder of its own below .acp/, since npm keeps one tree a folder.
+AGENTS := claude=@agentclientprotocol/claude-agent-acp@0.99.1 opencode=opencode-ai@1.18.33 \
+          codex=@agentclientprotocol/codex-acp@2.6.0 gemini=@google/gemini-cli@0.61.0
 # `make test PYTEST="-k payroll -x"` passes more words to pytest.
 PYTEST ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-long test-systemd test-mutants golden bench wheel clean
+.PHONY: help setup run test test-long test-acp test-systemd test-mutants golden bench wheel clean
 
 help: ## say what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,6 +29,17 @@ test: $(READY) ## the whole suite, within five minutes
 test-long: $(READY) ## the tests that take longer, and other random examples than those of `make test`
 	$(BIN)/python -m pytest -m long $(PYTEST)
 	$(BIN)/python -m pytest -m hypothesis --hypothesis-profile others $(PYTEST)
+
+test-acp: $(READY) ## drive real coding agents over ACP (needs node and npm, fetches 1.3 GB into .acp/)
+	@command -v npm > /dev/null || { echo "test-acp needs npm, which fetches the agents, and node, which runs them:  apt install npm" >&2; exit 1; }
+	@for agent in $(AGENTS); do \
+	  name=$${agent%%=*}; package=$${agent#*=}; ready=.acp/$$name/.ready-$${package##*@}; \
+	  if [ ! -e "$$ready" ]; then \
+	    echo "fetching $$package"; rm -rf ".acp/$$name"; mkdir -p ".acp/$$name"; \
+	    npm install --prefix ".acp/$$name" --no-save --no-package-lock --no-audit --no-fund --loglevel error "$$package" && touch "$$ready" || exit 1; \
+	  fi; \
+	done
+	$(BIN)/python -m pytest -m acp tests/external $(PYTEST)
 
 test-systemd: $(READY) ## boot a real systemd in namespaces, with our units in it (as root)
 	$(BIN)/python -m pytest -m 'long or not long' tests/test_systemd.py tests/systemd $(PYTEST)
@@ -44,7 +58,7 @@ wheel: $(READY) ## build dist/wakeful-*.whl
 
 # .wakeful/ is a log, not a by-product: nothing here removes it.
 clean: ## remove what setup, builds and tests made; .wakeful/ stays
-	rm -rf $(VENV) build dist .pytest_cache .hypothesis
+	rm -rf $(VENV) .acp build dist .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -not -path './.wakeful/*' -prune -exec rm -rf {} +
 
 $(READY): pyproject.toml

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from wakeful.core.agent import AgentSpec, split_model
+from wakeful.core.agent import EXTERNAL, AgentSpec, split_model
 from wakeful.core.limits import MEANINGS, UNWARNED, Levels, Limits, say_amount
 from wakeful.core.observation import Declaration
 from wakeful.core.prices import Price
@@ -171,8 +171,9 @@ class _PriceList(msgspec.Struct):
 def _resolve_prices(keys: Mapping[str, PriceKeys], data: bytes, file: str) -> dict[str, Price]:
     """One's own over those that are known: each name is a model, or the beginning of some."""
     for name in keys:
-        if split_model(name.removesuffix("*") + ("x" if name.endswith(":*") else "")) is None:
-            words = f"'{shorten(name)}' is no model; write PROVIDER:NAME, such as anthropic:claude-sonnet-4-5, or openai-compatible:*"
+        is_external = name.startswith(f"{EXTERNAL}:")
+        if not is_external and split_model(name.removesuffix("*") + ("x" if name.endswith(":*") else "")) is None:
+            words = f"'{shorten(name)}' is no model; write PROVIDER:NAME, such as anthropic:claude-sonnet-4-5, openai-compatible:* or acp:PROGRAM"
             raise refuse(file, *read_marks(data, file).of_key(("prices", name)), words)
     return {**read_known_prices(), **{name: Price(input=one.input, output=one.output, cached=one.cached) for name, one in keys.items()}}
 

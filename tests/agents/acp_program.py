@@ -1,20 +1,30 @@
 """An external coding agent as small as one can be: speaks the Agent Client Protocol over its standard input and output, and does what FILE says.
 
 `python acp_program.py FOLDER`: FOLDER/sessions holds a file for each session it had, with every prompt it got. Of FOLDER/can it takes what it can
-besides (resume, load), of FOLDER/name what it is called. It reads and writes through its client, asks before it edits, and tries the disk itself as well.
+besides (resume, load, login, modes, options), of FOLDER/name what it is called, of FOLDER/way how it tells of its call (at once, in pieces, by its question
+alone), of FOLDER/page what it writes. It reads and writes through its client, asks before it edits, and tries the disk itself as well.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 import sys
 import uuid
 from pathlib import Path
 from typing import Any
 
-from acp import PROTOCOL_VERSION, run_agent, schema, start_tool_call, update_agent_message_text, update_tool_call
+from acp import PROTOCOL_VERSION, RequestError, run_agent, schema, start_tool_call, update_agent_message_text, update_tool_call
 
 FOLDER = Path(sys.argv[1])
+
+# What was cached is counted beside the rest, as some of them do.
+USAGE = schema.Usage(total_tokens=35, input_tokens=15, output_tokens=10, cached_read_tokens=5, thought_tokens=5)
+
+
+def page() -> str:
+    return setting("page") or "out/page.md"
 
 
 def setting(name: str) -> str:
@@ -27,21 +37,56 @@ class Program:
         self.client = conn
         self.cancelled = asyncio.Event()
 
-    async def initialize(self, **_: Any) -> schema.InitializeResponse:
+    async def initialize(self, client_capabilities: Any = None, **_: Any) -> schema.InitializeResponse:
         can = setting("can").split()
+        self.is_logged_in = "login" not in can
+        told = {name: os.environ.get(name) for name in ("HOME", "SOME_KEY", "OF_AGENT", "OF_RUN", "WAKEFUL_TOKEN_FILE")}
+        (FOLDER / "environment").write_text(repr({**told, "files": bool(client_capabilities.fs.write_text_file), "listens": self.listen()}))
         resume = schema.SessionResumeCapabilities() if "resume" in can else None
         return schema.InitializeResponse(
             protocol_version=PROTOCOL_VERSION,
             agent_capabilities=schema.AgentCapabilities(load_session="load" in can, session_capabilities=schema.SessionCapabilities(resume=resume)),
             agent_info=schema.Implementation(name=setting("name") or "small", version="1"),
+            auth_methods=[schema.AuthMethodAgent(id="by-key", name="By key")] if "login" in can else [],
         )
 
+    def listen(self) -> bool:
+        try:
+            socket.create_server(("127.0.0.1", int(setting("port") or 0))).close()
+        except OSError:
+            return False
+        return True
+
+    async def authenticate(self, method_id: str, **_: Any) -> schema.AuthenticateResponse:
+        self.is_logged_in = method_id == "by-key"
+        return schema.AuthenticateResponse()
+
     async def new_session(self, cwd: str, **_: Any) -> schema.NewSessionResponse:
+        if not self.is_logged_in:
+            raise RequestError.auth_required()
         session = uuid.uuid4().hex
         self.note(session, "new")
-        return schema.NewSessionResponse(session_id=session)
+        can = setting("can").split()
+        modes = [schema.SessionMode(id=name, name=name) for name in ("careful", "bold")]
+        choices = [schema.SessionConfigSelectOption(value=name, name=name) for name in ("careful", "bold")]
+        option = schema.SessionConfigOptionSelect(id="way", name="Way", category="mode", type="select", current_value="bold", options=choices)
+        return schema.NewSessionResponse(
+            session_id=session,
+            modes=schema.SessionModeState(current_mode_id="bold", available_modes=modes) if "modes" in can else None,
+            config_options=[option] if "options" in can else None,
+        )
+
+    async def set_session_mode(self, mode_id: str, session_id: str, **_: Any) -> schema.SetSessionModeResponse:
+        self.note(session_id, f"mode {mode_id}")
+        return schema.SetSessionModeResponse()
+
+    async def set_config_option(self, config_id: str, session_id: str, value: Any, **_: Any) -> schema.SetSessionConfigOptionResponse:
+        self.note(session_id, f"{config_id} {value}")
+        return schema.SetSessionConfigOptionResponse(config_options=[])
 
     async def resume_session(self, session_id: str, **_: Any) -> schema.ResumeSessionResponse:
+        if not (FOLDER / "sessions" / session_id).exists():
+            raise RequestError.resource_not_found(session_id)
         self.note(session_id, "resumed")
         return schema.ResumeSessionResponse()
 
@@ -62,24 +107,40 @@ class Program:
         text = "\n".join(block.text for block in prompt)
         self.note(session_id, f"prompt: {text!r}")
         code = await self.client.read_text_file(session_id=session_id, path="code.py")
-        await self.client.session_update(session_id=session_id, update=start_tool_call("t1", "edit page.md", kind="edit", status="pending"))
+        await self.tell_call(session_id)
         if not await self.is_permitted(session_id):
             done = "cancelled" if self.cancelled.is_set() else "end_turn"
+            await self.client.session_update(session_id=session_id, update=update_tool_call("t1", status="failed"))
             await self.client.session_update(session_id=session_id, update=update_agent_message_text("Then not."))
             return schema.PromptResponse(stop_reason=done)
-        await self.client.write_text_file(session_id=session_id, path="out/page.md", content=f"page of {code.content}")
+        await self.client.write_text_file(session_id=session_id, path=page(), content=f"page of {code.content}")
         await self.client.session_update(session_id=session_id, update=update_tool_call("t1", status="completed"))
         await self.try_to_get_out(session_id)
         for word in ("The page ", "is true."):
             await self.client.session_update(session_id=session_id, update=update_agent_message_text(word))
-        return schema.PromptResponse(stop_reason="end_turn", usage=schema.Usage(total_tokens=30, input_tokens=20, output_tokens=10))
+        return schema.PromptResponse(stop_reason="end_turn", usage=USAGE)
+
+    async def tell_call(self, session_id: str) -> None:
+        match setting("way"):
+            case "by its question alone":
+                return
+            case "in pieces":
+                updates = [start_tool_call("t1", "preparing", kind="edit", status="pending", raw_input={})]
+                updates += [update_tool_call("t1", title="edit page.md"), update_tool_call("t1", raw_input={"path": page()})]
+            case _:
+                updates = [start_tool_call("t1", "edit page.md", kind="edit", status="pending", raw_input={"path": page()})]
+        for update in updates:
+            await self.client.session_update(session_id=session_id, update=update)
 
     async def is_permitted(self, session_id: str) -> bool:
+        if setting("way") == "without asking":
+            return True
         options = [
             schema.PermissionOption(option_id="yes", name="Yes", kind="allow_once"),
             schema.PermissionOption(option_id="no", name="No", kind="reject_once"),
         ]
-        call = schema.ToolCallUpdate(tool_call_id="t1", title="edit page.md", kind="edit")
+        places = [schema.ToolCallLocation(path=str(Path.cwd() / page()))]
+        call = schema.ToolCallUpdate(tool_call_id="t1", title="edit page.md", kind="edit", raw_input={"path": page()}, locations=places)
         answer = await self.client.request_permission(session_id=session_id, tool_call=call, options=options)
         return getattr(answer.outcome, "option_id", None) == "yes"
 

@@ -2,33 +2,39 @@
 
 from __future__ import annotations
 
+import ast
+import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from agents.provider import Provider, Say, Turns
 from e2e.box import Box
+from ports import held_port
 
 PROGRAM = Path(__file__).parent / "acp_program.py"
 
 
-def declare(box: Box, *, can: str = "", name: str = "small", tools: str = "{edit: allow}", conversation: str = "continue") -> Path:
-    """A session whose agent is the program, and the folder in which that keeps what it was told."""
+def declare(box: Box, *, tools: str = "{edit: allow}", acp: str = "", run: str = "", network: str = "false", **settings: str) -> Path:
+    """A session whose agent is the program, and the folder in which that keeps what it was told. `settings` are the program's own."""
     folder = box.folder / "program"
     (folder / "sessions").mkdir(parents=True)
     (folder / "acp_program.py").write_text(PROGRAM.read_text())
     box.write("secret.txt", "not for it\n")
-    for key, text in {"can": can, "name": name, "forbidden": str(box.folder / "secret.txt")}.items():
+    for key, text in {"forbidden": str(box.folder / "secret.txt"), **settings}.items():
         (folder / key).write_text(text)
     box.write("code.py", "def pay(): ...\n")
     (box.specs / "agents").mkdir()
-    (box.specs / "agents" / "coder.yaml").write_text(f"acp: [{sys.executable}, program/acp_program.py, program]\ntools: {tools}\n")
+    command = f"command: [{sys.executable}, program/acp_program.py, program]"
+    (box.specs / "agents" / "coder.yaml").write_text(f"acp: {{{command}{acp}}}\ntools: {tools}\n")
     (box.specs.parent / "wakeful.yaml").write_text("")
     box.spec(
         "docs",
         "agent: coder\nobjective: Keep page.md true to code.py.\n"
         "bindings: {code: {file: code.py, settle: 0ms}, page: {file: out/page.md, access: write}}\n"
         "allow: {read: [program/acp_program.py], write: [program]}\n"
-        f"conversation: {conversation}\nrun: {{prompt: Bring page.md in line.}}\n",
+        f"network: {network}\nconversation: continue\nrun: {{prompt: Bring page.md in line.{run}}}\n",
     )
     return folder
 
@@ -47,7 +53,8 @@ def test_an_external_agent_works_within_the_bindings_and_everything_is_on_record
     steps = [kind for kind in box.kinds("docs") if kind.startswith(("prompt_", "turn_", "tool_", "note_"))]
     assert steps == ["prompt_assembled", "turn_requested", "tool_called", "tool_returned", "turn_answered", "note_added"]
     answered = next(record for record in box.log("docs") if record["kind"] == "turn_answered")["payload"]
-    assert (answered["answer"]["text"], answered["usage"]["input"]) == ("The page is true.", 20)
+    assert (answered["answer"]["text"], answered["answer"]["model"]) == ("The page is true.", "acp:acp_program.py")
+    assert answered["usage"] == {"input": 20, "output": 15, "cached": 5}
     tried = told(folder)[0][-1]
     assert "PermissionError" in tried and "not for it" not in tried and "RequestError" in tried
     assert "Bring page.md in line." in told(folder)[0][1]
@@ -95,3 +102,163 @@ def test_a_program_that_is_not_there_or_says_nothing_fails_in_words(box: Box) ->
     box.start()
     row = box.wait_for("docs", state="sleeping")
     assert "acp:no-such-program" in row["reason"]
+
+
+def records(box: Box, kind: str) -> list[dict[str, Any]]:
+    return [record["payload"] for record in box.log("docs") if record["kind"] == kind]
+
+
+@pytest.mark.parametrize("way", ["in pieces", pytest.param("by its question alone", marks=pytest.mark.long)])
+def test_a_call_is_on_record_with_its_words_however_it_was_told(box: Box, way: str) -> None:
+    """Claude Code tells of a call before it has its words, Gemini only when it asks; what came of it is told without its kind."""
+    declare(box, way=way)
+    box.start()
+    row = box.wait_at_rest("docs", runs=1)
+    assert row["last_run"]["outcome"] == "succeeded", box.ask("output", "docs")
+    [called], [returned] = records(box, "tool_called"), records(box, "tool_returned")
+    assert called["call"]["name"] == "edit" and json.loads(called["call"]["arguments"]) == {"title": "edit page.md", "input": {"path": "out/page.md"}}
+    assert (returned["call"], returned["name"], returned["text"]) == (called["call"]["id"], "edit", "edit page.md: completed")
+
+
+@pytest.mark.parametrize("page", ["out/other.md", pytest.param("../elsewhere.md", marks=pytest.mark.long)])
+def test_an_edit_of_what_is_not_bound_is_refused_when_it_asks(box: Box, page: str) -> None:
+    """The kernel opens the folder around an output; the policy for edits is about those that are bound."""
+    declare(box, page=page)
+    box.start()
+    box.wait_at_rest("docs", runs=1)
+    assert not (box.folder / page).exists()
+    assert records(box, "tool_returned")[0]["is_error"] and "is not bound for writing" in box.words("output", "docs")
+
+
+@pytest.mark.long
+def test_who_writes_through_us_without_asking_is_held_to_the_policy(box: Box) -> None:
+    """It ends as a program does that cannot do its work, and what kept it from that is said."""
+    declare(box, tools="{edit: deny}", way="without asking")
+    box.start()
+    row = box.wait_for("docs", state="sleeping")
+    assert box.read("out/page.md") == "" and "this session's policy is not to write files (write: allow, edit: deny)" in row["reason"]
+
+
+def test_a_program_has_its_variables_its_key_its_port_and_a_home_that_stays(box: Box) -> None:
+    """What the agent's file and the session's run say reaches it, and the person's own home does not."""
+    with held_port() as held:
+        port = str(held.getsockname()[1])
+    acp = ", key: SOME_KEY, env: {OF_AGENT: one, OF_RUN: one}, files: own"
+    folder = declare(box, acp=acp, run=", env: {OF_RUN: two}", network=f'[":{port}"]', port=port)
+    box.start(env={"WAKEFUL_SECRET_SOME_KEY": "key-canary-12345"})
+    box.wait_at_rest("docs", runs=1)
+    found = ast.literal_eval((folder / "environment").read_text())
+    assert found["HOME"].startswith(str(box.state / "scratch")) and Path(found["HOME"]).is_dir()
+    del found["HOME"]
+    assert found == {"SOME_KEY": "key-canary-12345", "OF_AGENT": "one", "OF_RUN": "two", "WAKEFUL_TOKEN_FILE": None, "files": False, "listens": True}
+
+
+def test_without_its_key_the_session_sleeps_and_says_which(box: Box) -> None:
+    folder = declare(box, acp=", key: SOME_KEY")
+    box.start()
+    assert box.wait_for("docs", state="sleeping")["reason"].startswith("needs a key: SOME_KEY")
+    assert told(folder) == []
+
+
+@pytest.mark.parametrize(
+    ("can", "acp", "noted"),
+    [
+        ("login modes", ", login: by-key, mode: careful", "mode careful"),
+        pytest.param("options", ", mode: careful", "way careful", marks=pytest.mark.long),
+    ],
+)
+def test_it_is_logged_in_and_put_into_the_mode_that_is_declared(box: Box, can: str, acp: str, noted: str) -> None:
+    folder = declare(box, can=can, acp=acp)
+    box.start()
+    row = box.wait_at_rest("docs", runs=1)
+    assert row["last_run"]["outcome"] == "succeeded", box.ask("output", "docs")
+    assert noted in told(folder)[0]
+
+
+@pytest.mark.long
+def test_a_session_that_goes_on_is_in_its_mode_though_it_tells_none(box: Box) -> None:
+    folder = declare(box, can="modes resume", acp=", mode: careful")
+    box.start()
+    box.wait_at_rest("docs", runs=1)
+    box.save("code.py", "def pay_more(): ...\n")
+    row = box.wait_at_rest("docs", runs=2)
+    assert row["last_run"]["outcome"] == "succeeded", box.ask("output", "docs")
+    assert told(folder)[0].count("mode careful") == 2
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("can", "acp", "words"),
+    [
+        ("login", "", "wants to be logged in (Authentication required): give it its key, acp: {key: NAME}, or a login it offers (by-key)"),
+        ("login", ", login: by-hand", "knows no login 'by-hand'; it offers by-key: mend acp.login in agents/coder.yaml"),
+        ("modes", ", mode: wild", "knows no mode 'wild'; it offers careful, bold: mend acp.mode in agents/coder.yaml"),
+        ("", ", mode: wild", "knows no mode 'wild'; it offers none"),
+    ],
+)
+def test_what_it_does_not_offer_is_said_with_what_it_does(box: Box, can: str, acp: str, words: str) -> None:
+    declare(box, can=can, acp=acp)
+    box.start()
+    assert words in box.wait_for("docs", state="sleeping")["reason"]
+
+
+@pytest.mark.long
+def test_a_session_that_the_program_lost_is_told_anew(box: Box) -> None:
+    folder = declare(box, can="resume")
+    box.start()
+    box.wait_at_rest("docs", runs=1)
+    for path in (folder / "sessions").iterdir():
+        path.unlink()
+    box.save("code.py", "def pay_more(): ...\n")
+    row = box.wait_at_rest("docs", runs=2)
+    assert row["last_run"]["outcome"] == "succeeded", box.ask("output", "docs")
+    [lines] = told(folder)
+    assert lines[0] == "new" and "You said: The page is true." in lines[1]
+
+
+@pytest.mark.long
+def test_what_a_rewind_took_back_is_not_known_to_the_program(box: Box) -> None:
+    """Its own session has heard it, so it gets another one, which goes on as usual."""
+    folder = declare(box, can="resume")
+    box.start()
+    box.wait_at_rest("docs", runs=1)
+    first = next(record["seq"] for record in reversed(box.log("docs")) if record["kind"] == "session_suspended")
+    box.save("code.py", "def planted_mark(): ...\n")
+    box.wait_at_rest("docs", runs=2)
+    box.ask("rewind", "docs", str(first))
+    for text, runs in (("def pay_more(): ...\n", 3), ("def pay_less(): ...\n", 4)):
+        box.save("code.py", text)
+        row = box.wait_at_rest("docs", runs=runs)
+        assert row["last_run"]["outcome"] == "succeeded", box.ask("output", "docs")
+    old, new = told(folder)
+    assert any("planted_mark" in line for line in old) and [line for line in old if line == "resumed"] == ["resumed"]
+    assert new[0] == "new" and "resumed" in new
+
+
+@pytest.mark.long
+def test_a_conversation_moves_to_an_external_agent_and_back(box: Box, provider: Provider) -> None:
+    """Each is told what the other said, as the other's words; back again, its own session is told what it missed."""
+    folder = declare(box, can="resume")
+    model = f"model: anthropic:claude-test\nbase_url: {provider.url}\n"
+    (box.specs / "agents" / "writer.yaml").write_text(model)
+    box.spec("docs", (box.specs / "docs.yaml").read_text().replace("agent: coder", "agent: writer"))
+    provider.play(Turns((Say("First words of the model."),), by="message"))
+    box.start(env={"WAKEFUL_SECRET_ANTHROPIC_API_KEY": "sk-secret-canary-0001"})
+    box.wait_at_rest("docs", runs=1)
+
+    def move(agent: str, runs: int) -> None:
+        box.ask("migrate", "docs", "--agent", agent)
+        box.save("code.py", f"def pay_{runs}(): ...\n")
+        row = box.wait_at_rest("docs", runs=runs)
+        assert row["last_run"]["outcome"] == "succeeded", box.ask("output", "docs")
+
+    move("coder", 2)
+    assert "Another agent, anthropic:claude-test, said: First words of the model." in told(folder)[0][1]
+    provider.play(Turns((Say("Later words of the model."),), by="message"))
+    move("writer", 3)
+    heard = provider.requests[-1].text
+    assert "First words of the model." in heard and "The page is true." in heard
+    move("coder", 4)
+    [lines] = told(folder)
+    again = lines[lines.index("resumed") + 1]
+    assert "Later words of the model." in again and "First words of the model." not in again and "pay_4" in again

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-
+from ports import held_port
 from wakeful.runners.isolation.beneath import LeadsOutside, make_beneath, open_beneath
 from wakeful.runners.isolation.confine import ConfinedLaunch, Grant, Policy
 from wakeful.runners.isolation.landlock import DEVICE, READ, WRITE, find_gaps, probe_abi
@@ -190,6 +190,16 @@ def test_a_listed_port_is_open_and_its_neighbour_is_not(yard: Yard, python: str)
         assert yard.run(f'{python} -c "{CONNECT.format(kind="SOCK_STREAM", port=ports[0])}"', network=ports).returncode == 0
         done = yard.run(f'{python} -c "{CONNECT.format(kind="SOCK_STREAM", port=other.getsockname()[1])}"', network=ports)
         assert "Permission denied" in done.stdout
+
+
+@pytest.mark.skipif(probe_abi() < 4, reason="this kernel does not know ports")
+def test_nothing_is_listened_on_but_what_is_listed_for_it(yard: Yard, python: str) -> None:
+    """A port that may be connected to is somebody else's: taking its place is another matter."""
+    with held_port() as held:
+        port = held.getsockname()[1]
+    listen = f'{python} -c "import socket; socket.create_server((\'127.0.0.1\', {port})); print(\'listens\')"'
+    assert "Permission denied" in yard.run(listen, network=(port,)).stdout
+    assert yard.run(listen, network=(port,), listens=(port,)).stdout == "listens\n"
 
 
 def test_local_sockets_still_work(yard: Yard, python: str) -> None:

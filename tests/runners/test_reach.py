@@ -11,6 +11,7 @@ import pytest
 
 from wakeful.core.spec import Confinement
 from wakeful.runners.contract import RunOrder
+from wakeful.runners.isolation import system
 from wakeful.runners.isolation.landlock import READ, READ_DIR, WRITE, probe_abi
 from wakeful.runners.isolation.reach import Protected, Reach, ReachRefused, find_reach
 from wakeful.runners.isolation.shield import can_shield
@@ -133,6 +134,18 @@ def test_shims_are_read_with_all_that_they_choose_from(ground: Ground) -> None:
     assert str(root) in ground.rights(ground.reach("python3", "x.py", path=f"{root}/shims:/usr/bin"))
 
 
+@pytest.mark.parametrize("word", [".bin/agent", "@scope/agent/dist/index.js"])
+def test_a_package_of_npm_is_read_with_those_beside_it(ground: Ground, word: str) -> None:
+    """By the link that npm makes, or by its own name; the outermost folder of packages holds all that it loads, and the project's own files are not in it."""
+    packages = ground.root.parent / "tools" / "node_modules"
+    for folder in (".bin", "@scope/agent/dist", "@scope/agent/node_modules/inner"):
+        (packages / folder).mkdir(parents=True)
+    (packages / "@scope/agent/dist/index.js").touch(0o755)
+    (packages / ".bin/agent").symlink_to("../@scope/agent/dist/index.js")
+    rights = ground.rights(ground.reach("node", f"{packages}/{word}"))
+    assert rights[str(packages)] == READ and str(packages.parent) not in rights
+
+
 def test_files_that_the_author_named_are_readable(ground: Ground) -> None:
     """`python3 build.py` in a script needs build.py, though no binding names it; a word that is no file changes nothing."""
     (ground.root / "build.py").touch()
@@ -157,6 +170,23 @@ def test_hosts_are_said_not_to_be_enforced(ground: Ground) -> None:
     reach = ground.reach(confinement=Confinement(network=("api.example.com:443", "db:5432")))
     assert reach.policy.network == (443, 5432)
     assert any("hosts" in words for words in reach.unenforced)
+
+
+def test_who_has_a_network_can_look_up_names(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the list of whom to ask is a link that leads out of /etc, as systemd makes it."""
+    told, link = ground.root.parent / "stub-resolv.conf", ground.root.parent / "resolv.conf"
+    told.touch()
+    link.symlink_to(told)
+    monkeypatch.setattr(system, "RESOLVER", str(link))
+    for network, is_told in ((("api.example.com:443",), True), (True, True), (False, False)):
+        assert (str(told) in ground.rights(ground.reach(confinement=Confinement(network=network)))) is is_told
+
+
+def test_a_port_without_a_host_is_to_be_listened_on(ground: Ground) -> None:
+    """And connected to: a program that listens there speaks to itself."""
+    policy = ground.reach(confinement=Confinement(network=("db:5432", ":4096"))).policy
+    assert (policy.network, policy.listens) == ((5432, 4096), (4096,))
+    assert ground.reach(confinement=Confinement(network=True)).policy.listens == ()
 
 
 def test_settings_for_everybody_are_whole_folders_where_they_can_be(tmp_path: Path) -> None:

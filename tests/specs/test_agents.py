@@ -1,10 +1,11 @@
 """Agents: what a file in agents/ says, what it may not say, and when it is read again."""
 
 import os
+import re
 from pathlib import Path
 
 import pytest
-from wakeful.core.agent import AgentLimits, AgentSpec, McpServer, ModelSettings, ModelSpec, TokenWindow, prefer_model, split_model
+from wakeful.core.agent import AgentLimits, AgentSpec, McpServer, ModelSettings, ModelSpec, Outside, TokenWindow, prefer_model, split_model
 from wakeful.core.budget import Amounts, Budget
 from wakeful.specs.build import Surroundings
 from wakeful.specs.load import FileReading, FolderReading, read_folder
@@ -74,6 +75,27 @@ def test_a_small_agent_has_its_defaults(tmp_path: Path) -> None:
     assert agent(tmp_path, "acp: [gemini, --acp]").acp == ("gemini", "--acp")
 
 
+def test_an_external_agent_is_words_or_told_in_full(tmp_path: Path) -> None:
+    """Its key is one of the secrets of whoever it works for, and a session that was given to a model of ours needs none of it."""
+    found = agent(tmp_path, "acp: {command: [node, x/.bin/gemini, --acp], key: GEMINI_API_KEY, env: {A: b}, login: gemini-api-key, mode: plan, files: own}")
+    assert found.outside == Outside(env={"A": "b"}, key="GEMINI_API_KEY", login="gemini-api-key", mode="plan", files="own")
+    assert (found.acp, found.model_name, found.secrets) == (("node", "x/.bin/gemini", "--acp"), "acp:gemini", ("GEMINI_API_KEY",))
+    moved = prefer_model(found, "google:gemini-2.5-pro")
+    assert moved is not None and (moved.outside, moved.secrets) == (Outside(), ("GOOGLE_API_KEY",))
+    assert agent(tmp_path, "acp: [some-agent]").outside == Outside()
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ("[opencode, acp]", "opencode"), ("[/opt/x/bin/agent]", "agent"), ("[node, a/.bin/claude-agent-acp]", "claude-agent-acp"),
+        ("[npx, -y, '@a/codex-acp']", "codex-acp"), ("[env, A=b/c, python3.12, -m, agent]", "agent"), ("[node]", "node"),
+    ],
+)  # fmt: skip
+def test_an_external_agent_is_called_by_its_program_and_not_by_what_starts_it(tmp_path: Path, words: str, name: str) -> None:
+    assert agent(tmp_path, f"acp: {words}").model_name == f"acp:{name}"
+
+
 def test_an_agent_without_a_model_owns_sessions_all_the_same(tmp_path: Path) -> None:
     """It answers no prompt, and a session that has one says so where it names its agent."""
     put(tmp_path, "agents/hr", "prompt: Be careful.")
@@ -122,6 +144,10 @@ WRONG = [
     ("key: k", "1:1: key is about a model, and this agent has none; add model: PROVIDER:NAME"),
     ("acp: [a]\nsettings: {effort: low}", "2:1: settings is about a model, and acp brings its own; remove it"),
     ("acp: claude code", "1:6: acp: a command is a list of words, never a shell string; write [claude, code]"),
+    ("acp: {command: [a], key: sk-proj-12345678}", "1:26: this looks like the key itself; keep it with `wakeful secret set NAME`, change it where it was made, and write NAME here"),
+    ("acp: {command: [a], mod: x}", "1:21: unknown key 'mod' in acp; did you mean 'mode'?"),
+    ("acp: {mode: x}", "1:6: key 'command' is missing; add it"),
+    ("acp: {command: [a], files: hers}", "1:28: files is 'hers'; expected ours or own"),
     ("model: openai:a\nkey: sk-proj-12345678", "2:6: this looks like the key itself; keep it with `wakeful secret set NAME`, change it where it was made, and write NAME here"),
     ("model: openai:a\nbase_url: https://me:word@h/", "2:11: base_url: an address holds no password; name the secret under key"),
     ("model: openai:a\nbase_url: h/v1", "2:11: base_url: 'h/v1' is not an address; write http://HOST:PORT/PATH or https://…, with nothing behind ? or #"),
@@ -219,3 +245,13 @@ def test_a_session_can_prefer_another_model(tmp_path: Path) -> None:
 def test_what_is_no_model_is_told_so(text: str) -> None:
     """A provider and a name, and nothing else."""
     assert split_model(text) is None
+
+
+def test_what_the_docs_tell_to_paste_is_right(tmp_path: Path) -> None:
+    """Every agent of docs/agents.md, external ones among them, is one."""
+    text = (Path(__file__).parents[2] / "docs" / "agents.md").read_text()
+    found = re.findall(r"```yaml\n# sessions\.d/agents/(\w+)\.yaml[^\n]*\n(.*?)```", text, re.DOTALL)
+    assert {"docs", "claude", "opencode", "codex", "gemini"} == {name for name, _ in found}
+    for name, body in found:
+        judged = judge(tmp_path, body)
+        assert judged.agent is not None, (name, judged.problems)

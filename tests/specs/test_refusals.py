@@ -90,6 +90,7 @@ VALUES = [
     ("secrets: [gh-token, GH_TOKEN]", "1:10: secrets: 'gh-token' and 'GH_TOKEN' would be one variable; rename one of the two"),
     ("secret: [gh-token]", "1:1: unknown key 'secret' in this session; did you mean 'secrets'?"),
     ("network: 443", "1:10: network: '443' is not an address; write HOST:PORT such as api.example.com:443, or true for any"),
+    ("network: [':99999']", "1:10: network: ':99999' is not an address; write HOST:PORT such as api.example.com:443, or true for any"),
     ("network: ['a:99999']", "1:10: network: 'a:99999' is not an address; write HOST:PORT such as api.example.com:443, or true for any"),
     ("isolation: off", "1:12: isolation is 'off'; expected strict, standard, observe or none"),
     ("allow: {write: ['/srv/x/*']}", "1:16: write: '/srv/x/*' is a pattern; name the folder, which means everything below it"),

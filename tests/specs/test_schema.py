@@ -95,7 +95,8 @@ AGENT = "prompt: x\nmodel: openai:a\nsettings: {temperature: 0.2, max_output: 40
     ("text", "is_good"),
     [
         (AGENT, True), (AGENT + "fallback: openai:b", True), (AGENT + "fallback: [openai:b, {model: openai:c, key: k}]", True),
-        ("mcp: {a: [x], b: 'https://h', c: {url: 'https://h', key: k}}", True), ("prompt: {file: x.md}", True), ("acp: [x]", True),
+        ("mcp: {a: [x], b: 'https://h', c: {url: 'https://h', key: k}}", True), ("prompt: {file: x.md}", True), ("acp: [x]", True), ("acp: {command: [x], key: k, env: {A: b}, mode: m}", True),
+        ("acp: {files: own}", False),
         ("model: claude", False), ("settings: {effort: max}", False), ("tools: {read: maybe}", False), ("mcp: {a: {cmd: [x]}}", False),
         ("fallback: [5]", False), ("context: {tokens: many}", False), ("promt: x", False),
     ],

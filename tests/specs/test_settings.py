@@ -28,7 +28,7 @@ def test_every_setting_is_taken(tmp_path: Path) -> None:
     """Each key of wakeful.yaml that this version has reaches the core typed."""
     text = """
 concurrency: {commands: 7, agents: 3}
-prices: {openai-compatible:*: {input: 0, output: 0}, openai:gpt-5: {input: 1, cached: 0.1, output: 2.5}}
+prices: {"acp:some-agent": {input: 3, output: 4}, openai-compatible:*: {input: 0, output: 0}, openai:gpt-5: {input: 1, cached: 0.1, output: 2.5}}
 pools: {gpu: 1, net: 4}
 limits: {output: 4MiB, message: 64KB}
 retention: {keep: 90d, runs: 500, size: 1GB}
@@ -40,7 +40,7 @@ hints: poll
         Settings(
             concurrency=7, agent_concurrency=3,
             prices={
-                **read_known_prices(), "openai-compatible:*": Price(input=0.0, output=0.0), "openai:gpt-5": Price(input=1.0, cached=0.1, output=2.5),
+                **read_known_prices(), "acp:some-agent": Price(input=3.0, output=4.0), "openai-compatible:*": Price(input=0.0, output=0.0), "openai:gpt-5": Price(input=1.0, cached=0.1, output=2.5),
             },
             pools={"gpu": 1, "net": 4}, loop_depth=5, stop_grace_seconds=60.0, hints="poll",
             limits=Limits(output=Levels(2**20, 4 * 2**20), message=Levels(64_000, 64_000)),
@@ -82,7 +82,7 @@ BAD = [
     ("hints: inotfy", "1:8: hints is 'inotfy'; expected auto, inotify, watchfiles or poll; did you mean 'inotify'?"),
     ("http: off", "1:1: not yet: 'http' in wakeful.yaml is known, but this version cannot do it; remove it for now"),
     ("concurrency: {agents: 0}", "1:23: agents is 0; expected at least 1"),
-    ("prices: {gpt: {input: 1, output: 1}}", "1:10: 'gpt' is no model; write PROVIDER:NAME, such as anthropic:claude-sonnet-4-5, or openai-compatible:*"),
+    ("prices: {gpt: {input: 1, output: 1}}", "1:10: 'gpt' is no model; write PROVIDER:NAME, such as anthropic:claude-sonnet-4-5, openai-compatible:* or acp:PROGRAM"),
     ("prices: {openai:a: {input: 1}}", "1:20: key 'output' is missing; add it"),
     ("prices: {openai:a: {input: -1, output: 2}}", "1:28: input: '-1' is not an amount of money; write USD for a million tokens such as 0.50, or 0"),
     ("loop_depth: 8\ndefaults:\n  priority: hgh", "3:13: priority: 'hgh' is not a whole number"),

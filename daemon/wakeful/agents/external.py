@@ -1,7 +1,7 @@
 """An external coding agent as a run: any program that speaks the Agent Client Protocol, driven from its start to the end of one prompt.
 
 It is started narrower than the process that thinks: it has neither the run's token nor a way to the daemon. What it says is shown as it comes and recorded
-as one answer, what it does is recorded as it tells it; its questions are answered by the session's policy, and it reads and writes
+as one answer, what it does is recorded as it tells it (reported.py); its questions are answered by the session's policy, and it reads and writes
 files through us, by the bindings. Capabilities are read, never assumed: resume, else load where that is safe, else our own transcript.
 """
 
@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -20,24 +19,26 @@ from acp.interfaces import Agent
 
 from wakeful.agents.daemon import DaemonLink
 from wakeful.agents.loop import Ending, Record
+from wakeful.agents.reported import UNKNOWN_TOOL, ReportedCalls, Told
+from wakeful.agents.retelling import tell_all, tell_since
 from wakeful.agents.tools.box import ToolBox
 from wakeful.agents.tools.place import Bounds, Refused
 from wakeful.agents.tools.replacing import read_content, replace_content
 from wakeful.core import work
-from wakeful.core.agent import AgentSpec
+from wakeful.core.agent import AgentSpec, Outside
 from wakeful.core.tokens import estimate_tokens
-from wakeful.core.turn import Answered, Asked, Entry, Returned, TokenUsage, ToolCall
+from wakeful.core.turn import Answered, TokenUsage
 from wakeful.errors import OperatorError
 
-# Where the id of its own session is kept: a fresh conversation clears it.
+# Where its name and the id of its own session are kept: a fresh conversation clears it.
 MEMORY_KEY = "acp_session"
 # A line holds a whole file.
 LONGEST_LINE_BYTES = 64 << 20
 START_SECONDS = 60.0
 # Loading a session there destroys it (google-gemini/gemini-cli#28693): ours is told anew instead.
 UNSAFE_LOADERS = ("gemini",)
-# What a kind of theirs is called here; what we have no word for needs a person.
-TOOL_OF_KIND = {"read": "read", "search": "search", "edit": "edit", "delete": "edit", "move": "edit", "execute": "shell"}
+_NEEDS_LOGIN = -32000
+_LONGEST_WORDS = 500
 
 
 class ExternalAgent:
@@ -62,10 +63,14 @@ class ExternalAgent:
         self._spawn = spawn
         self._say = say
         self._said: list[str] = []
-        self._titles: dict[str, str] = {}
+        self._calls = ReportedCalls(self._take_down, say)
         self._permitted: dict[str, bool] = {}
         self._is_replaying = False
+        # What its own context holds, where it tells.
+        self._context_tokens = 0
+        # Why nothing more is to be done, and what of ours went wrong while it worked: both end the prompt.
         self._end: str | None = None
+        self._failure: Exception | None = None
         self._connection: Agent | None = None
         self._session: str | None = None
 
@@ -93,31 +98,99 @@ class ExternalAgent:
             async with asyncio.timeout(START_SECONDS):
                 found = await connection.initialize(
                     protocol_version=PROTOCOL_VERSION,
-                    client_capabilities=schema.ClientCapabilities(fs=schema.FileSystemCapabilities(read_text_file=True, write_text_file=True), terminal=False),
+                    client_capabilities=schema.ClientCapabilities(fs=_offer_files(self._agent.outside), terminal=False),
                     client_info=schema.Implementation(name="wakeful", version="1"),
                 )
+                await self._log_in(connection, found)
                 told = await self._open(connection, found)
             return await self._prompt(connection, told)
         finally:
             await connection.close()
 
+    # -- its session --------------------------------------------------------------------------
+
+    async def _log_in(self, connection: Agent, found: schema.InitializeResponse) -> None:
+        wanted, ways = self._agent.outside.login, [method.id for method in found.auth_methods or ()]
+        if wanted is None:
+            return
+        if wanted not in ways:
+            raise OperatorError(f"{self.name} knows no login {wanted!r}; it offers {_list_words(ways)}: mend acp.login in agents/{self._agent.name}.yaml")
+        await connection.authenticate(method_id=wanted)
+
     async def _open(self, connection: Agent, found: schema.InitializeResponse) -> str:
         """Its session of before if it can be had, and what is to be said in this one."""
+        known = await self._find_known()
+        opened = await self._reopen(connection, found, known) if known is not None else None
+        if opened is not None:
+            self._session = known
+            told = tell_since(self._beginning, self.name)
+        else:
+            opened = await self._open_new(connection, found)
+            told = tell_all(self._beginning, self.name)
+        await self._choose_mode(connection, opened)
+        return told
+
+    async def _find_known(self) -> str | None:
+        """The session of this program that this conversation was had in, and no other."""
+        program, _, session = self._beginning.memory.get(MEMORY_KEY, "").partition(" ")
+        if program != self.name or not session:
+            return None
+        # It has heard what a rewind took back: that is not to be known there.
+        kept, rewound = await self._find_last("memory_set", key=MEMORY_KEY), await self._find_last("session_rewound")
+        return session if kept > rewound else None
+
+    async def _reopen(
+        self, connection: Agent, found: schema.InitializeResponse, known: str
+    ) -> schema.ResumeSessionResponse | schema.LoadSessionResponse | None:
         root = self._beginning.root
-        known = self._beginning.memory.get(MEMORY_KEY)
-        if known is not None and _can_resume(found):
-            await connection.resume_session(cwd=root, session_id=known, mcp_servers=[])
-            self._session = known
-        elif known is not None and _can_load(found):
+        try:
+            if _can_resume(found):
+                return await connection.resume_session(cwd=root, session_id=known, mcp_servers=[])
+            if not _can_load(found):
+                return None
             self._is_replaying = True
-            await connection.load_session(cwd=root, session_id=known, mcp_servers=[])
+            return await connection.load_session(cwd=root, session_id=known, mcp_servers=[]) or schema.LoadSessionResponse()
+        except RequestError as error:
+            # It forgets, is moved, loses its folder: the log has all of it.
+            self._say(f"[{self.name} does not have its session {known} any more ({_say_error(error)}): it is told the conversation anew]\n")
+            return None
+        finally:
             self._is_replaying = False
-            self._session = known
-        if self._session is not None:
-            return "\n\n".join(asked.text for asked in self._beginning.later) or "Go on where you stopped."
-        self._session = (await connection.new_session(cwd=root, mcp_servers=[])).session_id
-        await self._link.call("remember", {"key": MEMORY_KEY, "value": self._session, "for_now": True}, key=f"{self._beginning.run_id}.acp")
-        return "\n\n".join((self._beginning.instructions, *map(_tell, self._beginning.entries), *(asked.text for asked in self._beginning.later)))
+
+    async def _open_new(self, connection: Agent, found: schema.InitializeResponse) -> schema.NewSessionResponse:
+        try:
+            opened = await connection.new_session(cwd=self._beginning.root, mcp_servers=[])
+        except RequestError as error:
+            if error.code != _NEEDS_LOGIN:
+                raise
+            ways = _list_words([method.id for method in found.auth_methods or ()])
+            words = f"{self.name} wants to be logged in ({_say_error(error)}): give it its key, acp: {{key: NAME}}, or a login it offers ({ways}), acp: {{login: …}}"
+            raise OperatorError(words) from None
+        self._session = opened.session_id
+        kept = {"key": MEMORY_KEY, "value": f"{self.name} {self._session}", "for_now": True}
+        await self._link.call("remember", kept, key=f"{self._beginning.run_id}.acp")
+        return opened
+
+    async def _choose_mode(self, connection: Agent, opened: Any) -> None:
+        """By the list of modes, or by the option that newer programs have instead of it."""
+        wanted = self._agent.outside.mode
+        if wanted is None:
+            return
+        assert self._session is not None
+        modes = [mode.id for mode in opened.modes.available_modes] if opened.modes is not None else []
+        # A session that goes on may come without a list: then it is the program that refuses what it does not have.
+        is_silent = not isinstance(opened, schema.NewSessionResponse) and opened.modes is None and opened.config_options is None
+        if wanted in modes or is_silent:
+            await connection.set_session_mode(session_id=self._session, mode_id=wanted)
+            return
+        options = {one.id: _list_values(one) for one in opened.config_options or () if one.category == "mode"}
+        option = next((name for name, values in options.items() if wanted in values), None)
+        if option is None:
+            offered = dict.fromkeys((*modes, *(value for values in options.values() for value in values)))
+            raise OperatorError(f"{self.name} knows no mode {wanted!r}; it offers {_list_words(list(offered))}: mend acp.mode in agents/{self._agent.name}.yaml")
+        await connection.set_config_option(config_id=option, session_id=self._session, value=wanted)
+
+    # -- one prompt ---------------------------------------------------------------------------
 
     async def _prompt(self, connection: Agent, told: str) -> Ending:
         turn, size = self._beginning.turns + 1, estimate_tokens(told)
@@ -126,9 +199,12 @@ class ExternalAgent:
             return Ending(recorded.end)
         assert self._session is not None
         answer = await connection.prompt(session_id=self._session, prompt=[text_block(told)])
-        text = "".join(self._said).strip()
-        usage = _count(answer.usage, size, text)
-        answered = Answered(model=self.name, text=text, stop="length" if answer.stop_reason == "max_tokens" else "done")
+        if self._end is None:
+            await self._calls.conclude()
+        if self._failure is not None:
+            raise self._failure
+        usage = _count(answer.usage, max(size, self._context_tokens), self.last_words)
+        answered = Answered(model=self.name, text=self.last_words, stop="length" if answer.stop_reason == "max_tokens" else "done")
         recorded = await self._record(work.RecordAnswer(turn=turn, answer=answered, usage=usage))
         if self._end is not None or recorded.end is not None:
             return Ending(self._end or recorded.end)
@@ -144,6 +220,25 @@ class ExternalAgent:
     def last_words(self) -> str:
         return "".join(self._said).strip()
 
+    async def _take_down(self, step: work.PostedStep) -> None:
+        """Whatever keeps a step from the record ends the prompt: what is not on record is not to go on."""
+        if self._end is not None or self._failure is not None:
+            return
+        try:
+            recorded = await self._record(step)
+        except Exception as error:
+            # The library that called us would only write it down: it is raised when the prompt is over.
+            self._failure = error
+            await self._cancel()
+            return
+        if recorded.end is not None:
+            self._end = recorded.end
+            await self._cancel()
+
+    async def _cancel(self) -> None:
+        assert self._connection is not None and self._session is not None
+        await self._connection.cancel(session_id=self._session)
+
     # -- what it asks of us -------------------------------------------------------------------
 
     def on_connect(self, conn: Agent) -> None:
@@ -156,33 +251,43 @@ class ExternalAgent:
             case schema.AgentMessageChunk(content=schema.TextContentBlock(text=text)):
                 self._said.append(text)
                 self._say(text)
-            case schema.ToolCallStart(tool_call_id=call, title=title):
-                self._titles[call] = title
-                self._say(f"\n[{title}]\n")
-                made = ToolCall(id=call, name=_name(update.kind), arguments=_encode({"title": title, "input": update.raw_input}))
-                await self._record(work.CallTool(call=made))
-            case schema.ToolCallProgress(tool_call_id=call, status="completed" | "failed"):
-                text = f"{self._titles.get(call, call)}: {update.status}"
-                await self._record(work.ReturnTool(call=call, name=_name(update.kind), text=text, is_error=update.status == "failed"))
+            case schema.ToolCallStart() | schema.ToolCallProgress():
+                await self._calls.take(update)
+            case schema.UsageUpdate(used=used):
+                self._context_tokens = used
 
     async def request_permission(self, session_id: str, tool_call: Any, options: list[schema.PermissionOption], **_: Any) -> schema.RequestPermissionResponse:
-        tool, title = _name(tool_call.kind), tool_call.title or self._titles.get(tool_call.tool_call_id, tool_call.tool_call_id)
-        policy = self._tools.policy_of(tool)
-        question = "acp-" + hashlib.blake2b(f"{tool} {title}".encode(), digest_size=8).hexdigest()
-        if policy == "ask" or (policy == "deny" and tool == "other"):
-            allowed = self._permitted.get(question)
-            if allowed is None:
-                await self._ask_person(question, tool, f"may it do this: {title}?")
+        told = self._calls.learn(tool_call)
+        if (refusal := self._find_refusal(told)) is not None:
+            self._say(f"\n[{refusal}]\n")
+            is_allowed = False
+        elif (policy := self._tools.policy_of(told.tool)) == "ask" or (policy == "deny" and told.tool == UNKNOWN_TOOL):
+            answer = self._permitted.get(question := _name_question(told))
+            if answer is None:
+                await self._ask_person(question, told.tool, f"may it do this: {told.title or told.id}?")
                 return schema.RequestPermissionResponse(outcome=schema.DeniedOutcome(outcome="cancelled"))
+            is_allowed = answer
         else:
-            allowed = policy == "allow"
-        return _choose(options, allowed)
+            is_allowed = policy == "allow"
+        await self._calls.begin(told)
+        # What could not be recorded is not to be done.
+        return _choose(options, is_allowed and self._end is None and self._failure is None)
+
+    def _find_refusal(self, told: Told) -> str | None:
+        """Which of the files it wants to change is not bound for that. The kernel is coarser: it opens the folder around an output."""
+        if told.tool != "edit":
+            return None
+        try:
+            for path in told.places:
+                self._bounds.place(path, "write")
+        except Refused as refusal:
+            return f"refused: {told.title or told.id}: {refusal}"
+        return None
 
     async def _ask_person(self, call: str, tool: str, words: str) -> None:
         recorded = await self._record(work.AskPerson(call=call, name=tool, text=words, is_permission=True))
         self._end = recorded.end or words
-        assert self._connection is not None and self._session is not None
-        await self._connection.cancel(session_id=self._session)
+        await self._cancel()
 
     async def read_text_file(self, session_id: str, path: str, line: int | None = None, limit: int | None = None, **_: Any) -> schema.ReadTextFileResponse:
         text = (await self._reach(lambda: read_content(self._bounds, self._bounds.place(path, "read")), path)).decode(errors="replace")
@@ -192,8 +297,10 @@ class ExternalAgent:
         return schema.ReadTextFileResponse(content=text)
 
     async def write_text_file(self, session_id: str, path: str, content: str, **_: Any) -> schema.WriteTextFileResponse:
-        if self._tools.policy_of("write") != "allow":
-            raise RequestError.invalid_params({"details": f"the policy of this session for writing is {self._tools.policy_of('write')}, not allow"})
+        # Who asked before it edits has its answer; who writes without asking is not to do what would have been refused.
+        if self._tools.policy_of("write") != "allow" or self._tools.policy_of("edit") == "deny":
+            policies = f"write: {self._tools.policy_of('write')}, edit: {self._tools.policy_of('edit')}"
+            raise RequestError.invalid_params({"details": f"this session's policy is not to write files ({policies})"})
         await self._reach(lambda: replace_content(self._bounds, self._bounds.place(path, "write"), content.encode()), path)
         return schema.WriteTextFileResponse()
 
@@ -205,11 +312,25 @@ class ExternalAgent:
         except (Refused, OSError) as error:
             raise RequestError.invalid_params({"details": str(error)}) from None
 
+    # -- what the log has of before -----------------------------------------------------------
+
     async def _read_permissions(self) -> dict[str, bool]:
         """What a person said to what it asked, in this session: the same thing is not asked twice."""
-        lines = await self._link.look(f"/sessions/{quote(os.fsencode(self._beginning.session), safe='')}/log", {"kind": "question_answered"})
-        answers = (line["payload"] or {} for line in lines)
+        answers = (line["payload"] or {} for line in await self._read_log("question_answered"))
         return {one["call"]: one["text"].lower() in ("yes", "y") for one in answers if (one.get("call") or "").startswith("acp-")}
+
+    async def _find_last(self, kind: str, **wanted: str) -> int:
+        """Where the last record of a kind stands; 0: there is none."""
+        lines = await self._read_log(kind)
+        return max((line["seq"] for line in lines if all((line["payload"] or {}).get(name) == value for name, value in wanted.items())), default=0)
+
+    async def _read_log(self, kind: str) -> list[dict[str, Any]]:
+        return await self._link.look(f"/sessions/{quote(os.fsencode(self._beginning.session), safe='')}/log", {"kind": kind})
+
+
+def _offer_files(outside: Outside) -> schema.FileSystemCapabilities:
+    is_offered = outside.files == "ours"
+    return schema.FileSystemCapabilities(read_text_file=is_offered, write_text_file=is_offered)
 
 
 def _can_resume(found: schema.InitializeResponse) -> bool:
@@ -223,8 +344,14 @@ def _can_load(found: schema.InitializeResponse) -> bool:
     return is_safe and found.agent_capabilities is not None and bool(found.agent_capabilities.load_session)
 
 
-def _name(kind: str | None) -> str:
-    return TOOL_OF_KIND.get(kind or "other", "other")
+def _list_values(option: Any) -> list[str]:
+    """What an option can be set to; its choices may stand in groups."""
+    choices = option.options if isinstance(option, schema.SessionConfigOptionSelect) else ()
+    return [one.value for choice in choices for one in getattr(choice, "options", (choice,))]
+
+
+def _name_question(told: Told) -> str:
+    return "acp-" + hashlib.blake2b(f"{told.tool} {told.title or told.id}".encode(), digest_size=8).hexdigest()
 
 
 def _choose(options: list[schema.PermissionOption], is_allowed: bool) -> schema.RequestPermissionResponse:
@@ -241,22 +368,23 @@ def _count(usage: schema.Usage | None, told: int, said: str) -> TokenUsage:
     """By its own count, else by estimate: nothing is free because nobody counted it."""
     if usage is None:
         return TokenUsage(input=told, output=estimate_tokens(said))
-    return TokenUsage(input=usage.input_tokens, output=usage.output_tokens, cached=usage.cached_read_tokens or 0)
+    # Some count what was cached and thought within the two, some beside them: what the sum has more is theirs.
+    beside = max(usage.total_tokens - usage.input_tokens - usage.output_tokens, 0)
+    thoughts = min(usage.thought_tokens or 0, beside)
+    taken_in = usage.input_tokens + beside - thoughts
+    return TokenUsage(input=taken_in, output=usage.output_tokens + thoughts, cached=min(usage.cached_read_tokens or 0, taken_in))
 
 
-def _tell(entry: Entry) -> str:
-    match entry:
-        case Asked(text=text):
-            return text
-        case Answered(text=text, calls=calls):
-            return "\n".join((f"You said: {text}", *(f"You called {call.name} {call.arguments}" for call in calls)))
-        case Returned(name=name, text=text):
-            return f"{name} returned: {text}"
-
-
-def _encode(value: Mapping[str, Any]) -> str:
-    return json.dumps(value, default=str)[:10_000]
+def _list_words(words: Sequence[str]) -> str:
+    return ", ".join(words) or "none"
 
 
 def _say_error(error: BaseException) -> str:
-    return f"no answer within {START_SECONDS:g} s" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
+    match error:
+        case TimeoutError():
+            return f"no answer within {START_SECONDS:g} s"
+        # What it says besides is often all that says anything: "Internal error", with what the model's provider said.
+        case RequestError(data={"details": str(told)} | {"message": str(told)} | str(told)) if told:
+            return f"{error}: {told[:_LONGEST_WORDS]}"
+        case _:
+            return str(error) or type(error).__name__

@@ -21,12 +21,15 @@ from wakeful.agents.tools.shell import wrap
 from wakeful.core import work
 from wakeful.secrets.store import VARIABLE_PREFIX
 
+# In the session's scratch folder, which stays from run to run.
+HOME = "home"
+
 
 async def work_outside(beginning: work.Beginning, record: Record, link: DaemonLink, environ: Mapping[str, str]) -> Ending:
     """An external program does the thinking."""
     bounds = find_bounds(beginning, environ)
     narrowing = find_narrowing(beginning, bounds, environ, beginning.agent.acp)
-    environment = select_environment(environ) | read_secrets(environ)
+    environment = await asyncio.to_thread(make_environment, beginning, environ)
 
     async def spawn(argv: Sequence[str]) -> asyncio.subprocess.Process:
         with make_domain(narrowing) if narrowing is not None else nullcontext() as domain:
@@ -43,6 +46,18 @@ async def work_outside(beginning: work.Beginning, record: Record, link: DaemonLi
     if ending.words is None:
         await hand_off(link, beginning, external.last_words)
     return ending
+
+
+def make_environment(beginning: work.Beginning, environ: Mapping[str, str]) -> dict[str, str]:
+    """What programs are told here, the secrets, and what the specs say; ours has the last word. Blocks."""
+    inherited = select_environment(environ)
+    ours = {name: value for name, value in inherited.items() if name.startswith("WAKEFUL_")}
+    if not beginning.is_unisolated:
+        # The person's own is out of its reach; what it keeps there (its sessions, its settings) it finds again in the next run.
+        home = Path(environ["WAKEFUL_SCRATCH"]) / HOME
+        home.mkdir(mode=0o700, exist_ok=True)
+        inherited["HOME"] = str(home)
+    return inherited | read_secrets(environ) | beginning.env | ours
 
 
 def read_secrets(environ: Mapping[str, str]) -> dict[str, str]:

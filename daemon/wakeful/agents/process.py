@@ -127,7 +127,8 @@ def find_narrowing(beginning: work.Beginning, bounds: Bounds, environ: Mapping[s
     if beginning.is_unisolated:
         return None
     places = find_program_places(programs, None, environ.get("PATH", ""), beginning.root, Looked())
-    return narrow(bounds, environ, network=beginning.network, reads=(*beginning.allow_read, *places), writes=beginning.allow_write)
+    reads = (*beginning.allow_read, *places)
+    return narrow(bounds, environ, network=beginning.network, listens=beginning.listens, reads=reads, writes=beginning.allow_write)
 
 
 async def hand_off(link: DaemonLink, beginning: work.Beginning, words: str) -> None:

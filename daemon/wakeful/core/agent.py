@@ -25,9 +25,13 @@ USUAL_KEYS: dict[Provider, str] = {
     "anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY", "openai-chat": "OPENAI_API_KEY", "google": "GOOGLE_API_KEY",
 }  # fmt: skip
 _MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/@+-]{0,199}")
+# Programs that start other ones; their options, and variables set for them, are words that name nobody.
+_STARTER = re.compile(r"env|node|npx|bun|bunx|deno|python[\d.]*|uvx|sh|bash|run|exec")
+_NO_NAME = re.compile(r"-.*|\w+=.*", re.DOTALL)
 # What becomes of a tool's call: carried out, put to a person first, or refused.
 ToolPolicy = Literal["allow", "ask", "deny"]
 Effort = Literal["low", "medium", "high"]
+FileHands = Literal["ours", "own"]
 
 # What an agent can be given; more come from its MCP servers, as `mcp:<server>` or `mcp:<server>/<tool>`.
 TOOLS = (
@@ -98,6 +102,18 @@ class McpServer(Struct, frozen=True, kw_only=True):
     key: str | None = None
 
 
+class Outside(Struct, frozen=True, kw_only=True):
+    """How an external program is started and spoken to, where its own ways are not the ones wanted. `key` is a secret's name, handed on as a variable."""
+
+    env: dict[str, str] = {}
+    key: str | None = None
+    # Ids as the program tells them: the way to log in that it is told to take, and the mode it works in.
+    login: str | None = None
+    mode: str | None = None
+    # Whose hands open files: ours, by the bindings, or its own, within its isolation.
+    files: FileHands = "ours"
+
+
 class AgentLimits(Struct, frozen=True, kw_only=True):
     """When a run that does not come to its end is stopped."""
 
@@ -129,6 +145,7 @@ class AgentSpec(Struct, frozen=True, kw_only=True):
     window: TokenWindow = TokenWindow()
     limits: AgentLimits = AgentLimits()
     acp: tuple[str, ...] = ()
+    outside: Outside = Outside()
 
     @property
     def can_answer(self) -> bool:
@@ -144,7 +161,7 @@ class AgentSpec(Struct, frozen=True, kw_only=True):
     @property
     def model_name(self) -> str:
         """Who answers, as records write it."""
-        return self.models[0].name if self.models else f"acp:{self.acp[0].rpartition('/')[2]}" if self.acp else "nobody"
+        return self.models[0].name if self.models else f"{EXTERNAL}:{_name_program(self.acp)}" if self.acp else "nobody"
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -156,10 +173,16 @@ class AgentSpec(Struct, frozen=True, kw_only=True):
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Names of all it needs to speak with its models and servers; those of a fallback, too."""
+        """Names of all it needs to speak with its models and servers, those of a fallback, too; or that its program needs."""
         summary = (self.window.compress_by,) if self.window.compress_by is not None else ()
-        keys = [one.key for one in (*self.models, *summary, *self.mcp) if one.key is not None]
+        keys = [one.key for one in (*self.models, *summary, *self.mcp, self.outside) if one.key is not None]
         return tuple(dict.fromkeys(keys))
+
+
+def _name_program(words: tuple[str, ...]) -> str:
+    """`node …/bin/some-agent --acp` is some-agent: who starts it says nothing of who answers."""
+    names = [word.rpartition("/")[2] for word in words if not _NO_NAME.fullmatch(word)]
+    return next((name for name in names if not _STARTER.fullmatch(name)), words[0])
 
 
 def prefer_model(agent: AgentSpec, name: str) -> AgentSpec | None:
@@ -174,4 +197,4 @@ def prefer_model(agent: AgentSpec, name: str) -> AgentSpec | None:
     if chosen is None:
         near = next((one for one in agent.models if one.provider == provider), ModelSpec(provider=provider, model=model, key=USUAL_KEYS.get(provider)))
         chosen = replace(near, model=model)
-    return replace(agent, models=(chosen, *(one for one in agent.models if one != chosen)), acp=())
+    return replace(agent, models=(chosen, *(one for one in agent.models if one != chosen)), acp=(), outside=Outside())

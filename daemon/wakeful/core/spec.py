@@ -203,7 +203,7 @@ class Confinement(Struct, frozen=True, kw_only=True):
     """What a run may touch besides its bindings, and how that is enforced. Paths are absolute, or relative to root."""
 
     level: Isolation = "standard"
-    # As the machine has it, not at all, or to these addresses (`host:port`).
+    # As the machine has it, not at all, or to these addresses (`host:port`); `:port` is one that a run itself listens on.
     network: bool | tuple[str, ...] = False
     allow_read: tuple[str, ...] = ()
     allow_write: tuple[str, ...] = ()
@@ -212,6 +212,11 @@ class Confinement(Struct, frozen=True, kw_only=True):
     def ports(self) -> bool | tuple[int, ...]:
         """What of `network` can be enforced: of addresses the TCP ports."""
         return self.network if isinstance(self.network, bool) else tuple(int(address.rpartition(":")[2]) for address in self.network)
+
+    @property
+    def listened_ports(self) -> tuple[int, ...]:
+        """Those that runs may listen on; where the network is open as a whole nothing is said of them."""
+        return () if isinstance(self.network, bool) else tuple(int(address[1:]) for address in self.network if address.startswith(":"))
 
     @property
     def is_enforced(self) -> bool:

@@ -105,11 +105,14 @@ class Beginning(Struct, frozen=True, kw_only=True):
     # As many requests were sent already.
     turns: int = 0
     tools: dict[str, ToolPolicy] = {}
+    # What the spec says besides, for a program that thinks in our place.
+    env: dict[str, str] = {}
     root: str
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
     # What the session itself may reach besides: the TCP ports, or all of the network; places to read, and to write.
     network: bool | tuple[int, ...] = False
+    listens: tuple[int, ...] = ()
     allow_read: tuple[str, ...] = ()
     allow_write: tuple[str, ...] = ()
     # Nothing is denied here, so nothing narrower can be made.

@@ -272,7 +272,10 @@ class LiveRun:
         policy = None
         if isinstance(prepared.launch, ConfinedLaunch):
             found = prepared.launch.policy
-            policy = ForkPolicy(grants=found.grants, network=found.network, shielded=found.shielded, kept_writable=found.kept_writable, hidden=found.hidden)
+            policy = ForkPolicy(
+                grants=found.grants, network=found.network, listens=found.listens,
+                shielded=found.shielded, kept_writable=found.kept_writable, hidden=found.hidden,
+            )  # fmt: skip
         request = ForkRequest(environment=prepared.environment, cwd=prepared.cwd, mark=self.mark, policy=policy)
         try:
             process.take_over(lambda output: warm.fork(request, output))

@@ -45,6 +45,7 @@ class ForkPolicy(Struct, frozen=True, kw_only=True):
 
     grants: tuple[Grant, ...] = ()
     network: bool | tuple[int, ...] = False
+    listens: tuple[int, ...] = ()
     shielded: tuple[str, ...] = ()
     kept_writable: tuple[str, ...] = ()
     hidden: Hidden = Hidden()
@@ -227,7 +228,8 @@ def _confine(policy: ForkPolicy) -> None:
     system, guard = open_system()
     restrict_self(
         Policy(
-            system=system, guard=guard, grants=policy.grants, network=policy.network, shielded=policy.shielded, kept_writable=policy.kept_writable, hidden=policy.hidden
+            system=system, guard=guard, grants=policy.grants, network=policy.network, listens=policy.listens,
+            shielded=policy.shielded, kept_writable=policy.kept_writable, hidden=policy.hidden,
         )
     )
     for grant in system:

@@ -20,11 +20,12 @@ from wakeful.core.agent import (
     McpServer,
     ModelSettings,
     ModelSpec,
+    Outside,
     TokenWindow,
     split_model,
 )
 from wakeful.specs.build import Surroundings, build_budget
-from wakeful.specs.models import AgentKeys, AgentLimitKeys, TokenWindowKeys, McpKeys, ModelKeys, ModelSettingKeys
+from wakeful.specs.models import AcpKeys, AgentKeys, AgentLimitKeys, TokenWindowKeys, McpKeys, ModelKeys, ModelSettingKeys
 from wakeful.specs.prompt_file import PromptFile, read_prompt
 from wakeful.specs.tools import SERVER_NAME, find_server, find_tool_problem
 from wakeful.specs.translate import Finding, find_nearest
@@ -56,6 +57,7 @@ def build_agent(name: str, keys: AgentKeys, around: Surroundings) -> BuiltAgent:
     models = _build_models(keys, built)
     window = _build_window(keys.context, models, built)
     servers = tuple(_build_server(server, found, built) for server, found in keys.mcp.items())
+    outside = _build_outside(keys.acp, built)
     _check_tools(keys, built)
     if built.findings:
         return built
@@ -69,7 +71,8 @@ def build_agent(name: str, keys: AgentKeys, around: Surroundings) -> BuiltAgent:
         budget=build_budget(keys.budget, around.local_zone or "UTC"),
         window=window,
         limits=_build_limits(keys.limits),
-        acp=keys.acp or (),
+        acp=keys.acp.command if keys.acp is not None else (),
+        outside=outside,
     )
     return built
 
@@ -133,12 +136,17 @@ def _build_model(keys: ModelKeys, path: Path, first: ModelSpec | None, built: Bu
         key = USUAL_KEYS.get(provider)
     if provider == "openai-compatible" and base_url is None:
         built.refuse((*path, "model"), f"{shorten(keys.model)} needs base_url, the address where it is served, such as http://localhost:11434/v1")
-    if keys.key is not None and _KEY_ITSELF.match(keys.key):
-        built.refuse((*path, "key"), "this looks like the key itself; keep it with `wakeful secret set NAME`, change it where it was made, and write NAME here")
+    if keys.key is not None:
+        _refuse_key_itself(keys.key, (*path, "key"), built)
     if key is not None and base_url is not None and _is_overheard(base_url):
         words = f"{key} would be sent to {shorten(base_url, 80)} unencrypted; write https://, or leave the key out where none is asked for"
         built.warnings.append(((*path, "base_url"), False, words))
     return ModelSpec(provider=provider, model=model, key=key, base_url=base_url)
+
+
+def _refuse_key_itself(name: str, path: Path, built: BuiltAgent) -> None:
+    if _KEY_ITSELF.match(name):
+        built.refuse(path, "this looks like the key itself; keep it with `wakeful secret set NAME`, change it where it was made, and write NAME here")
 
 
 def _is_overheard(url: str) -> bool:
@@ -150,6 +158,14 @@ def _is_overheard(url: str) -> bool:
         return not ip_address(parts.hostname).is_loopback
     except ValueError:
         return True
+
+
+def _build_outside(keys: AcpKeys | None, built: BuiltAgent) -> Outside:
+    if keys is None:
+        return Outside()
+    if keys.key is not None:
+        _refuse_key_itself(keys.key, ("acp", "key"), built)
+    return Outside(env=dict(keys.env), key=keys.key, login=keys.login, mode=keys.mode, files=keys.files or "ours")
 
 
 def _build_settings(keys: ModelSettingKeys | None) -> ModelSettings:

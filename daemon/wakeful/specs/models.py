@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, GetJsonSchemaHandler, Tag
 from pydantic_core import CoreSchema
 
-from wakeful.core.agent import Effort, ToolPolicy
+from wakeful.core.agent import Effort, FileHands, ToolPolicy
 from wakeful.core.spec import CatchUp, Compare, First, Isolation, Missing, Overlap, When, WorkspaceKind
 from wakeful.specs.scalars import (
     Argv,
@@ -333,6 +333,18 @@ class AgentLimitKeys(Keys):
     repeats: Count | None = _describe(None, "The same call of a tool, one after the other. Default: 3.", ge=2, le=1_000)
 
 
+class AcpKeys(Keys):
+    command: Argv = _describe(..., "A program that speaks the Agent Client Protocol over its standard input and output.")
+    key: SecretName | None = _describe(None, "The name of a secret the program needs, handed to it as a variable of that name.")
+    env: Environment = _describe({}, "Variables for the program, never secrets. HOME, unless named here, is a folder of the session's own.")
+    login: FilledText | None = _describe(None, "The way to log in that the program is told to take, by its own name for it, such as gemini-api-key.")
+    mode: FilledText | None = _describe(None, "The mode the program works in, by its own name for it, such as read-only. Default: the program's.")
+    files: FileHands | None = _describe(None, "ours: it is offered our hands for files, which keep to the bindings; own: it opens files itself. Default: ours.")
+
+
+_ARGV_SCHEMA: dict[str, Any] = {"type": "array", "items": {"type": "string"}, "minItems": 1}
+
+
 class AgentKeys(Keys):
     """An agent: a role that owns sessions, and works in those that ask it something."""
 
@@ -349,7 +361,9 @@ class AgentKeys(Keys):
     budget: BudgetKeys | None = _describe(None, "What it may spend in all its sessions together.")
     context: TokenWindowKeys | None = _describe(None, "tokens, compress_at, compress_by.")
     limits: AgentLimitKeys | None = _describe(None, "turns, repeats: when a run that does not come to its end is stopped.")
-    acp: Argv | None = _describe(None, "An external agent over the Agent Client Protocol: program and arguments; it brings its own model.")
+    acp: _short_for("command", AcpKeys, _ARGV_SCHEMA) | None = _describe(
+        None, "An external agent over the Agent Client Protocol, which brings its own model: program and arguments, or {command, key, env, login, mode, files}."
+    )
 
 
 class ConcurrencyKeys(Keys):

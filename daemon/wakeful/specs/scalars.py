@@ -29,7 +29,8 @@ _BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False,
 _WINDOW = re.compile(r"(\d{1,2}):(\d{2})\s*-\s*(\d{1,2}):(\d{2})")
 _SERVICE = re.compile(r"(tcp://(\[[0-9a-fA-F:.]+\]|[^/:\s]+):\d{1,5}/?|https?://[^/\s]+\S*|mcp:[A-Za-z][A-Za-z0-9_-]{0,63})")
 _BASE_URL = re.compile(r"https?://([^/\s?#]+)(/[^\s?#]*)?")
-_ADDRESS = re.compile(r"(?:\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+):(\d{1,5})")
+# Without a host it is a port of this machine, to be listened on.
+_ADDRESS = re.compile(r"(?:\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+)?:(\d{1,5})")
 _BINDING_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 # As useradd allows them, with the dots and signs that directories of larger houses use.
 _PERSON = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,99}")

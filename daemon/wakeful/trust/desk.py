@@ -209,7 +209,8 @@ def describe_agent(agent: AgentSpec | None) -> dict[str, Any] | None:
     models = (*agent.models, *((agent.window.compress_by,) if agent.window.compress_by is not None else ()))
     return {
         "models": list(dict.fromkeys(f"{one.name} at {one.base_url}" if one.base_url is not None else one.name for one in models)),
-        "acp": list(agent.acp),
+        # As a shell would spell it: where it is led by a variable is worth a look.
+        "acp": [*(f"{name}={value}" for name, value in agent.outside.env.items()), *agent.acp],
         "servers": {one.name: list(one.argv) or [one.url] for one in agent.mcp},
         "tools": dict(agent.tools),
         "keys": list(agent.secrets),

@@ -20,6 +20,7 @@ from wakeful.errors import OperatorError
 from wakeful.runners.isolation.filter import build_socket_filter, is_known_machine
 from wakeful.runners.isolation.hiding import Hidden, allow_around
 from wakeful.runners.isolation.landlock import DEVICE, EXECUTE, READ, READ_DIR, READ_FILE, WRITE, Ruleset, probe_abi
+from wakeful.runners.isolation.system import list_resolver
 
 _SYSTEM = (
     "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store", "/etc", "/proc",
@@ -41,6 +42,8 @@ class Narrowing(Struct, frozen=True, kw_only=True):
     hidden: tuple[str, ...] = ()
     # As the session has it: False, all of it, or the TCP ports that may be connected to.
     network: bool | tuple[int, ...] = False
+    # And those that may be listened on.
+    listens: tuple[int, ...] = ()
 
 
 class Domain(Struct, frozen=True):
@@ -55,6 +58,7 @@ def narrow(
     environ: Mapping[str, str],
     *,
     network: bool | tuple[int, ...] = False,
+    listens: tuple[int, ...] = (),
     reads: Iterable[str] = (),
     writes: Iterable[str] = (),
     hidden: Iterable[str] = (),
@@ -64,12 +68,14 @@ def narrow(
     own = (os.path.dirname(token),) if token else ()
     programs = (path for path in environ.get("PATH", "").split(":") if path.startswith("/"))
     temporary = (environ["TMPDIR"],) if environ.get("TMPDIR") else ()
+    resolver = list_resolver() if network else ()
     return Narrowing(
-        reads=_list_once(_SYSTEM, (sys.prefix, sys.base_prefix), programs, reads, (bound.pattern.base for bound in bounds.reads)),
+        reads=_list_once(_SYSTEM, (sys.prefix, sys.base_prefix), programs, resolver, reads, (bound.pattern.base for bound in bounds.reads)),
         writes=_list_once(map(_find_output_folder, bounds.writes), temporary, writes),
         lists=_list_once((bounds.root,), (os.path.dirname(bound.pattern.base) for bound in bounds.reads if bound.pattern.is_literal)),
         hidden=_list_once(map(os.path.realpath, (*own, *hidden))),
         network=network,
+        listens=listens,
     )
 
 
@@ -100,6 +106,7 @@ def make_domain(narrowing: Narrowing) -> Iterator[Domain]:
             _allow(ruleset, path, rights, hidden)
         if not isinstance(narrowing.network, bool):
             ruleset.allow_connect(narrowing.network)
+        ruleset.allow_listen(narrowing.listens)
         program = build_socket_filter(has_network=bool(narrowing.network)) if is_known_machine() else b""
         yield Domain(ruleset.fd, program)
 

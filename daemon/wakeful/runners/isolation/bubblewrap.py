@@ -26,7 +26,7 @@ from wakeful.runners.isolation.filter import build_filter, is_known_machine
 from wakeful.runners.isolation.landlock import READ_FILE, WRITE, WRITE_FILE, Ruleset, probe_abi
 from wakeful.runners.isolation.privileges import forbid_new_privileges
 from wakeful.runners.isolation.reach import Reach
-from wakeful.runners.isolation.system import PROGRAMS, SETTINGS, is_of_system, list_secrets
+from wakeful.runners.isolation.system import PROGRAMS, SETTINGS, is_of_system, list_resolver, list_secrets
 from wakeful.runners.staging import Staging
 
 Spawned = TypeVar("Spawned", covariant=True)
@@ -40,7 +40,6 @@ _TEMPORARY_BYTES = 256 << 20
 _SHARED_BYTES = 64 << 20
 # Landlock's ports came with ABI 4, its scopes with ABI 6.
 _PORTS_ABI, _SCOPES_ABI = 4, 6
-_RESOLVER = "/etc/resolv.conf"
 # Its own in a view, and empty but for what the run is granted there: its folder, where the system has no better place in memory.
 _SHARED = "/dev/shm"
 # Which cores there are. What else of /sys `standard` shows (control groups) is not worth its mounts: runtimes go by /proc without it.
@@ -162,6 +161,7 @@ class BubblewrapLaunch:
         with Ruleset(has_tcp=network is True, has_files=False) as ruleset:
             if not isinstance(network, bool):
                 ruleset.allow_connect(network)
+            ruleset.allow_listen(self._policy.listens)
             forbid_new_privileges()
             ruleset.restrict_self()
 
@@ -279,10 +279,8 @@ class _View:
                 continue
             # Opening a device where devices do not work fails with "permission denied", as it would for everybody else.
             yield from ("--perms", "0000", "--tmpfs", path) if is_folder else ("--ro-bind", os.devnull, path)
-        if self._reach.policy.network and os.path.islink(_RESOLVER):
-            real = os.path.realpath(_RESOLVER)
-            if not is_of_system(real):
-                yield from ("--ro-bind-try", real, real)
+        for real in list_resolver() if self._reach.policy.network else ():
+            yield from ("--ro-bind-try", real, real)
 
     def _list_mounts(self) -> Iterator[tuple[str, str | int | None, str]]:
         for path, (source, is_writable) in self._shown.items():

@@ -49,6 +49,8 @@ class Policy(Struct, frozen=True, kw_only=True):
     grants: tuple[Grant, ...] = ()
     # True: as the machine has it. Otherwise the TCP ports that may be connected to.
     network: bool | tuple[int, ...] = False
+    # And those that may be listened on.
+    listens: tuple[int, ...] = ()
     # Read-only although a grant covers them, and what lies inside them and is writable all the same.
     shielded: tuple[str, ...] = ()
     kept_writable: tuple[str, ...] = ()
@@ -239,6 +241,7 @@ def _restrict_files(ruleset: Ruleset, policy: Policy) -> None:
         _allow(ruleset, grant, hidden)
     if not isinstance(policy.network, bool):
         ruleset.allow_connect(policy.network)
+    ruleset.allow_listen(policy.listens)
     ruleset.restrict_self()
     if is_known_machine():
         install_filter(build_last_filter())

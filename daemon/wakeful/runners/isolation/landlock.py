@@ -67,7 +67,7 @@ def find_gaps(abi: int) -> tuple[str, ...]:
 class Ruleset:
     """What will be allowed; everything else that the kernel knows to deny is denied. Closed after use, by `with`.
 
-    `has_tcp`: TCP is left alone. Otherwise only ports that are granted can be connected to, and none be listened on.
+    `has_tcp`: TCP is left alone. Otherwise only ports that are granted can be connected to, and listened on.
     `is_reading_only`: nothing but reading files and folders is judged. Several rulesets narrow each other.
     `has_files`: False leaves files alone, so that whoever is restricted may still mount.
     Only where `probe_abi` is not 0.
@@ -113,8 +113,14 @@ class Ruleset:
         _check(_libc.syscall(_ADD_RULE, self._fd, _PATH_BENEATH, rule, 0))
 
     def allow_connect(self, ports: Iterable[int]) -> None:
+        self._allow_ports(_CONNECT_TCP, ports)
+
+    def allow_listen(self, ports: Iterable[int]) -> None:
+        self._allow_ports(_BIND_TCP, ports)
+
+    def _allow_ports(self, right: int, ports: Iterable[int]) -> None:
         for port in ports if self._has_ports else ():
-            rule = struct.pack("=2Q", _CONNECT_TCP, port)
+            rule = struct.pack("=2Q", right, port)
             _check(_libc.syscall(_ADD_RULE, self._fd, _NET_PORT, rule, 0))
 
     def restrict_self(self) -> None:

@@ -16,8 +16,7 @@ from msgspec.structs import replace
 
 from wakeful.core.budget import Amounts
 from wakeful.runners.contract import RunOrder
-from wakeful.runners.isolation.confine import Confined, ConfinedLaunch, Policy, begin_confined, prepare_another
-from wakeful.runners.isolation.landlock import Ruleset
+from wakeful.runners.isolation.confine import Confined, ConfinedLaunch, Grant, Policy, begin_confined, prepare_another
 from wakeful.runners.isolation.reach import Plan, Protected, Reach, make_plan
 from wakeful.runners.isolation.system import SystemPlaces
 
@@ -29,11 +28,20 @@ NEXT_SUFFIX = ".next"
 
 
 class Readied(Struct, frozen=True):
-    """A thread that has taken on the policy of a run, by a guard, and the run's own folder, which that policy opens whatever it is called."""
+    """A thread that has taken on a policy, and the folder of its run, which that opens whatever it is called."""
 
     confined: Confined
-    guard: Ruleset
+    policy: Policy
     folder: str
+
+    def suits(self, policy: Policy) -> bool:
+        """Is it the one it took on, but for the name of the folder? /etc may be another since, or merely have been looked through again."""
+        return self.policy.guard is policy.guard and self._list_others(self.policy) == self._list_others(policy)
+
+    @staticmethod
+    def _list_others(policy: Policy) -> tuple[Grant, ...]:
+        """The folder of the run comes first."""
+        return policy.grants[1:]
 
     def become(self, folder: str) -> bool:
         """Give the folder its name, in the place of an empty one; False where that cannot be, and something else must be launched."""
@@ -86,10 +94,10 @@ class KnownPlans:
         known = self._find(order, environment, protected, is_ahead=is_ahead)
         reach = known.plan.conclude(system, order.folder)
         readied = known.take_readied()
-        if readied is None or readied.guard is not reach.policy.guard or not readied.become(order.folder):
-            # Nothing was; or /etc is another than it was, or has merely been looked through again.
-            if readied is not None:
-                readied.give_up()
+        if readied is None:
+            return reach, None
+        if not readied.suits(reach.policy) or not readied.become(order.folder):
+            readied.give_up()
             return reach, None
         return reach, ConfinedLaunch(reach.policy, readied.confined)
 
@@ -106,11 +114,10 @@ class KnownPlans:
         if policy.guard is None or not _can_wait(policy):
             os.rmdir(folder)
             return
-        for grant in policy.grants:
-            if grant.path != folder:
-                # It is opened now and for the next run, so it must be the same file then.
-                known.plan.looked.is_there(os.path.join(grant.beneath or "/", grant.path))
-        known.readied = Readied(begin_confined(policy), policy.guard, folder)
+        for grant in policy.grants[1:]:
+            # It is opened now and for the next run, so it must be the same file then.
+            known.plan.looked.is_there(os.path.join(grant.beneath or "/", grant.path))
+        known.readied = Readied(begin_confined(policy), policy, folder)
         prepare_another(policy)
         self._bound()
 

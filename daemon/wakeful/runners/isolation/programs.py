@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from wakeful.runners.isolation.looking import Looked
 from wakeful.runners.isolation.system import is_of_system
 
-_WORD = re.compile(r"[A-Za-z0-9_./+~-]+")
+_WORD = re.compile(r"[A-Za-z0-9_./+~@-]+")
 # A path as it may stand in a line of a shell; of a long script so many are looked at.
 _NAME = re.compile(r"[\w./+~@,%-]+")
 _MOST_NAMES = 200
@@ -25,6 +25,7 @@ _LONGEST_TEXT_BYTES = 64 * 1024
 _DEEPEST_INTERPRETER = 4
 # Folders named so hold small scripts that choose a version and read all of the folder around them: pyenv, rbenv, nodenv, asdf.
 _SHIMS = "shims"
+_PACKAGES = "node_modules"
 # What the tools of one folder keep in another, by the name of the folder that holds `bin`.
 _COMPANIONS = {".cargo": (".rustup/toolchains", ".rustup/settings.toml")}
 
@@ -99,6 +100,10 @@ def _installation_of(program: str) -> Iterator[str]:
     folder, prefix = os.path.dirname(program), os.path.dirname(os.path.dirname(program))
     if os.path.basename(folder) == _SHIMS:
         yield prefix
+    # A package of npm reads those beside it, which lie in the outermost folder of that name.
+    above, found, _ = f"{folder}/".partition(f"/{_PACKAGES}/")
+    if found:
+        yield f"{above}/{_PACKAGES}"
     if os.path.basename(folder) not in ("bin", "sbin", "Scripts"):
         return
     if os.path.exists(f"{prefix}/pyvenv.cfg"):
@@ -107,7 +112,7 @@ def _installation_of(program: str) -> Iterator[str]:
         yield prefix
     elif os.path.basename(program).startswith(("python", "pypy")):
         yield f"{prefix}/lib"
-    yield from (place for pattern in ("python3*", "node_modules", "ruby", "perl5") for place in glob.glob(f"{glob.escape(prefix)}/lib/{pattern}"))
+    yield from (place for pattern in ("python3*", _PACKAGES, "ruby", "perl5") for place in glob.glob(f"{glob.escape(prefix)}/lib/{pattern}"))
     for companion in _COMPANIONS.get(os.path.basename(prefix), ()):
         yield f"{os.path.dirname(prefix)}/{companion}"
 

@@ -26,7 +26,7 @@ from wakeful.runners.isolation.looking import Looked
 from wakeful.runners.isolation.programs import find_named_files, find_program_places
 from wakeful.runners.isolation.repositories import find_repository_places
 from wakeful.runners.isolation.shield import can_shield
-from wakeful.runners.isolation.system import SETTINGS, SystemPlaces, is_of_system, list_settings
+from wakeful.runners.isolation.system import SETTINGS, SystemPlaces, is_of_system, list_resolver, list_settings
 
 # Wherever it runs: Landlock judges opening and naming, and nothing else.
 ALWAYS_UNENFORCED = ("sockets that are files (D-Bus, Docker)", "chmod, chown and stat outside its reach")
@@ -221,6 +221,8 @@ class Plan:
         hidden, network = self._hide(self._hidden.places, folder), self._order.confinement.network
         if not isinstance(network, bool):
             self.unenforced["hosts: of `network` the ports alone are enforced"] = None
+        for path in list_resolver() if network else ():
+            self.grant(path, READ)
         # Who asks for a file of /etc by name gets it: the guard, which knows no exceptions, is spelled out instead.
         asks_for_settings = any(contains(SETTINGS, path) for _, path in self._rights)
         settings = [Grant(path, READ) for path in list_settings()] if asks_for_settings else []
@@ -230,6 +232,7 @@ class Plan:
                 guard=None if asks_for_settings else system.guard(),
                 grants=(*self._list_grants(folder), *settings),
                 network=self._order.confinement.ports,
+                listens=self._order.confinement.listened_ports,
                 shielded=tuple(_without_nested(self.shielded)),
                 kept_writable=tuple(self._list_kept(hidden)),
                 hidden=hidden,
@@ -258,7 +261,12 @@ class Plan:
 
     def conclude_view(self, folder: str) -> Reach:
         return Reach(
-            policy=Policy(grants=tuple(self._list_grants(folder)), network=self._order.confinement.ports, hidden=self._hidden),
+            policy=Policy(
+                grants=tuple(self._list_grants(folder)),
+                network=self._order.confinement.ports,
+                listens=self._order.confinement.listened_ports,
+                hidden=self._hidden,
+            ),
             unenforced=tuple(self.unenforced),
             guarded=self._guarded,
             specs=self._specs,

@@ -23,6 +23,7 @@ from wakeful.runners.isolation.confine import OpenGrant
 from wakeful.runners.isolation.landlock import DEVICE, READ, READ_DIR, READ_FILE, Ruleset
 
 SETTINGS = "/etc"
+RESOLVER = "/etc/resolv.conf"
 PROGRAMS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store")
 # What language runtimes ask the kernel at their start: cores, memory, their control group.
 _KERNEL = ("/proc", "/sys/devices/system", "/sys/fs/cgroup", "/sys/kernel/mm")
@@ -107,6 +108,12 @@ def open_system() -> tuple[tuple[OpenGrant, ...], Ruleset]:
 def is_of_system(path: str) -> bool:
     """Is it granted to every run anyway?"""
     return any(contains(place, path) for place in SYSTEM)
+
+
+def list_resolver() -> tuple[str, ...]:
+    """Who is asked for the addresses of names, where that is told outside of the system: systemd's is a link into /run. For who has a network."""
+    real = os.path.realpath(RESOLVER)
+    return () if is_of_system(real) else (real,)
 
 
 def list_settings(folder: str = SETTINGS) -> list[str]:

@@ -1,0 +1,17 @@
+"""One box and one scripted model a test, and one after the other each of the agents that are installed."""
+
+from __future__ import annotations
+
+import pytest
+
+from agents.conftest import provider
+from e2e.conftest import box
+from external.programs import PROGRAMS, Program
+
+
+@pytest.fixture(params=PROGRAMS, ids=lambda program: program.name)
+def program(request: pytest.FixtureRequest) -> Program:
+    chosen: Program = request.param
+    if not chosen.place.is_dir():
+        pytest.skip(f"{chosen.name} is not installed: `make test-acp` does that, and drives it")
+    return chosen
