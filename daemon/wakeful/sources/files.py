@@ -57,6 +57,9 @@ _LONGEST_UNWRITTEN_TICKS = 30
 _LONG_BYTES = 256 << 20
 
 
+_EVERYTHING = Errand(is_whole=True)
+
+
 class Description(Struct, frozen=True, kw_only=True):
     """What `show` says of one followed target."""
 
@@ -419,6 +422,9 @@ class FileSource:
         for followed in self._followed.values():
             followed.is_whole = True
             hinted[followed.key] = None
+        if any(followed.is_worth_a_reader(_EVERYTHING) for followed in self._followed.values()):
+            # While it settles: the first looks need not wait for them.
+            self._lanes.start_readers()
 
     # -- git ------------------------------------------------------------------------------------------------------
 
@@ -530,7 +536,7 @@ class FileSource:
 
     def _peek(self, followed: Followed) -> bool:
         """Compare stat keys with what was last seen, in a thread, without reading: is a look worth it?"""
-        survey = self._looker.survey(followed, Errand(is_whole=True), wants_content=False)
+        survey = self._looker.survey(followed, _EVERYTHING, wants_content=False)
         if bool(survey.problems) != (followed.problem is not None) or survey.refused.keys() != followed.refused.keys():
             return True
         members = followed.manifest.members if followed.manifest is not None else {}
@@ -573,7 +579,7 @@ class FileSource:
         if followed is None or followed.manifest is None or followed.refused or len(followed.manifest.members) > _PEEKED_AT:
             return None
         try:
-            survey = self._looker.survey(followed, Errand(is_whole=True), wants_content=True, allowance=Allowance())
+            survey = self._looker.survey(followed, _EVERYTHING, wants_content=True, allowance=Allowance())
         except TooLarge:
             return None
         members = {path: seen for path, seen in survey.found.items() if seen is not None}

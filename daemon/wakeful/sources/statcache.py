@@ -73,11 +73,11 @@ class StatCache:
 
     def put_all(self, found: Mapping[str, Seen | None]) -> None:
         """As `put`, for what one look found: a burst of 100,000 files takes the lock once a target."""
+        gone = [path for path, seen in found.items() if seen is None]
         with self._lock:
-            self.seen.update((path, seen) for path, seen in found.items() if seen is not None)
-            for path, seen in found.items():
-                if seen is None:
-                    self.seen.pop(path, None)
+            self.seen.update(((path, seen) for path, seen in found.items() if seen is not None) if gone else found)
+            for path in gone:
+                self.seen.pop(path, None)
             if self._database is not None:
                 self._changed_paths.update(found)
 
