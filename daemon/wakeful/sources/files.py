@@ -22,6 +22,7 @@ from wakeful.core.meaning import NearlyMatched, PathMeaning
 from wakeful.core.observation import LookResult, TargetLooked, TargetsHinted
 from wakeful.core.paths import contains
 from wakeful.core.target import FileTarget
+from wakeful.sources.ahead import Ahead
 from wakeful.sources.contract import LatestLook, SourceReport
 from wakeful.sources.entry import Allowance, CannotSee, Demand, NoLongerWanted, Seen, TooLarge, read_entry
 from wakeful.sources.hints.contract import Dirt, Dirty, Gone, Lost, MakeHints
@@ -101,6 +102,8 @@ class FileSource:
         # A file behind links -> the links.
         self._links: dict[str, set[str]] = {}
         self._lanes = Lanes()
+        self._ahead = Ahead()
+        self._ahead.start(cache.count_targets())
         # Folders nobody needs, disarmed when no look is under way that may just have armed one of them again.
         self._unneeded: set[str] = set()
         # Folders armed as soon as they were reported -> until when a look must have found and counted them.
@@ -121,12 +124,16 @@ class FileSource:
     # -- following ------------------------------------------------------------------------------------------------
 
     def follow(self, targets: Iterable[FileTarget]) -> None:
+        new: list[Followed] = []
         for target in targets:
             if target.key in self._followed:
                 continue
             followed = Followed(target, self._state, self._share_excludes(target))
             self._followed[target.key] = followed
             self._trie.insert(followed.pattern, followed)
+            new.append(followed)
+        if self._ahead.is_started:
+            self._ahead.ask(self._looker.arm_all(new))
 
     def forget(self, keys: Iterable[str]) -> None:
         for key in keys:
@@ -154,6 +161,7 @@ class FileSource:
                 timer.cancel()
         self._tick_timer = self._held_timer = None
         self._looker.closing.set()
+        self._ahead.drop()
         self._followed.clear()
         if self._writing is not None:
             await self._writing
@@ -190,7 +198,7 @@ class FileSource:
         # A server that does not answer must not stop the loop, nor a look that is known to be too large.
         if not followed.refused and not followed.is_large(errand):
             try:
-                finding = self._looker.look(followed, errand, Allowance(), is_on_loop=True)
+                finding = self._looker.look(followed, errand, Allowance(), is_on_loop=True, ahead=self._ahead)
             except TooLarge:
                 pass
             else:
@@ -350,6 +358,7 @@ class FileSource:
 
     def _take_dirt(self, batch: tuple[Dirt, ...]) -> None:
         """One batch of hints: mark every target that means one of the paths, then say so once (rule 10)."""
+        self._ahead.drop()
         hinted: dict[str, None] = {}
         for dirt in batch:
             match dirt:
@@ -479,6 +488,7 @@ class FileSource:
         self._reread_racy()
         self._end_approvals()
         self._lanes.rest()
+        self._ahead.drop()
         if self._cache.has_kept and all(followed.manifest is not None for followed in self._followed.values()):
             self._cache.drop_kept()
         self._write_cache()

@@ -19,7 +19,8 @@ from wakeful.core.observation import PathChange
 from wakeful.core.paths import contains
 from wakeful.core.spec import DEFAULT_EXCLUDES
 from wakeful.core.target import FileTarget
-from wakeful.sources.entry import FOLDER, LOOP_ENTRIES, Allowance, CannotSee, Demand, NoLongerWanted, Seen, find_still, read_entry, renew, show
+from wakeful.sources.ahead import Ahead
+from wakeful.sources.entry import FOLDER, LOOP_ENTRIES, Allowance, CannotSee, Demand, NoLongerWanted, Seen, find_still, find_told, read_entry, renew, show
 from wakeful.sources.folder import Listing
 from wakeful.sources.hints.contract import NOT_A_FOLDER, NOT_THERE
 from wakeful.sources.manifest import ABSENT, Manifest, Naming
@@ -192,10 +193,17 @@ class Looker:
         self._real: dict[str, str] = {}
 
     def look(
-        self, followed: Followed, errand: Errand, allowance: Allowance | None = None, *, is_on_loop: bool = False, reader: Reader | None = None
+        self,
+        followed: Followed,
+        errand: Errand,
+        allowance: Allowance | None = None,
+        *,
+        is_on_loop: bool = False,
+        reader: Reader | None = None,
+        ahead: Ahead | None = None,
     ) -> Finding:
-        """Raises TooLarge when the allowance is spent; nothing has changed then but watches."""
-        survey = self.survey(followed, errand, wants_content=followed.wants_content, allowance=allowance, reader=reader)
+        """Raises TooLarge when the allowance is spent; nothing has changed then but watches. `ahead` is for looks on the loop."""
+        survey = self.survey(followed, errand, wants_content=followed.wants_content, allowance=allowance, reader=reader, ahead=ahead)
         manifest, previous = self._begin(followed, survey, is_shared=not is_on_loop)
         members = manifest.members
         if survey.is_whole and not survey.problems:
@@ -211,12 +219,19 @@ class Looker:
         return Finding(errand, manifest, version, previous, changes if previous else (), survey, *kept)
 
     def survey(
-        self, followed: Followed, errand: Errand, *, wants_content: bool, allowance: Allowance | None = None, reader: Reader | None = None
+        self,
+        followed: Followed,
+        errand: Errand,
+        *,
+        wants_content: bool,
+        allowance: Allowance | None = None,
+        reader: Reader | None = None,
+        ahead: Ahead | None = None,
     ) -> Survey:
         demand = Demand(
             wants_content=wants_content, allowance=allowance, may_follow=self._may_follow, is_closing=self.closing.is_set
         )
-        visit = _Visit(self, followed, demand, reader)
+        visit = _Visit(self, followed, demand, reader, ahead)
         visit.run(errand)
         return visit.survey
 
@@ -242,6 +257,18 @@ class Looker:
             self._armed.update(local)
             self._armed.difference_update(refused)
         return refused
+
+    def arm_all(self, many: Iterable[Followed]) -> list[str]:
+        """Arm all folders on the way to where these targets begin, as their looks would; the last ones, where that could be done.
+
+        Only those that looks are to list: no single paths, nothing in the state folder."""
+        ways: list[list[str]] = []
+        for followed in many:
+            pattern, root = followed.pattern, followed.target.root
+            if not pattern.is_literal and not self.state.holds(self.resolve(pattern.base)):
+                ways.append(list(_chain(root, self.resolve(root) != root, pattern.base)))
+        refused = self.arm(dict.fromkeys(folder for way in ways for folder in way))
+        return list(dict.fromkeys(way[-1] for way in ways if refused.keys().isdisjoint(way)))
 
     def distrust(self, folder: str) -> None:
         """Something happened to this folder itself: it and those below it are to be armed and resolved again."""
@@ -325,13 +352,16 @@ class Looker:
 class _Visit:
     """The walk through one errand."""
 
-    __slots__ = ("_demand", "_followed", "_looker", "_reader", "survey")
+    __slots__ = ("_ahead", "_demand", "_followed", "_keys", "_looker", "_reader", "survey")
 
-    def __init__(self, looker: Looker, followed: Followed, demand: Demand, reader: Reader | None) -> None:
+    def __init__(self, looker: Looker, followed: Followed, demand: Demand, reader: Reader | None, ahead: Ahead | None) -> None:
         self._looker = looker
         self._followed = followed
         self._demand = demand
         self._reader = reader
+        self._ahead = ahead
+        # Of files, as they were found ahead.
+        self._keys: dict[str, bytes] = {}
         self.survey = Survey()
 
     def run(self, errand: Errand) -> None:
@@ -402,6 +432,10 @@ class _Visit:
         self.survey.folders |= walked.folders
         self.survey.problems += walked.problems
         files, known = self._read_apart(walked.files), self._looker.cache.seen
+        if self._keys:
+            told = find_told(files, self._keys, known, self._demand.wants_content)
+            self.survey.found |= told
+            files = [path for path in files if path not in told]
         for first in range(0, len(files), _AT_ONCE):
             self._demand.go_on()
             still, others = find_still(files[first : first + _AT_ONCE], known, self._demand.wants_content)
@@ -417,7 +451,16 @@ class _Visit:
                 return self._reader.list(folders)
             except ReaderGone:
                 self._reader = None
+        if self._ahead is not None:
+            return [self._take_ahead(self._ahead, folder) for folder in folders]
         return itertools.repeat(None, len(folders))
+
+    def _take_ahead(self, ahead: Ahead, folder: str) -> Listing | None:
+        listing = ahead.take(folder)
+        if listing is not None:
+            lead = folder if folder.endswith("/") else f"{folder}/"
+            self._keys |= {lead + name: key for name, key in zip(listing.files, listing.keys, strict=True)}
+        return listing
 
     def _read_apart(self, paths: list[str]) -> list[str]:
         """Have these read by the other process, if there is one; those that are left to us are returned."""

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any, BinaryIO, NamedTuple
 
 from wakeful.sources.entry import RACY_NANOSECONDS, SMALL_BYTES, Seen, hash_small_file, kind_of_file, pack_key
@@ -104,6 +104,18 @@ class Reader:
                 listings += [one if one is None else Listing(*one) for one in _receive(answers)]
         return listings
 
+    def survey(self, folders: Sequence[str], most: int) -> Generator[tuple[str, Listing | None]]:
+        """Each folder's listing, with keys, as they are taken; None where there is more to say, or more than `most`.
+
+        It goes on ahead of whoever takes, as far as a pipe holds.
+        """
+        with self._asking() as (questions, answers):
+            _send(questions, ("survey", list(folders), most))
+            for first in range(0, len(folders), _FOLDERS_AT_ONCE):
+                found = _receive(answers)
+                for folder, one in zip(folders[first : first + _FOLDERS_AT_ONCE], found, strict=True):
+                    yield folder, one if one is None else Listing(*one)
+
     def read(self, paths: Sequence[str], before: Sequence[Seen | None], *, wants_content: bool) -> Iterator[Answers]:
         """Batch by batch. A file that is as it was seen before is not read.
 
@@ -180,11 +192,12 @@ def _read_whole(stream: BinaryIO, size: int) -> bytes:
     return found
 
 
-def _list(folder: str) -> Listing | None:
+def _list(folder: str, most: int = sys.maxsize, *, wants_keys: bool = False) -> tuple[object, ...] | None:
     try:
-        return list_folder(folder, sys.maxsize)
+        listing = list_folder(folder, most, wants_keys=wants_keys)
     except OSError:
         return None
+    return None if listing is None else tuple(listing)
 
 
 def _read(paths: list[str], keys: list[bytes], hashed_at: list[int], wants_content: bool) -> Answers:
@@ -228,7 +241,10 @@ def serve(questions: BinaryIO, answers: BinaryIO) -> None:
         try:
             match _receive(questions):
                 case ("list", folders):
-                    _send(answers, [None if (one := _list(folder)) is None else tuple(one) for folder in folders])
+                    _send(answers, [_list(folder) for folder in folders])
+                case ("survey", folders, most):
+                    for first in range(0, len(folders), _FOLDERS_AT_ONCE):
+                        _send(answers, [_list(folder, most, wants_keys=True) for folder in folders[first : first + _FOLDERS_AT_ONCE]])
                 case ("read", paths, keys, hashed_at, wants_content):
                     _send(answers, tuple(_read(paths, keys, hashed_at, wants_content)))
         except (EOFError, BrokenPipeError):
