@@ -30,7 +30,7 @@ MUTANTS = (
     Mutant(5, "a start on what cannot be seen", "verdict.py", '        if look.version is None:\n            return Waits(f"cannot see {bound.name}: {look.problem}")\n', ""),
     Mutant(5, "readers of the blind are not held", "busy.py", "        if look.is_looked and look.version is None:\n", "        if False:\n"),
     Mutant(6, "a version holds the place", "sources/manifest.py", "        return [lead + path[cut:] for path in paths]\n", "        return list(paths)\n"),
-    Mutant(6, "a version holds inode and time", "sources/manifest.py", "        was, tags = list_tags(before, self._compare), list_tags(found.values(), self._compare)\n", "        was, tags = list_tags(before, self._compare), [one and one.key for one in found.values()]\n"),
+    Mutant(6, "a version holds inode and time", "sources/manifest.py", "        was, tags = list_tags(before, self._compare), list_tags(seen, self._compare)\n", "        was, tags = list_tags(before, self._compare), [one and one.key for one in seen]\n"),
     Mutant(6, "the x bit does not count", "sources/entry.py", "            return [_KIND_BYTES[one.kind] + one.digest if one is not None else None for one in seen]\n", '            return [b"f" + one.digest if one is not None else None for one in seen]\n'),
     Mutant(6, "one change rehashes all", "sources/manifest.py", "        self._sum = (self._sum + _add_up(encoded, tags) - _add_up(encoded, was)) % _MODULUS\n", "        self._sum = Manifest.of(self._naming, self._compare, members.items())._sum\n"),
     Mutant(7, "own writes are not hidden", "target.py", "binding, find_hidden(binding, spec.written_patterns if written is None else written))", "binding, ())"),

@@ -211,9 +211,7 @@ class Looker:
         kept = self._keep(followed, survey)
         if survey.problems:
             return Finding(errand, manifest, None, None, (), survey, *kept)
-        # Nearly all of a start's paths are as they were: these cost one comparison each.
-        moved = {path: seen for path, seen in survey.found.items() if members.get(path) is not seen}
-        changes = tuple(manifest.put_all(moved))
+        changes = tuple(manifest.put_all(survey.found))
         version = ABSENT if survey.is_absent and not members else manifest.version
         # Without a version to start from, a list of changes would be a guess (delta: unknown).
         return Finding(errand, manifest, version, previous, changes if previous else (), survey, *kept)

@@ -78,17 +78,19 @@ class Manifest:
         """
         members = self.members
         before = list(map(members.get, found))
+        # Nearly all of a start's paths are as they were.
         if not any(map(operator.is_not, before, found.values())):
             return []
-        if any(one is None or now is None or one.key != now.key for one, now in zip(before, found.values(), strict=True) if one is not now):
+        paths, before, seen = zip(*[one for one in zip(found, before, found.values(), strict=True) if one[1] is not one[2]], strict=True)
+        if any(was is None or now is None or was.key != now.key for was, now in zip(before, seen, strict=True)):
             self._moved = next(_moves)
             # The count of paths is part of it, and a path may come without counting.
             self._version = None
-        was, tags = list_tags(before, self._compare), list_tags(found.values(), self._compare)
-        counting = [(path, old, new) for path, old, new in zip(found, was, tags, strict=True) if old != new]
-        members.update((path, seen) for path, seen in found.items() if seen is not None)
-        for path, seen in found.items():
-            if seen is None:
+        was, tags = list_tags(before, self._compare), list_tags(seen, self._compare)
+        counting = [one for one in zip(paths, was, tags, strict=True) if one[1] != one[2]]
+        members.update((path, now) for path, now in zip(paths, seen, strict=True) if now is not None)
+        for path, now in zip(paths, seen, strict=True):
+            if now is None:
                 members.pop(path, None)
         if not counting:
             return []
