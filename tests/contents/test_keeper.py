@@ -259,6 +259,18 @@ async def test_contents_give_way_to_looks_and_are_kept_afterwards(tmp_path: Path
     backlog.close()
 
 
+async def test_contents_that_runs_found_give_way_to_runs_that_wait_for_a_slot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backlog_module, "LONGEST_WAY_SECONDS", 600.0)
+    desk = Desk(tmp_path)
+    desk.blobs.gate.set()
+    desk.core.core.ranks["another"] = 0.0
+    files = await desk.run(3)
+    assert desk.count_kept(files) == 0
+    desk.core.core.ranks.clear()
+    await eventually_async(lambda: desk.count_kept(files) == 3)
+    await close(desk)
+
+
 async def test_contents_give_way_for_a_bounded_time_and_not_to_a_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "file"
     path.write_text("x")

@@ -256,6 +256,7 @@ async def test_inotify_says_that_its_queue_overflowed(tmp_path: Path) -> None:
     for number in range(queue // 2 + 100):
         os.close(os.open(tmp_path / f"{number:x}", os.O_CREAT | os.O_WRONLY))
     await eventually_async(lambda: any(isinstance(dirt, Lost) for dirt in heard.dirt))
+    assert not any(isinstance(dirt, Dirty) for batch in heard.batches if any(isinstance(one, Lost) for one in batch) for dirt in batch)
     heard.batches.clear()
     (tmp_path / "after").touch()
     await eventually_async(

@@ -15,7 +15,7 @@ from sources.files_world import World, open_world
 from waiting import eventually, eventually_async
 from wakeful.sources import reader as reading
 from wakeful.sources.entry import SMALL_BYTES
-from wakeful.sources.reader import WORTH_ASKING, Reader, ReaderGone
+from wakeful.sources.reader import WORTH_ASKING, Answers, Reader, ReaderGone
 
 MANY = WORTH_ASKING + 100
 
@@ -123,7 +123,7 @@ def test_answers_that_were_not_taken_are_never_taken_for_later_ones(tmp_path: Pa
     reader = Reader()
     reader.start()
     try:
-        for _ in reader.read(paths, [b""] * len(paths), wants_content=True):
+        for _ in reader.read(paths, [None] * len(paths), wants_content=True):
             break
         with pytest.raises(ReaderGone):
             reader.list([str(tmp_path)])
@@ -145,13 +145,13 @@ def test_questions_and_answers_of_any_length_pass_without_waiting_for_each_other
         one.write("there")
     reader = Reader()
     reader.start()
-    found: list[object] = []
-    asking = threading.Thread(target=lambda: found.extend(one for _, part in reader.read(paths, [b""] * 1000, wants_content=True) for one in part), daemon=True)
+    found: list[Answers] = []
+    asking = threading.Thread(target=lambda: found.extend(reader.read(paths, [None] * 1000, wants_content=True)), daemon=True)
     asking.start()
     try:
-        assert eventually(lambda: len(found) == 1000, what="an answer for each path") is not False
-        assert isinstance(found[0], tuple)
-        assert found[1:] == [None] * 999
+        assert eventually(lambda: sum(part.count for part in found) == 1000, what="an answer for each path") is not False
+        assert found[0].moved == [0]
+        assert sum(len(part.left) for part in found) == 999
         assert reader.list([str(deep), str(deep / "none")])[1] is None
     finally:
         reader.close()

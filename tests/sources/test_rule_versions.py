@@ -106,7 +106,7 @@ def count_steps(manifest: Manifest, path: str, seen: Seen) -> int:
 
     sys.setprofile(count)
     try:
-        changes = manifest.put_all([(path, seen)])
+        changes = manifest.put_all({path: seen})
         version = manifest.version
     finally:
         sys.setprofile(None)

@@ -27,7 +27,7 @@ TraceWord = Literal["declared", "observed"]
 HoldWord = Literal["snoozed", "failed", "loop", "crashing", "budget", "asking", "apart", "moved"]
 
 
-class ChangedPath(Struct, frozen=True):
+class ChangedPath(Struct, frozen=True, gc=False):
     path: str
     change: ChangeWord
 

@@ -106,6 +106,8 @@ class TargetLook:
     # Newest last, bounded; a tuple, because most of 50,000 targets never change.
     steps: tuple[Step, ...] = ()
     looked_at: int = 0
+    # What was last told of these steps, since when: a wake that waits is described again at each occasion.
+    told: tuple[tuple[Step, ...], str | None, Delta] | None = None
 
     @property
     def is_dirty(self) -> bool:
@@ -175,6 +177,11 @@ class TargetLook:
 
     def delta_since(self, old: str | None) -> Delta:
         """What happened between `old` and now, if an unbroken row of looks tells."""
+        if self.told is None or self.told[0] is not self.steps or self.told[1] != old:
+            self.told = (self.steps, old, self._describe_since(old))
+        return self.told[2]
+
+    def _describe_since(self, old: str | None) -> Delta:
         row = self._find_row(old)
         if row is not None:
             return _merge(row, is_known=True)
@@ -220,9 +227,8 @@ _path_of = operator.attrgetter("path")
 
 def _merge(newest_first: list[Step], *, is_known: bool) -> Delta:
     changed = _list_changes(newest_first)
-    paths = tuple(ChangedPath(change.path, change.change) for change in changed[:PATHS_IN_A_CAUSE])
     return Delta(
-        paths=paths if is_known else (),
+        paths=tuple([ChangedPath(change.path, change.change) for change in changed[:PATHS_IN_A_CAUSE]]) if is_known else (),
         is_known=is_known and len(changed) <= PATHS_IN_A_CAUSE,
         commits=tuple(line for step in reversed(newest_first) for line in step.commits),
         at=newest_first[0].at if newest_first else 0,

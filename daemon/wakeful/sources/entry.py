@@ -40,6 +40,7 @@ _TIMES_OFFSET = 24
 _KEY_MODE = 0o170100
 
 _KINDS = {stat.S_IFIFO: "p", stat.S_IFSOCK: "s", stat.S_IFCHR: "c", stat.S_IFBLK: "b"}
+_KIND_BYTES = {kind: kind.encode() for kind in ("f", "x", "l", "?", *_KINDS.values())}
 
 
 LOOP_ENTRIES = 32
@@ -144,20 +145,22 @@ class Seen(Struct, eq=False, gc=False):
         """Whether an unchanged key tells that nothing changed."""
         return not wants_content or (bool(self.digest) and not self.is_racy)
 
-    def tag(self, compare: Compare) -> bytes:
-        """What counts of this path in a version: host and time free for `content` (rule 6)."""
-        match compare:
-            case "content":
-                return self.kind.encode() + self.digest
-            case "stat":
-                size_and_time = self.key[16:32]
-                return self.kind.encode() + size_and_time
-            case "names":
-                return b"n"
 
 
-def describe_tag(tag: bytes) -> str:
-    return f"{chr(tag[0])}:{tag[1:].hex()}" if len(tag) > 1 else chr(tag[0])
+def list_tags(seen: Iterable[Seen | None], compare: Compare) -> list[bytes | None]:
+    """What counts of each path in a version: host and time free for `content` (rule 6). None where there is nothing."""
+    match compare:
+        case "content":
+            return [_KIND_BYTES[one.kind] + one.digest if one is not None else None for one in seen]
+        case "stat":
+            # Size and time.
+            return [_KIND_BYTES[one.kind] + one.key[16:32] if one is not None else None for one in seen]
+        case "names":
+            return [b"n" if one is not None else None for one in seen]
+
+
+def describe_tags(tags: Iterable[bytes | None]) -> list[str | None]:
+    return [None if tag is None else f"{tag[:1].decode()}:{tag[1:].hex()}" if len(tag) > 1 else tag.decode() for tag in tags]
 
 
 Folder = Literal["folder"]
@@ -213,6 +216,16 @@ def find_still(paths: Iterable[str], seen: Mapping[str, Seen], wants_content: bo
     return still, others
 
 
+def find_told(paths: Iterable[str], keys: Mapping[str, bytes], seen: Mapping[str, Seen], wants_content: bool) -> dict[str, Seen]:
+    """Those that are as they were last seen, by keys that somebody else has just read. That of a link never tells."""
+    told: dict[str, Seen] = {}
+    for path in paths:
+        known = seen.get(path)
+        if known is not None and known.kind != "l" and known.key == keys.get(path) and known.is_sure(wants_content):
+            told[path] = known
+    return told
+
+
 def read_entry(path: str, known: Seen | None, demand: Demand, found: os.stat_result | None = None) -> Seen | Folder | None:
     """What stands at `path` now: `known` itself if nothing moved, None if nothing is there.
 
@@ -257,19 +270,19 @@ def _read(path: str, found: os.stat_result, known: Seen | None, demand: Demand) 
 def _read_file(path: str, found: os.stat_result, known: Seen | None, demand: Demand) -> Seen | None:
     key = pack_key(found)
     if not demand.wants_content:
-        return Seen(key, _kind_of_file(found), b"", time.time_ns())
+        return Seen(key, kind_of_file(found), b"", time.time_ns())
     if demand.allowance is not None:
         demand.allowance.spend(found.st_size)
     hashed_at = time.time_ns()
     if found.st_size <= SMALL_BYTES:
-        digest = _hash_small_file(path, found.st_size, key)
+        digest = hash_small_file(path, found.st_size, key)
         if digest is not None:
-            return renew(known, key, _kind_of_file(found), digest, hashed_at)
+            return renew(known, key, kind_of_file(found), digest, hashed_at)
     read = _hash_open_file(path, os.O_NOFOLLOW, demand)
     if read is None:
         return None
     before, digest, is_still = read
-    return renew(known, pack_key(before), _kind_of_file(before), digest, hashed_at if is_still else 0)
+    return renew(known, pack_key(before), kind_of_file(before), digest, hashed_at if is_still else 0)
 
 
 def _read_link(path: str, found: os.stat_result, known: Seen | None, demand: Demand) -> Seen | None:
@@ -294,7 +307,7 @@ def _read_link(path: str, found: os.stat_result, known: Seen | None, demand: Dem
         if read is None:
             return None
         before, content, is_still = read
-        digest.update(b"\0" + _kind_of_file(before).encode() + content)
+        digest.update(b"\0" + kind_of_file(before).encode() + content)
         hashed_at = hashed_at if is_still else 0
     return renew(known, key, "l", digest.digest() if demand.wants_content else b"", hashed_at)
 
@@ -311,7 +324,7 @@ def renew(known: Seen | None, key: bytes, kind: str, digest: bytes, hashed_at: i
     return Seen(key, kind, digest, hashed_at)
 
 
-def _hash_small_file(path: str, size: int, key: bytes) -> bytes | None:
+def hash_small_file(path: str, size: int, key: bytes) -> bytes | None:
     """The digest of a file that was still as `key` says after it was read at one go; None asks for the long way."""
     try:
         descriptor = os.open(path, _OPEN_FLAGS | os.O_NOFOLLOW)
@@ -371,7 +384,7 @@ def _read_target_key(path: str) -> bytes:
     return b"" if target is None or not stat.S_ISREG(target.st_mode) else pack_key(target)
 
 
-def _kind_of_file(found: os.stat_result) -> str:
+def kind_of_file(found: os.stat_result) -> str:
     return "x" if found.st_mode & stat.S_IXUSR else "f"
 
 

@@ -22,6 +22,7 @@ from wakeful.core.meaning import NearlyMatched, PathMeaning
 from wakeful.core.observation import LookResult, TargetLooked, TargetsHinted
 from wakeful.core.paths import contains
 from wakeful.core.target import FileTarget
+from wakeful.sources.ahead import Ahead
 from wakeful.sources.contract import LatestLook, SourceReport
 from wakeful.sources.entry import Allowance, CannotSee, Demand, NoLongerWanted, Seen, TooLarge, read_entry
 from wakeful.sources.hints.contract import Dirt, Dirty, Gone, Lost, MakeHints
@@ -50,11 +51,15 @@ _PEEKED_AT = 16
 # A path hashed within 2 s of its change is read once more after that (racy-clean rule); so many a second.
 _RACY_PAUSE_SECONDS = 2.5
 _RACY_PER_TICK = 200
-# The cache is written when no look was under way for a tick, since looks and the runs that follow them would wait for the
-# interpreter; after so many ticks in any case.
+# The cache is written when no look was under way for some ticks, since looks and the runs that follow them would wait for the
+# interpreter: 100,000 paths take 0.4 s of it. After so many ticks in any case.
+_CALM_TICKS = 3
 _LONGEST_UNWRITTEN_TICKS = 30
 # About a third of a second of hashing.
 _LONG_BYTES = 256 << 20
+
+
+_EVERYTHING = Errand(is_whole=True)
 
 
 class Description(Struct, frozen=True, kw_only=True):
@@ -98,6 +103,8 @@ class FileSource:
         # A file behind links -> the links.
         self._links: dict[str, set[str]] = {}
         self._lanes = Lanes()
+        self._ahead = Ahead()
+        self._ahead.start(cache.count_targets())
         # Folders nobody needs, disarmed when no look is under way that may just have armed one of them again.
         self._unneeded: set[str] = set()
         # Folders armed as soon as they were reported -> until when a look must have found and counted them.
@@ -110,20 +117,25 @@ class FileSource:
         self._sweep = Sweep(cache.seen, lambda: self._mtimes, self._is_left_out)
         self._writing: asyncio.Future[None] | None = None
         self._unwritten_ticks = 0
-        # Since the last tick, at this machine's files.
+        # Since the last tick, at this machine's files; and ticks without.
         self._has_looked = False
+        self._calm_ticks = 0
         self._tick_timer: asyncio.TimerHandle | None = loop.call_later(_TICK_SECONDS, self._tick)
         self._held_timer: asyncio.TimerHandle | None = None
 
     # -- following ------------------------------------------------------------------------------------------------
 
     def follow(self, targets: Iterable[FileTarget]) -> None:
+        new: list[Followed] = []
         for target in targets:
             if target.key in self._followed:
                 continue
             followed = Followed(target, self._state, self._share_excludes(target))
             self._followed[target.key] = followed
             self._trie.insert(followed.pattern, followed)
+            new.append(followed)
+        if self._ahead.is_started:
+            self._ahead.ask(self._looker.arm_all(new))
 
     def forget(self, keys: Iterable[str]) -> None:
         for key in keys:
@@ -151,6 +163,7 @@ class FileSource:
                 timer.cancel()
         self._tick_timer = self._held_timer = None
         self._looker.closing.set()
+        self._ahead.drop()
         self._followed.clear()
         if self._writing is not None:
             await self._writing
@@ -187,7 +200,7 @@ class FileSource:
         # A server that does not answer must not stop the loop, nor a look that is known to be too large.
         if not followed.refused and not followed.is_large(errand):
             try:
-                finding = self._looker.look(followed, errand, Allowance(), is_on_loop=True)
+                finding = self._looker.look(followed, errand, Allowance(), is_on_loop=True, ahead=self._ahead)
             except TooLarge:
                 pass
             else:
@@ -347,6 +360,7 @@ class FileSource:
 
     def _take_dirt(self, batch: tuple[Dirt, ...]) -> None:
         """One batch of hints: mark every target that means one of the paths, then say so once (rule 10)."""
+        self._ahead.drop()
         hinted: dict[str, None] = {}
         for dirt in batch:
             match dirt:
@@ -419,6 +433,9 @@ class FileSource:
         for followed in self._followed.values():
             followed.is_whole = True
             hinted[followed.key] = None
+        if any(followed.is_worth_a_reader(_EVERYTHING) for followed in self._followed.values()):
+            # While it settles: the first looks need not wait for them.
+            self._lanes.start_readers()
 
     # -- git ------------------------------------------------------------------------------------------------------
 
@@ -473,6 +490,7 @@ class FileSource:
         self._reread_racy()
         self._end_approvals()
         self._lanes.rest()
+        self._ahead.drop()
         if self._cache.has_kept and all(followed.manifest is not None for followed in self._followed.values()):
             self._cache.drop_kept()
         self._write_cache()
@@ -482,9 +500,10 @@ class FileSource:
             return
         self._unwritten_ticks += 1
         is_pressed, self._has_looked = self._lanes.is_any_taken or self._has_looked, False
-        if is_pressed and self._unwritten_ticks < _LONGEST_UNWRITTEN_TICKS:
+        self._calm_ticks = 0 if is_pressed else self._calm_ticks + 1
+        if self._calm_ticks < _CALM_TICKS and self._unwritten_ticks < _LONGEST_UNWRITTEN_TICKS:
             return
-        self._unwritten_ticks = 0
+        self._unwritten_ticks = self._calm_ticks = 0
         self._writing = self._loop.run_in_executor(self._lanes.long.threads, self._cache.write, self._cache.take_batch())
         self._writing.add_done_callback(self._note_written)
 
@@ -530,7 +549,7 @@ class FileSource:
 
     def _peek(self, followed: Followed) -> bool:
         """Compare stat keys with what was last seen, in a thread, without reading: is a look worth it?"""
-        survey = self._looker.survey(followed, Errand(is_whole=True), wants_content=False)
+        survey = self._looker.survey(followed, _EVERYTHING, wants_content=False)
         if bool(survey.problems) != (followed.problem is not None) or survey.refused.keys() != followed.refused.keys():
             return True
         members = followed.manifest.members if followed.manifest is not None else {}
@@ -573,7 +592,7 @@ class FileSource:
         if followed is None or followed.manifest is None or followed.refused or len(followed.manifest.members) > _PEEKED_AT:
             return None
         try:
-            survey = self._looker.survey(followed, Errand(is_whole=True), wants_content=True, allowance=Allowance())
+            survey = self._looker.survey(followed, _EVERYTHING, wants_content=True, allowance=Allowance())
         except TooLarge:
             return None
         members = {path: seen for path, seen in survey.found.items() if seen is not None}

@@ -54,6 +54,11 @@ class Lanes:
             lane.reader.start()
         return lane
 
+    def start_readers(self) -> None:
+        """Large looks are due soon."""
+        for reader in self._readers:
+            reader.start()
+
     def rest(self) -> None:
         for reader in self._readers:
             reader.rest()

@@ -19,12 +19,13 @@ from wakeful.core.observation import PathChange
 from wakeful.core.paths import contains
 from wakeful.core.spec import DEFAULT_EXCLUDES
 from wakeful.core.target import FileTarget
-from wakeful.sources.entry import FOLDER, LOOP_ENTRIES, Allowance, CannotSee, Demand, NoLongerWanted, Seen, find_still, read_entry, renew, show
+from wakeful.sources.ahead import Ahead
+from wakeful.sources.entry import FOLDER, LOOP_ENTRIES, Allowance, CannotSee, Demand, NoLongerWanted, Seen, find_still, find_told, read_entry, renew, show
 from wakeful.sources.folder import Listing
 from wakeful.sources.hints.contract import NOT_A_FOLDER, NOT_THERE
 from wakeful.sources.manifest import ABSENT, Manifest, Naming
 from wakeful.sources.mounts import Mounts
-from wakeful.sources.reader import WORTH_ASKING, Answer, Reader, ReaderGone
+from wakeful.sources.reader import WORTH_ASKING, Answers, Reader, ReaderGone
 from wakeful.sources.statcache import StatCache
 from wakeful.sources.walk import StateFolder, Walked, Walker
 
@@ -192,10 +193,17 @@ class Looker:
         self._real: dict[str, str] = {}
 
     def look(
-        self, followed: Followed, errand: Errand, allowance: Allowance | None = None, *, is_on_loop: bool = False, reader: Reader | None = None
+        self,
+        followed: Followed,
+        errand: Errand,
+        allowance: Allowance | None = None,
+        *,
+        is_on_loop: bool = False,
+        reader: Reader | None = None,
+        ahead: Ahead | None = None,
     ) -> Finding:
-        """Raises TooLarge when the allowance is spent; nothing has changed then but watches."""
-        survey = self.survey(followed, errand, wants_content=followed.wants_content, allowance=allowance, reader=reader)
+        """Raises TooLarge when the allowance is spent; nothing has changed then but watches. `ahead` is for looks on the loop."""
+        survey = self.survey(followed, errand, wants_content=followed.wants_content, allowance=allowance, reader=reader, ahead=ahead)
         manifest, previous = self._begin(followed, survey, is_shared=not is_on_loop)
         members = manifest.members
         if survey.is_whole and not survey.problems:
@@ -203,20 +211,25 @@ class Looker:
         kept = self._keep(followed, survey)
         if survey.problems:
             return Finding(errand, manifest, None, None, (), survey, *kept)
-        # Nearly all of a start's paths are as they were: these cost one comparison each.
-        moved = [(path, seen) for path, seen in survey.found.items() if members.get(path) is not seen]
-        changes = tuple(manifest.put_all(moved))
+        changes = tuple(manifest.put_all(survey.found))
         version = ABSENT if survey.is_absent and not members else manifest.version
         # Without a version to start from, a list of changes would be a guess (delta: unknown).
         return Finding(errand, manifest, version, previous, changes if previous else (), survey, *kept)
 
     def survey(
-        self, followed: Followed, errand: Errand, *, wants_content: bool, allowance: Allowance | None = None, reader: Reader | None = None
+        self,
+        followed: Followed,
+        errand: Errand,
+        *,
+        wants_content: bool,
+        allowance: Allowance | None = None,
+        reader: Reader | None = None,
+        ahead: Ahead | None = None,
     ) -> Survey:
         demand = Demand(
             wants_content=wants_content, allowance=allowance, may_follow=self._may_follow, is_closing=self.closing.is_set
         )
-        visit = _Visit(self, followed, demand, reader)
+        visit = _Visit(self, followed, demand, reader, ahead)
         visit.run(errand)
         return visit.survey
 
@@ -242,6 +255,18 @@ class Looker:
             self._armed.update(local)
             self._armed.difference_update(refused)
         return refused
+
+    def arm_all(self, many: Iterable[Followed]) -> list[str]:
+        """Arm all folders on the way to where these targets begin, as their looks would; the last ones, where that could be done.
+
+        Only those that looks are to list: no single paths, nothing in the state folder."""
+        ways: list[list[str]] = []
+        for followed in many:
+            pattern, root = followed.pattern, followed.target.root
+            if not pattern.is_literal and not self.state.holds(self.resolve(pattern.base)):
+                ways.append(list(_chain(root, self.resolve(root) != root, pattern.base)))
+        refused = self.arm(dict.fromkeys(folder for way in ways for folder in way))
+        return list(dict.fromkeys(way[-1] for way in ways if refused.keys().isdisjoint(way)))
 
     def distrust(self, folder: str) -> None:
         """Something happened to this folder itself: it and those below it are to be armed and resolved again."""
@@ -295,25 +320,26 @@ class Looker:
     def _keep(self, followed: Followed, survey: Survey) -> tuple[dict[str, list[str]], list[str], list[str]]:
         """Put what was seen into the one cache; who else means a path that was found changed (rule 10), what is racy,
         what was unstable."""
-        known = self.cache.seen.get
-        news = {path: (known(path), seen) for path, seen in survey.found.items() if known(path) is not seen}
+        found = survey.found
+        known = list(map(self.cache.seen.get, found))
+        news = [(path, before, seen) for (path, seen), before in zip(found.items(), known, strict=True) if before is not seen]
         if survey.problems:
             # What was not found may only not have been reached.
-            news = {path: pair for path, pair in news.items() if pair[1] is not None}
+            news = [one for one in news if one[2] is not None]
         if not news:
             return {}, [], []
-        self.cache.put_all({path: seen for path, (_, seen) in news.items()})
-        unstable = [path for path, (_, seen) in news.items() if seen is not None and seen.is_unstable]
-        racy = [path for path, (_, seen) in news.items() if seen is not None and seen.is_racy and not seen.is_unstable]
+        self.cache.put_all({path: seen for path, _, seen in news})
+        unstable = [path for path, _, seen in news if seen is not None and seen.is_unstable]
+        racy = [path for path, _, seen in news if seen is not None and seen.is_racy and not seen.is_unstable]
+        if len(news) > _MANY and self._trie.is_alone(followed.pattern):
+            return {}, racy, unstable
         # At the first look everything is new to the cache, and to everybody else.
         is_first = followed.manifest is None
-        changed = [path for path, (before, seen) in news.items() if _is_change(before, seen) and not (is_first and before is None)]
+        changed = [path for path, before, seen in news if _is_change(before, seen) and not (is_first and before is None)]
         return self._find_others(followed, changed), racy, unstable
 
     def _find_others(self, followed: Followed, changed: list[str]) -> dict[str, list[str]]:
         others: dict[str, list[str]] = {}
-        if len(changed) > _MANY and self._trie.is_alone(followed.pattern):
-            return others
         for path in changed:
             for other in self._trie.find(path):
                 if other is not followed and other.manifest is not None and other.walker.means(path):
@@ -324,13 +350,16 @@ class Looker:
 class _Visit:
     """The walk through one errand."""
 
-    __slots__ = ("_demand", "_followed", "_looker", "_reader", "survey")
+    __slots__ = ("_ahead", "_demand", "_followed", "_keys", "_looker", "_reader", "survey")
 
-    def __init__(self, looker: Looker, followed: Followed, demand: Demand, reader: Reader | None) -> None:
+    def __init__(self, looker: Looker, followed: Followed, demand: Demand, reader: Reader | None, ahead: Ahead | None) -> None:
         self._looker = looker
         self._followed = followed
         self._demand = demand
         self._reader = reader
+        self._ahead = ahead
+        # Of files, as they were found ahead.
+        self._keys: dict[str, bytes] = {}
         self.survey = Survey()
 
     def run(self, errand: Errand) -> None:
@@ -395,10 +424,16 @@ class _Visit:
 
     def _walk(self, top: str) -> bool:
         """Whether there was a folder to walk."""
-        walked: Walked = self._followed.walker.walk(top, self._arm, self._demand.allowance, self._list_apart)
+        manifest = self._followed.manifest
+        meant = manifest.members if manifest is not None else {}
+        walked: Walked = self._followed.walker.walk(top, self._arm, self._demand.allowance, self._list_apart, meant)
         self.survey.folders |= walked.folders
         self.survey.problems += walked.problems
         files, known = self._read_apart(walked.files), self._looker.cache.seen
+        if self._keys:
+            told = find_told(files, self._keys, known, self._demand.wants_content)
+            self.survey.found |= told
+            files = [path for path in files if path not in told]
         for first in range(0, len(files), _AT_ONCE):
             self._demand.go_on()
             still, others = find_still(files[first : first + _AT_ONCE], known, self._demand.wants_content)
@@ -414,39 +449,49 @@ class _Visit:
                 return self._reader.list(folders)
             except ReaderGone:
                 self._reader = None
+        if self._ahead is not None:
+            return [self._take_ahead(self._ahead, folder) for folder in folders]
         return itertools.repeat(None, len(folders))
+
+    def _take_ahead(self, ahead: Ahead, folder: str) -> Listing | None:
+        listing = ahead.take(folder)
+        if listing is not None:
+            lead = folder if folder.endswith("/") else f"{folder}/"
+            self._keys |= {lead + name: key for name, key in zip(listing.files, listing.keys, strict=True)}
+        return listing
 
     def _read_apart(self, paths: list[str]) -> list[str]:
         """Have these read by the other process, if there is one; those that are left to us are returned."""
         if self._reader is None:
             return paths
-        wants_content, known = self._demand.wants_content, self._looker.cache.seen
-        before = [known.get(path) for path in paths]
-        # What a link leads to, its own stat does not tell.
-        keys = [seen.key if seen is not None and seen.kind != "l" and seen.is_sure(wants_content) else b"" for seen in before]
+        before = list(map(self._looker.cache.seen.get, paths))
         left: list[str] = []
         done = 0
         try:
-            for size, answers in self._reader.read(paths, keys, wants_content=wants_content):
+            for answers in self._reader.read(paths, before, wants_content=self._demand.wants_content):
                 self._demand.go_on()
                 if self._demand.allowance is not None:
-                    self._demand.allowance.spend(size, len(answers))
-                last = done + len(answers)
-                self._take_answers(paths[done:last], before[done:last], answers, left)
+                    self._demand.allowance.spend(answers.read_bytes, answers.count)
+                last = done + answers.count
+                left += self._take_answers(paths[done:last], before[done:last], answers)
                 done = last
         except ReaderGone:
             self._reader = None
         return left + paths[done:]
 
-    def _take_answers(self, paths: list[str], before: list[Seen | None], answers: list[Answer], left: list[str]) -> None:
-        found = self.survey.found
-        for path, known, answer in zip(paths, before, answers, strict=True):
-            if answer is True:
-                found[path] = known
-            elif isinstance(answer, tuple):
-                found[path] = renew(known, *answer)
-            else:
-                left.append(path)
+    def _take_answers(self, paths: list[str], before: list[Seen | None], answers: Answers) -> list[str]:
+        """Those that are left to us."""
+        found = dict(zip(paths, before, strict=True))
+        left = [paths[place] for place in answers.left]
+        for path in left:
+            del found[path]
+        seen = map(Seen, answers.keys, answers.kinds, answers.digests, answers.hashed_at)
+        found.update(zip([paths[place] for place in answers.moved], seen, strict=True))
+        for number in answers.again:
+            place = answers.moved[number]
+            found[paths[place]] = renew(before[place], answers.keys[number], answers.kinds[number], answers.digests[number], answers.hashed_at[number])
+        self.survey.found |= found
+        return left
 
     def _see(self, path: str, found: os.stat_result | None = None) -> Seen | str | None:
         known = self._looker.cache.seen.get(path)

@@ -9,14 +9,15 @@ against accident, for which it is far more than enough.
 from __future__ import annotations
 
 import itertools
+import operator
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 
 from wakeful.core.observation import PathChange
 from wakeful.core.paths import contains
 from wakeful.core.spec import Compare
-from wakeful.sources.entry import Seen, describe_tag, show
+from wakeful.sources.entry import Seen, describe_tags, list_tags, show
 
 ABSENT = "absent"
 _MODULUS = 1 << 512
@@ -37,8 +38,9 @@ class Naming:
         else:
             self._lead, self._cut = os.path.relpath(base, root), len(base)
 
-    def name(self, path: str) -> str:
-        return self._lead + path[self._cut :]
+    def name_all(self, paths: Iterable[str]) -> list[str]:
+        lead, cut = self._lead, self._cut
+        return [lead + path[cut:] for path in paths]
 
 
 class Manifest:
@@ -60,8 +62,8 @@ class Manifest:
         """All at once, for a start with 50,000 paths: the sums are brought into range at the end."""
         manifest = cls(naming, compare)
         manifest.members.update(members)
-        name = naming.name
-        manifest._sum = sum([_element(os.fsencode(name(path)) + b"\0", seen.tag(compare)) for path, seen in manifest.members.items()]) % _MODULUS
+        names = naming.name_all(manifest.members)
+        manifest._sum = _add_up(_encode(names), list_tags(manifest.members.values(), compare)) % _MODULUS
         return manifest
 
     def copy(self) -> Manifest:
@@ -69,44 +71,35 @@ class Manifest:
         twin._sum, twin._moved, twin._version, twin.members = self._sum, self._moved, self._version, self.members.copy()
         return twin
 
-    def put_all(self, found: Iterable[tuple[str, Seen | None]]) -> list[PathChange]:
+    def put_all(self, found: Mapping[str, Seen | None]) -> list[PathChange]:
         """Let what was seen stand at each of these paths (None: nothing); the changes that count.
 
-        All of a look at once: of 100,000 files changed at once, this is half of what a look costs here.
+        All of a look at once, column by column: of 100,000 files changed at once, this is half of what a look costs here.
         """
-        members, compare, name_of = self.members, self._compare, self._naming.name
-        changes: list[PathChange] = []
-        total, is_moved = self._sum, False
-        for path, seen in found:
-            before = members.get(path)
-            if before is seen:
-                continue
-            is_moved = is_moved or before is None or seen is None or before.key != seen.key
-            if seen is not None:
-                members[path] = seen
-            else:
-                del members[path]
-            before_tag = before.tag(compare) if before is not None else None
-            tag = seen.tag(compare) if seen is not None else None
-            if before_tag == tag:
-                continue
-            name = name_of(path)
-            encoded = os.fsencode(name) + b"\0"
-            total += _element(encoded, tag) - _element(encoded, before_tag)
-            changes.append(
-                PathChange(
-                    show(name),
-                    describe_tag(before_tag) if before_tag is not None else None,
-                    describe_tag(tag) if tag is not None else None,
-                )
-            )
-        if changes:
-            self._sum, self._version = total % _MODULUS, None
-        if is_moved:
+        members = self.members
+        before = list(map(members.get, found))
+        # Nearly all of a start's paths are as they were.
+        if not any(map(operator.is_not, before, found.values())):
+            return []
+        paths, before, seen = zip(*[one for one in zip(found, before, found.values(), strict=True) if one[1] is not one[2]], strict=True)
+        if any(was is None or now is None or was.key != now.key for was, now in zip(before, seen, strict=True)):
             self._moved = next(_moves)
             # The count of paths is part of it, and a path may come without counting.
             self._version = None
-        return changes
+        was, tags = list_tags(before, self._compare), list_tags(seen, self._compare)
+        counting = [one for one in zip(paths, was, tags, strict=True) if one[1] != one[2]]
+        members.update((path, now) for path, now in zip(paths, seen, strict=True) if now is not None)
+        for path, now in zip(paths, seen, strict=True):
+            if now is None:
+                members.pop(path, None)
+        if not counting:
+            return []
+        paths, was, tags = zip(*counting, strict=True)
+        names = self._naming.name_all(paths)
+        encoded = _encode(names)
+        self._sum = (self._sum + _add_up(encoded, tags) - _add_up(encoded, was)) % _MODULUS
+        self._version = None
+        return list(map(PathChange, map(show, names), describe_tags(was), describe_tags(tags)))
 
     @property
     def version(self) -> str:
@@ -121,8 +114,11 @@ class Manifest:
         return str(self._moved)
 
 
-def _element(name: bytes, tag: bytes | None) -> int:
-    """`name` as the file system has it, closed by a zero byte."""
-    if tag is None:
-        return 0
-    return int.from_bytes(blake2b(name + tag).digest(), "big")
+def _encode(names: list[str]) -> list[bytes]:
+    """Each as the file system has it, closed by a zero byte, which no name holds."""
+    return [name + b"\0" for name in os.fsencode("\0".join(names)).split(b"\0")] if names else []
+
+
+def _add_up(names: Iterable[bytes], tags: Iterable[bytes | None]) -> int:
+    """The sum of what each path adds to a version; where there is nothing, nothing is added."""
+    return sum([int.from_bytes(blake2b(name + tag).digest(), "big") for name, tag in zip(names, tags, strict=True) if tag is not None])

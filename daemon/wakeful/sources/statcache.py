@@ -73,11 +73,11 @@ class StatCache:
 
     def put_all(self, found: Mapping[str, Seen | None]) -> None:
         """As `put`, for what one look found: a burst of 100,000 files takes the lock once a target."""
+        gone = [path for path, seen in found.items() if seen is None]
         with self._lock:
-            self.seen.update((path, seen) for path, seen in found.items() if seen is not None)
-            for path, seen in found.items():
-                if seen is None:
-                    self.seen.pop(path, None)
+            self.seen.update(((path, seen) for path, seen in found.items() if seen is not None) if gone else found)
+            for path in gone:
+                self.seen.pop(path, None)
             if self._database is not None:
                 self._changed_paths.update(found)
 
@@ -95,6 +95,9 @@ class StatCache:
     def version(self, target: str) -> str | None:
         """What this target's last look of an earlier daemon found."""
         return self._versions.get(target)
+
+    def count_targets(self) -> int:
+        return len(self._versions)
 
     def kept_below(self, pattern: Pattern) -> list[tuple[str, Seen]]:
         """The paths kept on disk at or below the literal part of a pattern; whoever asks filters them."""

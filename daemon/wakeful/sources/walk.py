@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 
 from wakeful.core.match import Excludes, Pattern
 from wakeful.core.paths import contains
@@ -111,8 +111,11 @@ class Walker:
             len(folder) < self._start or not self._excludes.prunes(folder, self._start)
         )
 
-    def walk(self, top: str, arm: Arm, allowance: Allowance | None, list_ahead: ListAhead) -> Walked:
-        """`list_ahead` may have listed the folders of a level elsewhere, and leaves to us those it could not."""
+    def walk(self, top: str, arm: Arm, allowance: Allowance | None, list_ahead: ListAhead, meant: Container[str] = ()) -> Walked:
+        """`list_ahead` may have listed the folders of a level elsewhere, and leaves to us those it could not.
+
+        `meant` are paths that were found to be so before: of these the pattern is not asked again.
+        """
         walked = Walked()
         level = [top]
         while level:
@@ -121,7 +124,7 @@ class Walker:
             below: list[str] = []
             for folder, listing in zip(level, list_ahead(level), strict=True):
                 try:
-                    self._take(folder, listing or self._list(folder, allowance), walked, below)
+                    self._take(folder, listing or self._list(folder, allowance), walked, below, meant)
                 except OSError as problem:
                     if problem.errno not in (errno.ENOENT, errno.ENOTDIR):
                         walked.problems.append(describe_problem(folder, problem))
@@ -139,14 +142,14 @@ class Walker:
             allowance.spend(entries=len(listing.files) + len(listing.folders))
         return listing
 
-    def _take(self, folder: str, listing: Listing, walked: Walked, below: list[str]) -> None:
+    def _take(self, folder: str, listing: Listing, walked: Walked, below: list[str], meant: Container[str]) -> None:
         walked.folders[folder] = listing.mtime
         lead = folder if folder.endswith("/") else f"{folder}/"
         # `means`, asked of what lies below the pattern's base, and of every file of a start: a third of its cost.
         fits, behind, covers = self._pattern.below_base().fullmatch, len(self._pattern.base.rstrip("/")) + 1, self._excludes.covers
         if not (self._is_above_state and self._state.is_workspace(lead)):
             paths = [lead + name for name in listing.files]
-            walked.files += [path for path in paths if fits(path, behind) and covers(path, self._start) is None]
+            walked.files += [path for path in paths if path in meant or (fits(path, behind) and covers(path, self._start) is None)]
         for name, inode in listing.folders:
             path = lead + name
             if self.enters(path) and not self._state.is_folder(path, inode):

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from wakeful.core.events import Cause
 from wakeful.core.state import LastRun, OpenRun, Session
 from wakeful.views.times import show_time, show_time_or_none
@@ -36,7 +38,8 @@ def view_causes_file(session: Session, run: OpenRun) -> dict[str, Any]:
         "session": session.name,
         "run": run.run,
         "objective": run.spec.objective,
-        "causes": view_causes(run.causes),
+        # Paths as they are: they are written as they would be shown, and a thousand need not be made anew at each start.
+        "causes": [view_cause(replace(cause, paths=())) | {"paths": cause.paths} for cause in run.causes],
         "depth": len(run.chain),
         "resumed_from": run.resumed_from,
     }
