@@ -199,6 +199,34 @@ async def test_a_worktree_is_followed_by_its_own_head(repo: GitRepo, tmp_path: P
         assert here not in follower.hinted
 
 
+async def test_a_branch_that_is_first_looked_at_during_a_round_is_heard_of_when_it_moves(repo: GitRepo) -> None:
+    """The round asked before anybody meant that branch, and must not forget what the look found."""
+    repo("branch", "side")
+    async with Follower() as follower:
+        source = follower.source
+        await follower.look(follower.follow(repo.path, "src"))
+        (watched,) = source._watched.values()
+        find, is_asked, go_on = source._find_heads, asyncio.Event(), asyncio.Event()
+
+        async def find_slowly(one: object) -> dict[str, str | None]:
+            heads = await find(one)
+            is_asked.set()
+            await go_on.wait()
+            return heads
+
+        source._find_heads = find_slowly
+        round_under_way = asyncio.create_task(source._poll(watched))
+        await is_asked.wait()
+        source._find_heads = find
+        key = follower.follow(repo.path, "src", branch="side")
+        await follower.look(key)
+        go_on.set()
+        await round_under_way
+        repo("checkout", "-q", "side")
+        repo.commit("src/a.py", "side")
+        assert key in await source._poll(watched)
+
+
 @pytest.mark.parametrize("branch", ["origin/main", "refs/remotes/origin/main", "refs/tags/v1", "v1", "feature/deep/one"])
 async def test_every_form_of_a_branch_is_understood(repo: GitRepo, branch: str) -> None:
     """Names, remote branches, tags and full refs."""

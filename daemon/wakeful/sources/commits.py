@@ -401,7 +401,8 @@ class CommitSource:
             heads = await self._find_heads(watched)
             moved = {ref for ref, head in heads.items() if watched.heads.get(ref, head) != head}
             hinted |= await self._find_moved(watched, heads, moved)
-            watched.heads = heads
+            # Not in the place of all: a look may have found a ref meanwhile that this round did not ask for, and its next move is to be told.
+            watched.heads = {ref: head for ref, head in (watched.heads | heads).items() if ref in watched.refs}
             self._arm(watched)
             await watched.repository.end_idle_reader(_READER_IDLE_SECONDS)
         except GitRefusal:
