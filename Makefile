@@ -10,6 +10,8 @@ AGENTS := claude=@agentclientprotocol/claude-agent-acp@0.99.1 opencode=opencode-
           codex=@agentclientprotocol/codex-acp@2.6.0 gemini=@google/gemini-cli@0.61.0
 # `make test PYTEST="-k payroll -x"` passes more words to pytest.
 PYTEST ?=
+# Three on two cores: tests of real daemons wait a fifth of their time.
+WORKERS ?= 3
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test test-long test-acp test-systemd test-mutants golden bench wheel clean
@@ -24,7 +26,7 @@ run: $(READY) ## start the daemon here, on sessions.d/, in the foreground
 	@exec $(BIN)/wakeful daemon --specs sessions.d --state .wakeful --socket .wakeful/wakeful.sock
 
 test: $(READY) ## the whole suite, within five minutes
-	$(BIN)/python -m pytest -n 2 --dist worksteal $(PYTEST)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST)
 
 test-long: $(READY) ## the tests that take longer, and other random examples than those of `make test`
 	$(BIN)/python -m pytest -m long $(PYTEST)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +15,7 @@ from wakeful.core.machine import Core
 from wakeful.core.observation import DaemonStarted, Declaration, SpecsRead
 from wakeful.core.spec import CommandRun, SessionSpec, Settings
 from wakeful.eventlog.sqlite import open_log
+from wakeful.eventlog.writer import Writer
 from wakeful.reactor import Outside, Reactor
 
 
@@ -38,8 +42,22 @@ async def test_a_plan_that_cannot_be_carried_out_after_it_was_recorded_ends_the_
         log.close()
 
 
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Nothing is written before it is set."""
+    is_there, write = threading.Event(), Writer._write
+
+    def write_when_there(*arguments: Any) -> Any:
+        is_there.wait(60)
+        return write(*arguments)
+
+    monkeypatch.setattr(Writer, "_write", write_when_there)
+    yield is_there
+    is_there.set()
+
+
 @pytest.mark.asyncio
-async def test_what_was_decided_is_in_the_log_for_whoever_waits_for_it_and_for_no_longer(tmp_path: Path) -> None:
+async def test_what_was_decided_is_in_the_log_for_whoever_waits_for_it_and_for_no_longer(tmp_path: Path, disk: threading.Event) -> None:
     """A reader of the log finds what the list showed it, also while more and more is decided."""
     log = open_log(tmp_path / "state")
     reactor = Reactor(Core([]), log, snapshots={})
@@ -57,16 +75,19 @@ async def test_what_was_decided_is_in_the_log_for_whoever_waits_for_it_and_for_n
             # Decided after the question was asked: nobody waits for that.
             later = SessionSpec(name=f"later{number}", objective="Begin.", root=str(tmp_path))
             reactor.observe(SpecsRead(declared=(Declaration(later, "digest"),)))
+            disk.set()
             await waiting
             assert log.head(session.id).seq == session.seq
-        await reactor.settled()
+            await reactor.settled()
+            disk.clear()
     finally:
+        disk.set()
         reactor.close()
         log.close()
 
 
 @pytest.mark.asyncio
-async def test_what_a_start_needs_is_found_out_while_it_is_being_recorded_and_nothing_starts_before(tmp_path: Path) -> None:
+async def test_what_a_start_needs_is_found_out_while_it_is_being_recorded_and_nothing_starts_before(tmp_path: Path, disk: threading.Event) -> None:
     log = open_log(tmp_path / "state")
     reactor = Reactor(Core([]), log, snapshots={})
     met: list[tuple[str, int, bool]] = []
@@ -83,8 +104,10 @@ async def test_what_a_start_needs_is_found_out_while_it_is_being_recorded_and_no
         spec = SessionSpec(name="first", objective="Begin.", root=str(tmp_path), run=CommandRun(argv=("true",)), first="run")
         reactor.observe(SpecsRead(declared=(Declaration(spec, "digest"),)))
         assert met == [("foreseen", 1, False)], "decided, and on its way to disk"
+        disk.set()
         await eventually_async(lambda: len(met) > 1, what="the start")
         assert met == [("foreseen", 1, False), ("started", 1, True)]
     finally:
+        disk.set()
         reactor.close()
         log.close()

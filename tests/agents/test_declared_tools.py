@@ -16,6 +16,7 @@ library = pytest.importorskip("mcp", reason="tools of other programs come with t
 SERVER = Path(__file__).with_name("mcp_server.py")
 
 
+@pytest.mark.long
 def test_a_declared_shell_works_on_what_is_bound_and_finds_no_key(box: Box, provider: Provider) -> None:
     """It reads the code, writes the page, and as an attacker finds neither the run's token nor the model's key nor a network."""
     # The box's run folders lie in its root, so that their names can be guessed: nothing in them can be read.

@@ -108,7 +108,8 @@ def records(box: Box, kind: str) -> list[dict[str, Any]]:
     return [record["payload"] for record in box.log("docs") if record["kind"] == kind]
 
 
-@pytest.mark.parametrize("way", ["in pieces", pytest.param("by its question alone", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("way", ["in pieces", "by its question alone"])
 def test_a_call_is_on_record_with_its_words_however_it_was_told(box: Box, way: str) -> None:
     """Claude Code tells of a call before it has its words, Gemini only when it asks; what came of it is told without its kind."""
     declare(box, way=way)
@@ -120,7 +121,8 @@ def test_a_call_is_on_record_with_its_words_however_it_was_told(box: Box, way: s
     assert (returned["call"], returned["name"], returned["text"]) == (called["call"]["id"], "edit", "edit page.md: completed")
 
 
-@pytest.mark.parametrize("page", ["out/other.md", pytest.param("../elsewhere.md", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("page", ["out/other.md", "../elsewhere.md"])
 def test_an_edit_of_what_is_not_bound_is_refused_when_it_asks(box: Box, page: str) -> None:
     """The kernel opens the folder around an output; the policy for edits is about those that are bound."""
     declare(box, page=page)
@@ -139,6 +141,7 @@ def test_who_writes_through_us_without_asking_is_held_to_the_policy(box: Box) ->
     assert box.read("out/page.md") == "" and "this session's policy is not to write files (write: allow, edit: deny)" in row["reason"]
 
 
+@pytest.mark.long
 def test_a_program_has_its_variables_its_key_its_port_and_a_home_that_stays(box: Box) -> None:
     """What the agent's file and the session's run say reaches it, and the person's own home does not."""
     with held_port() as held:

@@ -58,6 +58,7 @@ def test_a_change_is_dealt_with_by_the_agent_and_everything_is_on_record(box: Bo
     assert row["runs"] == 1
 
 
+@pytest.mark.long
 def test_what_was_committed_is_told_as_a_diff_the_same_in_a_preview_and_in_the_run(box: Box, provider: Provider) -> None:
     """Also after a restart, when no look remembers what was there before."""
     repo = GitRepo(box.folder)
@@ -79,6 +80,7 @@ def test_what_was_committed_is_told_as_a_diff_the_same_in_a_preview_and_in_the_r
     assert provider.requests[-1].messages[-1].text == told
 
 
+@pytest.mark.long
 def test_what_an_agent_reads_and_writes_wakes_it_by_the_hands_of_others_alone(box: Box, provider: Provider) -> None:
     """`access: both` without staging: its tools' writes are known file by file, and an edit during the run stays owed."""
     page = {"path": "list.txt"}
@@ -211,6 +213,7 @@ def test_one_message_is_answered_by_another_agent_and_the_next_by_the_owner(box:
     assert provider.requests[-1].model == "claude-test"
 
 
+@pytest.mark.long
 def test_a_conversation_that_grows_too_long_is_summarised_by_its_agent_and_goes_on(box: Box, provider: Provider) -> None:
     """Facts first, the objective verbatim, and nothing asked twice: the model goes on from what it wrote."""
 
