@@ -32,10 +32,10 @@ from wakeful.runners.isolation.landlock import probe_abi
 from wakeful.runners.isolation.reach import Protected, find_view
 
 SECTION = "isolation of a run"
-ROUNDS = 300
+ROUNDS = 200
 WARM_UP = 20
 SAVES = 100
-PAUSE_SECONDS = 0.02
+PAUSE_SECONDS = 0.06
 FLOOR = "bubblewrap alone, the same arguments"
 # The bar of a whole run, from its start to its reported end.
 DEAREST_MS = 1.0

@@ -109,9 +109,11 @@ class Rounds:
         return first - began, called - began, ended - first
 
     def order(self, confinement: Confinement, output: str | None = None) -> RunOrder:
+        """Each way of running is a session of its own: what was found out for one run is of use to its next."""
         self._number += 1
+        session = f"{confinement.level}-{'output' if output else 'plain'}-{(output or '').count('project')}"
         return RunOrder(
-            session="s", name="s", run=self._number, run_id=f"run-{self._number}", argv=(self._program,), root=self._folder, cwd="",
+            session=session, name=session, run=self._number, run_id=f"run-{self._number}", argv=(self._program,), root=self._folder, cwd="",
             timeout_seconds=60, grace_seconds=5, scratch=f"{self._folder}/scratch", folder=f"{self._runs}/{self._number}",
             causes=b"{}" * 200, changed=("a.csv",) * 10, bindings={"salaries": "/x"}, socket="/s", token="t", output_limit_bytes=1 << 20,
             temporary=f"{self._folder}/temporary", reads=("first",), writes=(output,) if output else (), confinement=confinement,

@@ -52,7 +52,7 @@ _AGAIN_SECONDS = 0.05
 # How long what was found out for a start holds: the record takes a millisecond, on a busy disk some ten. Later the world may be another.
 _FORESEEN_SECONDS = 0.05
 # No run ended for so long: there is time to make ready for the next. Each takes half a millisecond, and others have their turn in between.
-_QUIET_SECONDS = 0.02
+_QUIET_SECONDS = 0.05
 _BREATH_SECONDS = 0.005
 # Blocking work at a run's end: saving output, removing folders, entering control groups.
 _POOL_SIZE = 2
