@@ -41,6 +41,9 @@ SHORTEST_SECRET = 6
 MOST_WORDS = 8
 MOST_FOUND = 100
 
+# A fork that goes on without end is not waited for: whoever asks is told so.
+_MERGES_PREPARED = 3
+
 
 class Receipt(Struct, frozen=True, kw_only=True):
     """What a load says to the host a session came from: it lives here now, and this is its record of it."""
@@ -224,6 +227,15 @@ def find_free_name(service: Service, stem: str) -> str:
 
 
 async def prepare_merge(service: Service, body: MergeBody) -> Prepared:
+    for _ in range(_MERGES_PREPARED):
+        prepared = await _prepare_merge_once(service, body)
+        # What somebody just wrote into its workspace wakes the fork, and that is on record, too: it is looked at once more, not refused.
+        if not isinstance(prepared, calls.Merge) or find_named(service, body.fork).seq == prepared.fork_seq:
+            break
+    return prepared
+
+
+async def _prepare_merge_once(service: Service, body: MergeBody) -> Prepared:
     session, fork = find_named(service, body.name), find_named(service, body.fork)
     base_seq = session.merges.get(fork.id, 1)
     base, summary = await asyncio.to_thread(_read_fork, service, fork, base_seq)
