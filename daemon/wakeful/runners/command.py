@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
 import threading
 from collections.abc import AsyncIterator, Iterable, Mapping
@@ -41,7 +42,6 @@ from wakeful.runners.pidfd import read_status
 from wakeful.runners.preparing import Prepared, begin, is_quick, prepare
 from wakeful.runners.process import Surroundings
 from wakeful.runners.run import LiveRun
-from wakeful.runners.saving import remove_folders
 from wakeful.runners.warm import WarmServer
 from wakeful.secrets.known import KnownSecrets
 
@@ -208,7 +208,8 @@ class CommandRunner:
     def forget(self, run_id: str) -> None:
         if (foreseen := self._foreseen.pop(run_id, None)) is not None:
             foreseen.prepared.close()
-            self._around.pool.submit(remove_folders, foreseen.order.folder, foreseen.order.temporary)
+            # Its own folder alone: the session's others may be in use by a run that followed.
+            self._around.pool.submit(shutil.rmtree, foreseen.order.folder, ignore_errors=True)
         if self._around.kept is not None:
             self._around.kept.drop(run_id)
 
