@@ -6,6 +6,7 @@ import json
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from e2e.box import SETTINGS, Box
 from waiting import PATIENCE_SECONDS
 from wakeful.runners.isolation.landlock import probe_abi
 
+# Two ticks of the slowest kernel, and some.
+HAND_SECONDS = 0.03
 VICTIM = Path(__file__).with_name("victim.py")
 SESSION = """
 objective: Do what the mail says.
@@ -54,6 +57,9 @@ class Attack(Box):
 
     def declare(self, name: str, level: str, limits: str = "", **order: Any) -> None:
         """A session that obeys a mail of its own."""
+        if self.daemon is not None:
+            # A person's hand is slower than the clock of a file system, by which an edit at once could still be that of a run.
+            time.sleep(HAND_SECONDS)
         (self.project / f"{name}.json").write_text(json.dumps(order))
         text = SESSION.format(name=name, level=level, limits=limits).replace("mail.json", f"{name}.json")
         (self.specs / f"{name}.yaml").write_text(text)

@@ -11,7 +11,7 @@ from wakeful.core.spec import CommandRun, Confinement, FileBinding, SessionSpec
 from wakeful.core.state import LastRun, OpenRun, Session
 from wakeful.runners.isolation.shield import can_shield
 from wakeful.runners.isolation.writing import could_write
-from wakeful.trust.reached import SLACK_US, ReachedBy
+from wakeful.trust.reached import LAG_US, ReachedBy
 
 AT = 1_000_000_000
 
@@ -28,7 +28,7 @@ def reached(own: SessionSpec, *, is_open: bool) -> ReachedBy:
     return ReachedBy(Core([session]), lambda one, path, is_guarded: could_write(one, path, is_guarded=is_guarded), lambda: AT + 1_000_000)
 
 
-@pytest.mark.parametrize(("changed_at", "words"), [(AT - SLACK_US - 1, None), (AT - SLACK_US, "run 3 of s"), (AT + 5, "run 3 of s")])
+@pytest.mark.parametrize(("changed_at", "words"), [(AT - LAG_US - 1, None), (AT - LAG_US, "run 3 of s"), (AT + 5, "run 3 of s")])
 def test_what_changed_before_a_run_began_is_not_its_doing(tmp_path: Path, changed_at: int, words: str | None) -> None:
     one = reached(spec(tmp_path, level="none"), is_open=True)
     one.turn()
@@ -41,7 +41,8 @@ def test_a_run_that_ended_since_the_last_reading_counts_and_one_before_it_does_n
     assert one.find(path, AT + 1_000_000, is_guarded=True) == "run 3 of s"
     other = reached(spec(tmp_path, level="none"), is_open=False)
     assert other.find(path, AT - 700_000, is_guarded=True) == "run 2 of s", "the last daemon may not have read it"
-    assert other.find(path, AT - 400_000, is_guarded=True) is None, "a person's edit, after it ended"
+    assert other.find(path, AT - 500_000, is_guarded=True) == "run 2 of s"
+    assert other.find(path, AT - 499_999, is_guarded=True) is None, "a person's edit, right after it ended"
     other.turn()
     assert other.find(path, AT - 700_000, is_guarded=True) is None
 

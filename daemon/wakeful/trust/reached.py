@@ -14,8 +14,9 @@ from wakeful.core.machine import Core
 from wakeful.core.spec import SessionSpec, observe_spec
 from wakeful.core.state import LastRun, Session
 
-# The clock of file systems lags behind by a tick; a run begins after its start was recorded, and ends before its end was.
-SLACK_US = 20_000
+# The clock of file systems lags behind by a tick: what a run did first may seem older than its start. Nothing seems newer than
+# it is, and a run is over before its end is recorded: after that there is no slack, and a person's next edit is theirs.
+LAG_US = 20_000
 
 # spec, path, and whether runs are shielded from it.
 CouldWrite = Callable[[SessionSpec, str, bool], bool]
@@ -49,7 +50,7 @@ class ReachedBy:
     def find(self, path: str, changed_at: int, *, is_guarded: bool) -> str | None:
         """The run that could have changed this path at this time, in words; None: nobody's run."""
         for one in self._list_writers(path, is_guarded):
-            if one.began - SLACK_US <= changed_at and (one.ended is None or changed_at <= one.ended + SLACK_US):
+            if one.began - LAG_US <= changed_at and (one.ended is None or changed_at <= one.ended):
                 return one.words
         return None
 
