@@ -102,6 +102,8 @@ class Daemon:
         self._settings = settings
         self._is_once = is_once
         self._is_ready = False
+        self._began = time.monotonic()
+        self._told_seconds = 0
         self._is_hurried = False
         self._is_leaving = False
         self._loop = asyncio.get_running_loop()
@@ -167,11 +169,25 @@ class Daemon:
         await self._stopping.wait()
         return 0
 
+    def tell_read(self, done: int, total: int) -> None:
+        """How far the reading of specs is; it blocks the loop."""
+        self._tell_start(f"{done:,} of {count(total, 'spec')} read")
+
+    def _tell_start(self, words: str) -> None:
+        """To who waits at a terminal or asks systemd, from the first second on, once a second."""
+        seconds = int(time.monotonic() - self._began)
+        if not self._is_ready and seconds > self._told_seconds:
+            self._told_seconds = seconds
+            self._voice.show(f"starting, {seconds} s: {words}")
+            self._supervisor.status(f"starting: {words}")
+
     async def _first_look(self) -> None:
         """READY means armed and looked: until then a change could still be missed by whoever waits for it."""
         unseen = list(self.core.looked.targets.values())
+        total = len(unseen)
         while unseen and not self._stopping.is_set():
             await asyncio.sleep(0.005)
+            self._tell_start(f"{total - len(unseen):,} of {total:,} looked at")
             unseen = [look for look in unseen if not look.is_looked and look.held is None and look.subscribers]
         await self.reactor.settled()
 

@@ -215,12 +215,13 @@ LEVELS = {2: "critical", 3: "error", 4: "warning", 5: "notice", 6: "info"}
 
 
 class Line(NamedTuple):
-    """One thing said: as a person reads it, and what the journal and JSON know of it."""
+    """One thing said: as a person reads it, and what the journal and JSON know of it. A passing one gives way to the next."""
 
     text: str
     message: str
     priority: Priority = INFO
     fields: Mapping[str, str] = {}
+    is_passing: bool = False
 
 
 class Voice:
@@ -242,6 +243,8 @@ class Voice:
         self.redact: Callable[[str], str] = lambda text: text
         self._lines: SimpleQueue[Line | None] = SimpleQueue()
         self._dropped = 0
+        # Whether a passing line stands where the next one goes.
+        self._is_over_another = False
         self._printing = Thread(target=self._print_lines, name="voice", daemon=True)
         self._printing.start()
 
@@ -259,6 +262,11 @@ class Voice:
         shown = escape(line)
         self._put(Line(shown, shown, NOTICE))
 
+    def show(self, line: str) -> None:
+        """How far something is, to who looks at a terminal; the next line takes its place."""
+        if self._console is not None and self._style == "text" and self._journal is None:
+            self._put(Line(line, line, is_passing=True))
+
     def _put(self, line: Line) -> None:
         if self._lines.qsize() >= self.MOST_WAITING:
             self._dropped += 1
@@ -267,7 +275,7 @@ class Voice:
             words = f"({count(self._dropped, 'line')} not printed: nobody read; wakeful log has all)"
             self._lines.put(Line(words, words, WARNING))
             self._dropped = 0
-        self._lines.put(Line(self.redact(line.text), self.redact(line.message), line.priority, line.fields))
+        self._lines.put(line._replace(text=self.redact(line.text), message=self.redact(line.message)))
 
     def close(self, seconds: float = 1.0) -> None:
         """Say what is left to be said, if somebody listens."""
@@ -288,8 +296,12 @@ class Voice:
             return
         elif self._console is None:
             print(line.text, flush=True)
+        elif line.is_passing:
+            self._console.print(line.text[: self._console.width - 1].ljust(self._console.width - 1), style="dim", end="\r")
         else:
-            self._console.print(line.text, style=next((style for word, style in STYLES if word in line.text), None))
+            padded = line.text.ljust(self._console.width - 1) if self._is_over_another else line.text
+            self._console.print(padded, style=next((style for word, style in STYLES if word in line.text), None))
+        self._is_over_another = line.is_passing
 
 
 def as_entry(line: Line) -> dict[str, str]:

@@ -20,6 +20,7 @@ from wakeful.core.limits import MEANINGS, UNWARNED, Levels, Limits, say_amount
 from wakeful.core.observation import Declaration
 from wakeful.core.prices import Price
 from wakeful.core.spec import Retention, Settings
+from wakeful.counting import TellFar, tell_nobody
 from wakeful.errors import OperatorError
 from wakeful.specs.build import Surroundings, build_retention
 from wakeful.specs.kept import load_readings, save_readings
@@ -291,6 +292,7 @@ class ProjectReader:
         self._kept = kept
         # What lies there already.
         self._left: Mapping[str, FileReading] = {}
+        self.tell_far: TellFar = tell_nobody
 
     def read(self) -> ProjectReading:
         settings, defaults, problems = self._read_accepted()
@@ -309,7 +311,7 @@ class ProjectReader:
             self._left = load_readings(self._kept, self.defaults, around)
         # What was kept was read under the defaults of the first reading, and under no others.
         kept = self._left if self._folder is None else None
-        folder = self._folder = read_folder(self._specs_dir, around, self.defaults, self._folder, kept)
+        folder = self._folder = read_folder(self._specs_dir, around, self.defaults, self._folder, kept, self.tell_far)
         refused = dict(folder.refused)
         if problems:
             refused[SETTINGS_FILE] = "\n".join(map(str, problems))

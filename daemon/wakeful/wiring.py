@@ -184,7 +184,9 @@ def build_daemon(places: Places, log: EventLog, handed_over: HandedOver = Handed
         secrets=known,
         handed_over=handed_over.listener,
     )
-    return Daemon(places, reactor, edges, settings, is_once=is_once)
+    daemon = Daemon(places, reactor, edges, settings, is_once=is_once)
+    house.tell(daemon.tell_read)
+    return daemon
 
 
 def _find_kept(handed_over: HandedOver, sessions: list[Session]) -> KeptRuns | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import socket
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from cli.conftest import run_wakeful
 from wakeful import __version__
 from wakeful.eventlog.contract import Append, Draft
 from wakeful.eventlog.sqlite import open_log
+from wakeful.specs.load import FILES_A_TELL
 
 ASK = "import sys; from wakeful.cli.client import Client; print(Client(sys.argv[1]).get('/version'))"
 WAIT = "import sys; from wakeful.cli.waiting import Waiting\nwith Waiting('asking', is_shown=True): open(sys.argv[1]).read()\nprint('done')"
@@ -120,3 +122,42 @@ def test_backup_and_restore_show_how_far_they_are(tmp_path: Path) -> None:
     _, seen = on_terminal(*wakeful, "restore", "copy", "--state", "other", cwd=tmp_path)
     assert "3 of 3" in seen
     assert run_wakeful("backup", "second", "--state", "state", cwd=tmp_path).stderr == ""
+
+
+def test_check_shows_how_far_it_is_in_a_folder_of_many(tmp_path: Path) -> None:
+    """A few are judged before anybody could look."""
+    specs = tmp_path / "sessions.d"
+    specs.mkdir()
+    wakeful = (sys.executable, "-m", "wakeful")
+    for number in range(FILES_A_TELL + 1):
+        (specs / f"s{number}.yaml").write_text("objective: x\nbindings: {f: {file: a.txt}}\nrun: {command: ['true']}\n")
+    said, seen = on_terminal(*wakeful, "check", "sessions.d", cwd=tmp_path)
+    assert said == f"{FILES_A_TELL + 1} sessions: all good\n" and f"{FILES_A_TELL} of {FILES_A_TELL + 1}" in seen
+    (specs / "s0.yaml").unlink()
+    (specs / "s1.yaml").unlink()
+    assert on_terminal(*wakeful, "check", cwd=tmp_path)[1].strip() == ""
+    assert run_wakeful("check", "sessions.d", cwd=tmp_path).stderr == ""
+
+
+def test_a_start_shows_how_far_it_is_until_it_is_ready(tmp_path: Path) -> None:
+    """It waits for a probe that answers when it is told to."""
+    specs, socket_path = tmp_path / "sessions.d", tmp_path / "w.sock"
+    specs.mkdir()
+    os.mkfifo(tmp_path / "go")
+    probe = f"{{probe: [cat, {tmp_path / 'go'}], check_every: 1h, timeout: 60s}}"
+    (specs / "slow.yaml").write_text(f"objective: x\nfirst: adopt\nbindings: {{p: {probe}}}\nrun: {{command: ['true']}}\n")
+    ours, theirs = pty.openpty()
+    words = (sys.executable, "-m", "wakeful", "--socket", str(socket_path), "daemon", "--specs", str(specs), "--state", str(tmp_path / "state"))
+    daemon = subprocess.Popen(words, stdout=theirs, stderr=theirs, cwd=tmp_path)
+    os.close(theirs)
+    seen = ""
+    while "ready" not in seen and (piece := _read(ours)):
+        was_told, seen = "looked at" in seen, seen + piece.decode()
+        if "looked at" in seen and not was_told:
+            (tmp_path / "go").write_text("there\n")
+    daemon.terminate()
+    daemon.wait(60)
+    os.close(ours)
+    assert re.search(r"starting, \d+ s: 0 of 1 looked at", seen)
+    # The line that told it is gone: what is ready stands in its place.
+    assert re.match(r"looked at *(\x1b\[0m)?\r(\x1b\[0m)?ready: 1 session", seen[seen.rindex("looked at") :])

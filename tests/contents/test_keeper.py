@@ -22,6 +22,7 @@ from wakeful.contents.keeper import Keeper
 from wakeful.contents.listing import read_entries
 from wakeful.contents.record import Entry, read_record
 from wakeful.core.observation import ProcessEnded, RunRecovered
+from wakeful.core.ready import Lane
 from wakeful.sources.entry import Seen
 
 pytestmark = pytest.mark.asyncio
@@ -263,10 +264,12 @@ async def test_contents_that_runs_found_give_way_to_runs_that_wait_for_a_slot(tm
     monkeypatch.setattr(backlog_module, "LONGEST_WAY_SECONDS", 600.0)
     desk = Desk(tmp_path)
     desk.blobs.gate.set()
-    desk.core.core.ranks["another"] = 0.0
+    # In a pool that others fill.
+    desk.core.core.state.used["full"] = 1
+    desk.core.core.ready.put("another", 0.0, Lane("full", is_agent=False))
     files = await desk.run(3)
     assert desk.count_kept(files) == 0
-    desk.core.core.ranks.clear()
+    desk.core.core.ready.remove("another")
     await eventually_async(lambda: desk.count_kept(files) == 3)
     await close(desk)
 

@@ -309,7 +309,7 @@ class Keeper:
     def _is_pressed(self) -> bool:
         """Does somebody wait for looks, for a slot, or for the lists of runs?"""
         # Copied in one step: the loop goes on opening and closing.
-        return self.is_looking() or bool(self._core.ranks) or any(not record.before.done() for record in list(self._open.values()))
+        return self.is_looking() or bool(self._core.ready) or any(not record.before.done() for record in list(self._open.values()))
 
     def _lose(self, words: str) -> None:
         self._loop.call_soon_threadsafe(self._give_up, words)

@@ -2,12 +2,11 @@
 
 Runs after every observation for the sessions it touched, and again until nothing more follows.
 Level, not edge: called twice it does nothing the second time. A session that may start waits in
-the heap of the ready; `offer_slots` starts them in order, when all that was touched is settled.
+the queue of the ready; `offer_slots` starts them in order, when all that was touched is settled.
 """
 
 from __future__ import annotations
 
-import heapq
 from typing import assert_never
 
 from wakeful.core import events as ev
@@ -27,6 +26,7 @@ from wakeful.core.owed import (
     start_versions,
     takes_first_run,
 )
+from wakeful.core.ready import Lane
 from wakeful.core.spec import FileBinding
 from wakeful.core.state import ACTIVATION, Session
 from wakeful.core.tracing import find_trace
@@ -243,16 +243,8 @@ def _line_up(core: Core, decision: Decision, session: Session) -> None:
 
 def offer_slots(core: Core, decision: Decision) -> bool:
     """Start ready sessions in order while slots are free; True if that led to anything (rule 35)."""
-    full: list[tuple[float, str]] = []
-    while core.ready and core.has_any_slot() and not decision.affected:
-        entry = heapq.heappop(core.ready)
-        session = core.state.get(entry[1])
-        if core.ranks.get(session.id) != entry[0]:
-            continue
-        if session.spec is not None and not core.has_slot(session.spec.pool, is_agent=find_acting(core, session)[0] is not None):
-            full.append(entry)
-            continue
-        del core.ranks[session.id]
+    while not decision.affected and (session_id := core.ready.take(lambda lane: core.has_slot(lane.pool, is_agent=lane.is_agent))) is not None:
+        session = core.state.get(session_id)
         if session.wake is None or session.run is not None or not session.is_armed:
             continue
         verdict = judge_start(core, session, decision.moment)
@@ -260,16 +252,13 @@ def offer_slots(core: Core, decision: Decision) -> bool:
             _start(core, decision, session, verdict.is_mixed)
         else:
             decision.touch(session.id)
-    for entry in full:
-        heapq.heappush(core.ready, entry)
     return bool(decision.affected)
 
 
 def _queue(core: Core, session: Session) -> None:
-    rank = _rank(core, session)
-    if core.ranks.get(session.id) != rank:
-        core.ranks[session.id] = rank
-        heapq.heappush(core.ready, (rank, session.id))
+    assert session.spec is not None
+    lane = Lane(session.spec.pool, is_agent=find_acting(core, session)[0] is not None)
+    core.ready.put(session.id, _rank(core, session), lane)
 
 
 def _rank(core: Core, session: Session) -> float:
@@ -290,11 +279,11 @@ def _mark_held(core: Core, session: Session) -> None:
     if session.id in core.looked.fairness.held_since:
         return
     core.looked.fairness.hold(session.id)
-    if not core.ranks:
+    if not core.ready:
         return
     for name in sorted(core.graph.all_upstreams(session.name)):
         upstream_id = core.state.ids.get(name)
-        if upstream_id in core.ranks:
+        if upstream_id is not None and upstream_id in core.ready:
             upstream = core.state.sessions[upstream_id]
             if upstream.wake is not None:
                 _queue(core, upstream)

@@ -19,6 +19,7 @@ from wakeful.core.lineage import find_parent
 from wakeful.core.looked import Looked, TargetLook
 from wakeful.core.observation import Moment
 from wakeful.core.plan import plan
+from wakeful.core.ready import ReadyQueue
 from wakeful.core.reducer import fold
 from wakeful.core.spec import CommitsBinding, Settings
 from wakeful.core.state import AGENT_POOL, GENERAL_POOL, OpenRun, Session, State
@@ -85,9 +86,7 @@ class Core:
         self.busy: dict[str, Business] = {}
         self.mono = Deadlines()
         self.wall = Deadlines()
-        # Sessions that wait for nothing but a slot: rank and id; `ranks` says which entry counts.
-        self.ready: list[tuple[float, str]] = []
-        self.ranks: dict[str, float] = {}
+        self.ready = ReadyQueue()
         # When a session's durable deadlines run out on this incarnation's monotonic clock (rule 37).
         self.patience: dict[tuple[str, str], tuple[int, float]] = {}
         for session in sessions:
@@ -123,9 +122,6 @@ class Core:
             "commands": {"used": used.get(GENERAL_POOL, 0), "of": self.settings.concurrency},
             "agents": {"used": used.get(AGENT_POOL, 0), "of": self.settings.agent_concurrency},
         }
-
-    def has_any_slot(self) -> bool:
-        return self.looked.shortage is None and (self._has_free(is_agent=False) or self._has_free(is_agent=True))
 
     def _has_free(self, is_agent: bool) -> bool:
         """Agents and commands have slots of their own: who waits for a model keeps no program from running."""
@@ -186,7 +182,7 @@ class Core:
         self.touch_around(decision, session.name)
         self.graph.remove(session.name)
         self.busy.pop(session.name, None)
-        self.ranks.pop(session.id, None)
+        self.ready.remove(session.id)
         decision.forget += self.looked.unbind(session.id)
 
     def touch_around(self, decision: Decision, name: str) -> None:

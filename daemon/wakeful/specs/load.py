@@ -23,6 +23,7 @@ from pydantic import ValidationError
 from wakeful.core.agent import AgentSpec
 from wakeful.core.attribution import find_blurred
 from wakeful.core.spec import TEMPLATE_MARK, PromptRun, ServiceBinding, SessionBinding, SessionSpec, find_template
+from wakeful.counting import TellFar, tell_nobody
 from wakeful.specs.agents import build_agent
 from wakeful.specs.build import RUN_KINDS, Built, Surroundings, build_spec
 from wakeful.specs.models import AgentKeys, SessionKeys
@@ -47,6 +48,8 @@ from wakeful.specs.yaml_text import MAX_BYTES, Marks, Value, read_mapping, read_
 AGENTS = "agents"
 SUFFIX = ".yaml"
 DEEPEST_FOLDER = 16
+# Fewer are read before anybody could see how far it is.
+FILES_A_TELL = 250
 
 UNREAD: StatKey = (0, 0, 0, 0)
 # Between the file of a template and the path of one of its sessions: no file's name holds it.
@@ -121,6 +124,7 @@ def read_folder(
     defaults: Defaults = NO_DEFAULTS,
     previous: FolderReading | None = None,
     kept: Mapping[str, FileReading] | None = None,
+    tell_far: TellFar = tell_nobody,
 ) -> FolderReading:
     """Read every spec under `specs_dir`; with `previous`, or with what an earlier daemon `kept`, only those that changed since."""
     top = os.path.abspath(specs_dir)
@@ -132,7 +136,10 @@ def read_folder(
     files: dict[str, FileReading] = {}
     warnings: list[Problem] = []
     now = time.time_ns()
-    for path, relative in _walk(top, folders, unlisted):
+    found = list(_walk(top, folders, unlisted))
+    for done, (path, relative) in enumerate(found):
+        if done and done % FILES_A_TELL == 0:
+            tell_far(done, len(found))
         if not relative.endswith(SUFFIX):
             words = f"ignored, because its name does not end in {SUFFIX}; rename it"
             warnings.append(Problem(show_name(f"{shown}/{relative}"), 1, 1, words))

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from wakeful.core.agent import AgentSpec
 from wakeful.core.observation import Declaration
 from wakeful.core.spec import SessionBinding, SessionSpec, Settings
+from wakeful.counting import TellFar
 from wakeful.settings import SETTINGS_FILE, ProjectReader, ProjectReading
 from wakeful.specs.load import AGENTS, INSTANCE, SUFFIX, FileReading, FolderReading
 from wakeful.specs.others import find_others
@@ -95,6 +96,10 @@ class HouseReader:
         self.find_run: FindRun = lambda path, changed_at, is_guarded: None
         self.find_known: Callable[[str], str | None] = lambda name: None
         self.have_read: Callable[[], None] = lambda: None
+
+    def tell(self, tell_far: TellFar) -> None:
+        """Of the daemon's own folder: those of projects are small."""
+        self._main.tell_far = tell_far
 
     def read(self) -> ProjectReading:
         self.standings, self.folders = {}, []

@@ -71,7 +71,7 @@ def plan_now(core: Core, moment: Moment) -> dict[str, Any]:
 
 def _rank(core: Core, session: Session) -> float:
     """The running first, then as the queue for slots is ordered."""
-    return float("-inf") if session.run is not None else core.ranks.get(session.id, 0.0)
+    return float("-inf") if session.run is not None else core.ready.find_rank(session.id) or 0.0
 
 
 def _spread(core: Core, names: list[str]) -> dict[str, set[str]]:

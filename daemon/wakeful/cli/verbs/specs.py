@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import click
 
+from wakeful.cli.bar import Bar
 from wakeful.cli.command import verb
 from wakeful.cli.completing import SESSION, complete_files, complete_folders
 from wakeful.cli.failure import FAILED, Failure, NoDaemon
@@ -21,6 +22,7 @@ from wakeful.core.budget import counts_money
 from wakeful.core.graph import Graph
 from wakeful.core.prices import find_price
 from wakeful.core.spec import TEMPLATE_MARK, PromptRun, SessionSpec, find_template
+from wakeful.counting import TellFar, tell_nobody
 from wakeful.settings import SETTINGS_FILE, SPECS_FOLDER, find_settings_file, read_settings
 from wakeful.specs.build import Surroundings
 from wakeful.specs.load import INSTANCE, FolderReading, read_folder, read_template, read_text
@@ -45,14 +47,14 @@ class Findings(NamedTuple):
 
 
 @verb("check", "wakeful check                   # the whole folder", "wakeful check sessions.d/payroll.yaml")
-@click.argument("files", nargs=-1, shell_complete=complete_files, metavar="[FILE]...")
+@click.argument("files", nargs=-1, shell_complete=complete_files, metavar="[FILE|DIR]...")
 @click.option("--specs", shell_complete=complete_folders, metavar="DIR", help="The folder to check when no file is named.")
 def check_verb(options: Options, files: tuple[str, ...], specs: str | None) -> None:
     """Judge specs as the daemon would, with file:line:column. Without a file: the whole folder. Exit 1 on a problem."""
     if files:
-        found = _join([check_file(file) for file in files])
+        found = _join([check_folder(Path(file), options) if os.path.isdir(file) else check_file(file) for file in files])
     else:
-        found = check_folder(Path(find_specs(specs)))
+        found = check_folder(Path(find_specs(specs)), options)
     if options.is_json:
         views = {"problems": [_view(one) for one in found.problems], "warnings": [_view(one) for one in found.warnings]}
         print(json.dumps({"ok": not found.problems, "sessions": found.sessions, **views, "templates": found.templates}))
@@ -104,11 +106,12 @@ def _find_templates(reading: FolderReading) -> dict[str, list[str]]:
     return found
 
 
-def check_folder(specs: Path) -> Findings:
+def check_folder(specs: Path, options: Options) -> Findings:
     """The folder as the daemon would find it: wakeful.yaml, agents, every session, and the graph they make."""
     if not specs.is_dir():
         raise Failure(f"{escape(str(specs))} is not a folder; name one with --specs, or begin with: wakeful new NAME")
-    reading, problems = _read(specs)
+    with Bar(is_shown=not options.is_json) as tell_far:
+        reading, problems = _read(specs, tell_far)
     problems += [problem for own in reading.problems.values() for problem in own]
     refused = _judge_graph(reading)
     problems += [Problem(_file_of(reading, name), 1, 1, words) for name, words in refused.items()]
@@ -137,10 +140,10 @@ def _warn_about_writers(specs: Path, reading: FolderReading) -> list[Problem]:
     return [Problem(one.file, one.line, one.column, f"{one.text}; until that is mended, it counts only as you trusted it: wakeful trust") for one in found]
 
 
-def _read(specs: Path) -> tuple[FolderReading, list[Problem]]:
+def _read(specs: Path, tell_far: TellFar = tell_nobody) -> tuple[FolderReading, list[Problem]]:
     settings, defaults, problems = read_settings(specs)
     around = Surroundings(os.path.dirname(os.path.abspath(specs)), find_local_zone(os.environ), frozenset(settings.pools))
-    return read_folder(specs, around, defaults), list(problems)
+    return read_folder(specs, around, defaults, tell_far=tell_far), list(problems)
 
 
 def _judge_graph(reading: FolderReading) -> dict[str, str]:

@@ -1,0 +1,64 @@
+"""Sessions that wait for nothing but a slot, in the order in which they get one (rule 35).
+
+Those that need the same slots wait in one lane: whether any of them can start is asked once, however many they are. Called by
+dispatch alone; who waits, and in which order, is shown by `plan`.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from typing import NamedTuple
+
+
+class Lane(NamedTuple):
+    """The slots a session needs: one of its pool, where it has one, and one for commands or for agents."""
+
+    pool: str | None
+    is_agent: bool
+
+
+class ReadyQueue:
+    def __init__(self) -> None:
+        self._lanes: dict[Lane, list[tuple[float, str]]] = {}
+        # Where each session waits; an entry that says otherwise is out of date.
+        self._places: dict[str, tuple[float, Lane]] = {}
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __contains__(self, session_id: str) -> bool:
+        return session_id in self._places
+
+    def find_rank(self, session_id: str) -> float | None:
+        place = self._places.get(session_id)
+        return place[0] if place is not None else None
+
+    def put(self, session_id: str, rank: float, lane: Lane) -> None:
+        """Smallest rank first. Who waits already moves there."""
+        if self._places.get(session_id) != (rank, lane):
+            self._places[session_id] = rank, lane
+            heapq.heappush(self._lanes.setdefault(lane, []), (rank, session_id))
+
+    def remove(self, session_id: str) -> None:
+        self._places.pop(session_id, None)
+
+    def take(self, has_slot: Callable[[Lane], bool]) -> str | None:
+        """The first of all for whom there is a slot, who waits no longer."""
+        open_lanes = [lane for lane in list(self._lanes) if has_slot(lane)]
+        firsts = [(*first, lane) for lane in open_lanes if (first := self._find_first(lane)) is not None]
+        if not firsts:
+            return None
+        _, session_id, lane = min(firsts, key=lambda one: one[:2])
+        heapq.heappop(self._lanes[lane])
+        del self._places[session_id]
+        return session_id
+
+    def _find_first(self, lane: Lane) -> tuple[float, str] | None:
+        entries = self._lanes[lane]
+        while entries and self._places.get(entries[0][1]) != (entries[0][0], lane):
+            heapq.heappop(entries)
+        if not entries:
+            del self._lanes[lane]
+            return None
+        return entries[0]
