@@ -57,9 +57,9 @@ from wakeful.runners.orders import Premises, make_order
 from wakeful.runners.orphans import end_strays
 from wakeful.runners.pidfd import can_tell_ends
 from wakeful.runners.place import empty, open_run_folders
+from wakeful.runners.probing import ProbePlaces
 from wakeful.runners.warm import WarmServer
 from wakeful.secrets.known import KnownSecrets, RedactingFormatter
-from wakeful.secrets.lending import Lender
 from wakeful.secrets.store import SecretPlaces, take_places
 from wakeful.settings import SETTINGS_FILE, Places, find_settings_file, read_settings, resolve_places, settings_home
 from wakeful.sources.checkouts import Checkouts
@@ -72,7 +72,7 @@ from wakeful.sources.door import Door
 from wakeful.sources.files import FileSource
 from wakeful.sources.hints.contract import MakeHints
 from wakeful.sources.hints.switch import HintsSwitch
-from wakeful.sources.probes import ProbeSource
+from wakeful.sources.probes import LaunchProbe, ProbeSource
 from wakeful.sources.room import RoomWatch
 from wakeful.sources.services import ServiceSource
 from wakeful.sources.statcache import StatCache
@@ -155,7 +155,9 @@ def build_daemon(places: Places, log: EventLog, handed_over: HandedOver = Handed
     keeper.lists = kept
     left = kept.left if kept is not None else frozenset()
     run_folders = open_run_folders(str(places.state), os.environ, left)
-    sources = _build_sources(places, reactor, hints.make, keeper, Lender(known, run_folders))
+    probe_places = ProbePlaces(f"{places.state}/temporary", run_folders)
+    # The runner comes after the sources, which it asks.
+    sources = _build_sources(places, reactor, hints.make, keeper, known, lambda target: runner.launch_probe(target, probe_places))
     replays = Replays(blobs, str(places.state), _make_replay_order(reactor.core))
     reached = ReachedBy(reactor.core, lambda spec, path, is_guarded: could_write(spec, path, is_guarded=is_guarded), lambda: time.time_ns() // 1000)
     writers = Writers()
@@ -320,7 +322,9 @@ def _bound_contents(core: Core) -> ContentLimits | None:
     return ContentLimits(file_bytes=file, run_bytes=run, run_files=files) if file and run and files else None
 
 
-def _build_sources(places: Places, reactor: Reactor, make_hints: MakeHints, keeper: Keeper, lender: Lender) -> Door:
+def _build_sources(
+    places: Places, reactor: Reactor, make_hints: MakeHints, keeper: Keeper, known: KnownSecrets, launch_probe: LaunchProbe
+) -> Door:
     observe, loop = reactor.observe, asyncio.get_running_loop()
 
     def report(observation: TargetsHinted | TargetLooked) -> None:
@@ -334,7 +338,7 @@ def _build_sources(places: Places, reactor: Reactor, make_hints: MakeHints, keep
     files = FileSource(report, loop, str(places.state), make_hints, StatCache(places.state))
     keeper.is_looking = lambda: files.is_looking
     files.find_since = reactor.core.inherited_since
-    return Door(files, CommitSource(observe, loop, make_hints), ProbeSource(observe, loop, lend=lender.lend, redact=lender.redact_tail), ServiceSource(observe, loop, find_server))
+    return Door(files, CommitSource(observe, loop, make_hints), ProbeSource(observe, loop, launch_probe, known.redact_tail), ServiceSource(observe, loop, find_server))
 
 
 def _build_runner(

@@ -145,7 +145,7 @@ def test_a_start_shows_how_far_it_is_until_it_is_ready(tmp_path: Path) -> None:
     specs.mkdir()
     os.mkfifo(tmp_path / "go")
     probe = f"{{probe: [cat, {tmp_path / 'go'}], check_every: 1h, timeout: 60s}}"
-    (specs / "slow.yaml").write_text(f"objective: x\nfirst: adopt\nbindings: {{p: {probe}}}\nrun: {{command: ['true']}}\n")
+    (specs / "slow.yaml").write_text(f"objective: x\nfirst: adopt\nallow: {{read: [go]}}\nbindings: {{p: {probe}}}\nrun: {{command: ['true']}}\n")
     ours, theirs = pty.openpty()
     words = (sys.executable, "-m", "wakeful", "--socket", str(socket_path), "daemon", "--specs", str(specs), "--state", str(tmp_path / "state"))
     daemon = subprocess.Popen(words, stdout=theirs, stderr=theirs, cwd=tmp_path)

@@ -13,7 +13,6 @@ from wakeful.core.calls import Note
 from wakeful.core.observation import LookResult, PathChange, TargetLooked
 from wakeful.errors import CallerError, OperatorError
 from wakeful.secrets.known import KnownSecrets, RedactingFormatter
-from wakeful.secrets.lending import Lender
 from wakeful.secrets.store import (
     Secret,
     SecretMissing,
@@ -194,17 +193,8 @@ async def test_what_is_lacking_is_looked_for_until_it_is_there(places: SecretPla
     keeping.cancel()
 
 
-def test_a_probe_is_lent_its_secrets_for_as_long_as_it_lasts(places: SecretPlaces, tmp_path: Path) -> None:
+def test_the_end_of_a_complaint_is_redacted_where_it_was_cut(places: SecretPlaces) -> None:
     known = KnownSecrets(places, lambda seen: None, lambda: ())
     save_secret(places.folder, "db", VALUE)
-    lender = Lender(known, str(tmp_path))
-    with lender.lend(("db",)) as variables:
-        path = Path(variables["WAKEFUL_SECRET_DB"])
-        assert path.read_bytes() == VALUE and stat.S_IMODE(path.stat().st_mode) == 0o600
-        assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-    assert not path.parent.exists()
-    with lender.lend(()) as variables:
-        assert variables == {}
-    with pytest.raises(OperatorError, match="needs a secret: other"), lender.lend(("other",)):
-        pass
-    assert lender.redact_tail(VALUE[5:] + b": no; " + VALUE) == b": no; [secret db]"
+    known.hand_out(("db",))
+    assert known.redact_tail(VALUE[5:] + b": no; " + VALUE) == b": no; [secret db]"

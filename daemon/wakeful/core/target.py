@@ -7,11 +7,13 @@ sessions, activations) have no target: the core knows their positions itself.
 
 from __future__ import annotations
 
+import msgspec
 from msgspec import Struct
 
 from wakeful.core.spec import (
     AnyBinding,
     CommitsBinding,
+    Confinement,
     Compare,
     FileBinding,
     ProbeBinding,
@@ -51,6 +53,10 @@ class ProbeTarget(Struct, frozen=True, kw_only=True, tag=True):
     check_every_seconds: float
     timeout_seconds: float
     secrets: tuple[str, ...] = ()
+    # As the runs of its session are held: what it may touch, and what is bound there; what they write it may read.
+    confinement: Confinement = Confinement()
+    reads: tuple[str, ...] = ()
+    repositories: tuple[tuple[str | None, str], ...] = ()
     settle_seconds: float = 0.0
     settle_max_seconds: float = 0.0
 
@@ -99,13 +105,19 @@ def target_of(spec: SessionSpec, binding: AnyBinding, written: tuple[str, ...] |
                 settle_max_seconds=binding.settle_max_seconds,
             )
         case ProbeBinding():
+            reads = tuple(one.pattern for one in spec.files)
+            repositories = tuple((one.repo, one.path) for one in spec.bindings if isinstance(one, CommitsBinding))
+            held = msgspec.json.encode((spec.confinement, reads, repositories)).decode()
             return ProbeTarget(
-                key="\x1f".join(("probe", spec.root, spec.name, binding.identity, *spec.secrets)),
+                key="\x1f".join(("probe", spec.root, spec.name, binding.identity, *spec.secrets, held)),
                 root=spec.root,
                 argv=binding.argv,
                 check_every_seconds=binding.check_every_seconds,
                 timeout_seconds=binding.timeout_seconds,
                 secrets=spec.secrets,
+                confinement=spec.confinement,
+                reads=reads,
+                repositories=repositories,
             )
         case ServiceBinding():
             agent = spec.agent or "" if binding.server is not None else ""

@@ -12,16 +12,20 @@ import contextlib
 import os
 import shutil
 import signal
+import subprocess
 import threading
 from collections.abc import AsyncIterator, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from functools import partial
+from secrets import token_hex
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from wakeful.blobs import Blobs
 from wakeful.core.observation import Enforceable, ProcessEnded, RunAttached, RunRecovered
+from wakeful.core.target import ProbeTarget
 from wakeful.errors import OperatorError
 from wakeful.runners import proc
 from wakeful.runners.isolation import tracing
@@ -40,6 +44,7 @@ from wakeful.runners.mark import mark_of, read_run
 from wakeful.runners.orphans import end_orphans
 from wakeful.runners.pidfd import read_status
 from wakeful.runners.preparing import Prepared, begin, is_quick, prepare
+from wakeful.runners.probing import ProbePlaces, launch_probe
 from wakeful.runners.process import Surroundings
 from wakeful.runners.run import LiveRun
 from wakeful.runners.warm import WarmServer
@@ -92,6 +97,8 @@ class CommandRunner:
         self._runs: dict[str, LiveRun] = {}
         # Their processes may be alive, and are a run's: no person's.
         self._left = set(left)
+        # No runs, and no persons either.
+        self._probes: set[str] = set()
         self._idle = asyncio.Event()
         self._idle.set()
         self._foreseen: dict[str, _Foreseen] = {}
@@ -170,6 +177,20 @@ class CommandRunner:
             self._tidying = self._around.loop.call_later(_TIDY_SECONDS, self.tidy)
         return run
 
+    @asynccontextmanager
+    async def launch_probe(self, target: ProbeTarget, places: ProbePlaces) -> AsyncIterator[subprocess.Popen[bytes]]:
+        """It is in no log, and whoever asked reads what it says and ends it; what left its group is ended here. Raises as a start does."""
+        if self._closing.is_set():
+            raise OperatorError("the daemon is stopping")
+        name = f"probe-{token_hex(6)}"
+        self._probes.add(name)
+        try:
+            async with launch_probe(name, target, self._around, self._inherited, places) as popen:
+                yield popen
+        finally:
+            self._probes.discard(name)
+            self.tidy()
+
     def stop(self, run_id: str, how: StopWord, grace_seconds: float) -> None:
         if (run := self._runs.get(run_id)) is not None:
             run.stop(how, grace_seconds)
@@ -224,9 +245,9 @@ class CommandRunner:
         return tracing.find_obstacle()
 
     def owner(self, pid: int) -> str | None:
-        if not self._runs and not self._left:
+        if not self._runs and not self._left and not self._probes:
             return None
-        live = {mark_of(self._around.state, run_id): run_id for run_id in (*self._left, *self._runs)}
+        live = {mark_of(self._around.state, run_id): run_id for run_id in (*self._left, *self._runs, *self._probes)}
         found = read_run(pid, live, self._around.state)
         # A zombie still shows its mark: what has no folder in /proc cannot be told from a run's process that left in a hurry.
         if found is None and proc.read_stat(pid) is None:
@@ -318,7 +339,7 @@ class CommandRunner:
         # What runs left behind goes on with them.
         if self._is_leaving:
             return
-        live = {run.mark: run_id for run_id, run in self._runs.items()}
+        live = {run.mark: run_id for run_id, run in self._runs.items()} | {mark_of(self._around.state, name): name for name in self._probes}
         oldest = min((run.started_boottime for run in self._runs.values()), default=None)
         left = self._around.children.tidy(live, oldest, self._around.state)
         if self._runs or left:

@@ -130,6 +130,10 @@ class KnownSecrets:
     def redact_text(self, text: str) -> str:
         return self.redactor.redact_text(text)
 
+    def redact_tail(self, tail: bytes) -> bytes:
+        """The end of something longer, whose beginning may be the end of a value."""
+        return self.redactor.redact(self.redactor.trim_start(tail))
+
     def redact(self, value: Any) -> Any:
         """An observation or a call without the values of secrets. Nearly always the very same, after one search of its bytes."""
         redactor = self.redactor

@@ -1,7 +1,8 @@
 """Starting and ending the short processes that sources ask: git and probes.
 
 Two traps of asyncio are closed here, both found by tests that hung: a start that is cancelled half-way waits for ever for pipes it
-never connected, and `Process.wait` waits for the pipes too, which a grandchild that left the group may keep open.
+never connected, and `Process.wait` waits for the pipes too, which a grandchild that left the group may keep open. A probe is spawned
+by somebody else, who confines it, and only attended here.
 Every process has a session, and so a process group, of its own; ending it ends the group.
 """
 
@@ -10,7 +11,9 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
 from collections.abc import Sequence
+from typing import IO
 
 
 async def start_process(
@@ -46,6 +49,67 @@ async def end_process(process: asyncio.subprocess.Process) -> None:
         if (pipe := transport.get_pipe_transport(number)) is not None:
             pipe.close()
     await process.wait()
+
+
+class PipedProcess:
+    """A child with both outputs piped, which was spawned a moment ago: read, waited for and ended on the loop."""
+
+    stdout: asyncio.StreamReader
+    stderr: asyncio.StreamReader
+
+    def __init__(self, popen: subprocess.Popen[bytes]) -> None:
+        self.pid = popen.pid
+        self._popen = popen
+        self._pipes: list[asyncio.ReadTransport] = []
+        self._is_over = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._pidfd = os.pidfd_open(popen.pid)
+        self._loop.add_reader(self._pidfd, self._take_end)
+
+    @classmethod
+    async def attend(cls, popen: subprocess.Popen[bytes]) -> PipedProcess:
+        """Raises OSError where there are no descriptors left; the child is ended then."""
+        try:
+            process = cls(popen)
+        except OSError:
+            signal_group(popen.pid, signal.SIGKILL)
+            popen.communicate()
+            raise
+        try:
+            process.stdout = await process._connect(popen.stdout)
+            process.stderr = await process._connect(popen.stderr)
+        except BaseException:
+            await process.end()
+            raise
+        return process
+
+    async def wait(self) -> int:
+        """Until the program itself is over; its exit code, or the signal that ended it, negative."""
+        await self._is_over.wait()
+        return self._popen.returncode
+
+    async def end(self) -> None:
+        """Kill all that is left of its group and let go of its pipes; harmless when it ended by itself."""
+        signal_group(self.pid, signal.SIGKILL)
+        for pipe in self._pipes:
+            pipe.close()
+        for pipe in (self._popen.stdout, self._popen.stderr)[len(self._pipes) :]:
+            if pipe is not None:
+                pipe.close()
+        # Also where whoever asked was cancelled: nobody else takes its end.
+        await asyncio.shield(self._is_over.wait())
+
+    async def _connect(self, pipe: IO[bytes] | None) -> asyncio.StreamReader:
+        reader = asyncio.StreamReader(loop=self._loop)
+        transport, _ = await self._loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader, loop=self._loop), pipe)
+        self._pipes.append(transport)
+        return reader
+
+    def _take_end(self) -> None:
+        self._loop.remove_reader(self._pidfd)
+        os.close(self._pidfd)
+        self._popen.wait()
+        self._is_over.set()
 
 
 def signal_group(group: int, number: signal.Signals) -> None:

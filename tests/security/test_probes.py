@@ -1,0 +1,69 @@
+"""A probe that obeys a hostile file is held as its session's runs are; without isolation each attack works."""
+
+from __future__ import annotations
+
+import json
+import socket
+
+import pytest
+from waiting import eventually
+
+from security.conftest import Attack
+
+SPEC = """
+objective: Watch what the mail says.
+isolation: {level}
+first: adopt
+bindings:
+  asked: {{probe: [python3, victim.py, {name}.json], check_every: 1h}}
+  mail:  {{file: {name}.json}}
+run: {{command: ['true']}}
+"""
+
+
+def probe_both(attack: Attack, **order: object) -> tuple[str, str]:
+    """What `show` says of a probe that is told this, of a session that is not isolated and of one that is."""
+    for name, level in (("open", "none"), ("shut", "standard")):
+        (attack.project / f"{name}.json").write_text(json.dumps(order))
+        attack.spec_raw(name, SPEC.format(name=name, level=level))
+    attack.start()
+    return attack.words("show", "open"), attack.words("show", "shut")
+
+
+def test_a_probe_reads_no_keys(attack: Attack) -> None:
+    unheld, held = probe_both(attack, do="read", path="~/.ssh/id_ed25519")
+    assert "Permission denied" not in unheld
+    assert "Permission denied" in held and "confined as its session's runs are" in held
+
+
+def test_a_probe_reaches_nobody_by_the_network(attack: Attack) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(60)
+        unheld, held = probe_both(attack, do="connect", kind="SOCK_STREAM", port=server.getsockname()[1])
+        assert "failed" not in unheld and "Permission denied" in held
+        connection, _ = server.accept()
+        assert connection.recv(6) == b"stolen"
+        server.settimeout(0.0)
+        with pytest.raises(BlockingIOError):
+            server.accept()
+
+
+def test_a_probe_changes_nothing(attack: Attack) -> None:
+    """Neither what its session binds nor what lies beside it."""
+    unheld, held = probe_both(attack, do="write", path=str(attack.project / "victim.py"), text="print('mine')\n")
+    assert "Permission denied" in held or "Permission denied" in unheld
+    # Whoever came first: the one that is not held has written it.
+    eventually(lambda: (attack.project / "victim.py").read_text() == "print('mine')\n")
+
+
+def test_a_probe_is_no_person_at_the_control_socket(attack: Attack) -> None:
+    """It has no token, and its mark tells it from one, isolated or not."""
+    order = {"do": "call", "target": "/call/sleep", "body": {"name": "shut", "words": "mine"}}
+    environ = f"WAKEFUL_SOCKET={attack.socket}"
+    for name, level in (("open", "none"), ("shut", "standard")):
+        (attack.project / f"{name}.json").write_text(json.dumps(order))
+        attack.spec_raw(name, SPEC.format(name=name, level=level).replace("[python3,", f"[env, {environ}, python3,"))
+    attack.start()
+    for name in ("open", "shut"):
+        assert "speaks with that run's token" in attack.words("show", name)
+    assert attack.row("shut")["state"] != "sleeping"
