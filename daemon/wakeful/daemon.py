@@ -16,7 +16,7 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,7 +28,7 @@ from wakeful.api.service import FollowLine, PathVerdict, RunIdentity
 from wakeful.blobs import Blobs
 from wakeful.contents.keeper import Keeper
 from wakeful.contents.replay import Replays
-from wakeful.core.calls import Arrive, Call, Open, Rename, Restore, Thaw
+from wakeful.core.calls import Arrive, Call, Open, Rename, Restore, Thaw, Work
 from wakeful.core.decision import DAEMON, Entry
 from wakeful.core.observation import DaemonStarted, DaemonStopping, Enforceable, FilesWritten, Moment, Usage
 from wakeful.core.sides import Bounds, Compared
@@ -375,6 +375,9 @@ class Daemon:
         if isinstance(call, Open | Thaw | Restore | Arrive):
             self._specs.report_again(call.name)
         return reply
+
+    def submit(self, call: Work, *, author: str, key: str | None, run: int | None) -> Awaitable[str]:
+        return self.reactor.submit(call, author=author, key=key, run=run)
 
     async def report_written(self, session_id: str, paths: Iterable[str]) -> None:
         self.reactor.observe(FilesWritten(session=session_id, paths=tuple(paths)))

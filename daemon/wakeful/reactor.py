@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -106,26 +106,27 @@ class Reactor:
 
     async def call(self, call: Call, *, author: str, key: str | None = None, run: int | None = None) -> str:
         """A system call: judged now, answered when durable. The same key again gets the first answer."""
+        return await self.submit(call, author=author, key=key, run=run)
+
+    def submit(self, call: Call, *, author: str, key: str | None = None, run: int | None = None) -> Awaitable[str]:
+        """Judge a system call now; its answer is there when it is durable, and after those of all calls before it."""
         call, key = self.redact(call), self.redact(key)
         session_id, *others = self._find_named(call)
         if key is not None:
             known = self._answers.get((session_id, key))
             if known is not None:
-                await known[0]
-                return known[1]
+                return _answer(*known)
             if any(self.log.find_key(one, key) is not None for one in (session_id, *others)):
-                return "done already"
+                return _answer(None, "done already")
         decision, durable = self._judge(Called(call=call, author=author, key=key, run=run))
         self._drain()
         reply = decision.reply or "done"
         if durable is None:
-            await self.settled()
-            return reply
+            return _answer(self.settled(), reply)
         if key is not None:
             self._answers[(session_id, key)] = (durable, reply)
             durable.add_done_callback(lambda _: self._answers.pop((session_id, key), None))
-        await durable
-        return reply
+        return _answer(durable, reply)
 
     def _find_named(self, call: Call) -> list[str]:
         """In whose log the key of a call stands, if it was carried out: a session that was renamed has its new name."""
@@ -300,6 +301,12 @@ class Reactor:
     def _ring(self) -> None:
         self._timer, self._timer_due = None, None
         self.observe(ClockTicked())
+
+
+async def _answer(durable: Awaitable[object] | None, reply: str) -> str:
+    if durable is not None:
+        await durable
+    return reply
 
 
 def _group(entries: list[Entry]) -> list[Append]:

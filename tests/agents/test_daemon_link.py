@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from e2e.box import Box
+from waiting import eventually_async
 from wakeful.agents import daemon
 from wakeful.agents.daemon import DaemonAway, DaemonLink, DaemonRefused, EffectUnknown
 from wakeful.errors import CallerError, OperatorError
@@ -137,6 +138,30 @@ async def test_what_has_a_key_is_asked_again_until_it_is_answered(tmp_path: Path
     async with scripted(tmp_path / "s", answer) as asked, DaemonLink(str(tmp_path / "s"), "token") as link:
         assert await link.call("note", {"text": "x"}, "once") == {"words": "done"}
         assert asked[0] == asked[1] and b"Idempotency-Key: once\r\n" in asked[0] and b"Bearer token\r\n" in asked[0]
+
+
+@pytest.mark.asyncio
+async def test_lines_are_sent_as_they_come_and_all_of_them_again_to_a_daemon_that_has_come_back(tmp_path: Path) -> None:
+    """Whoever left in the middle of a post is told the whole of it at its end, in the same order."""
+    received = bytearray()
+
+    async def leave(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while b"first" not in received:
+            received.extend(await reader.read(1 << 16))
+        writer.close()
+
+    gone = await asyncio.start_unix_server(leave, tmp_path / "s")
+    async with DaemonLink(str(tmp_path / "s"), "token") as link:
+        post = link.post_lines("/work/steps")
+        await post.send({"line": "first"})
+        await eventually_async(lambda: b"first" in received)
+        gone.close()
+        (tmp_path / "s").unlink()
+        await post.send({"line": "second"})
+        async with scripted(tmp_path / "s", lambda _, writer: say(writer, b'{"end":null}')) as asked:
+            assert await post.end({"line": "third"}) == {"end": None}
+        (whole,) = asked
+        assert whole.endswith(b'\r\n\r\n{"line":"first"}\n{"line":"second"}\n{"line":"third"}\n') and b"Bearer token\r\n" in whole
 
 
 @pytest.mark.asyncio

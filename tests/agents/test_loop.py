@@ -41,10 +41,10 @@ class Scripted:
 class Adder:
     """Counts what it was really asked to do."""
 
-    def __init__(self, journal: list[Any], is_look: bool = False) -> None:
+    def __init__(self, journal: list[Any], is_look: bool = False, name: str = "add") -> None:
         self.journal = journal
         self.is_look = is_look
-        self.offer = ToolOffer(name="add", description="Add.", parameters={"type": "object"})
+        self.offer = ToolOffer(name=name, description="Add.", parameters={"type": "object"})
 
     async def carry_out(self, arguments: Mapping[str, Any], call_id: str) -> ToolResult:
         self.journal.append(("done", call_id))
@@ -70,13 +70,24 @@ class World:
         self.pauses: list[float] = []
         fields: dict[str, Any] = {"entries": (Asked(text="add them"),), "agent": AGENT, **beginning}
         self.beginning = work.Beginning(session="s", run=1, run_id="s.1", instructions="be good", root="/p", **fields)
-        tools = ToolBox([Adder(self.journal, is_look)], {"add": "allow", **self.beginning.tools}, {})
-        self.loop = Loop(self.beginning, models, tools, self.record, lambda text: None, self.pause)
+        adders = [Adder(self.journal, is_look), Adder(self.journal, is_look=True, name="reckon")]
+        tools = ToolBox(adders, {"add": "allow", "reckon": "allow", **self.beginning.tools}, {})
+        self.loop = Loop(self.beginning, models, tools, self, lambda text: None, self.pause)
 
-    async def record(self, *steps: work.PostedStep) -> work.Recorded:
+    async def __call__(self, *steps: work.PostedStep) -> work.Recorded:
         self.posts += 1
-        self.journal += steps
-        return work.Recorded(end="no more" if self.end_at and any(isinstance(step, self.end_at) for step in steps) else None)
+        self._take(steps)
+        return work.Recorded(end="no more" if self._is_over() else None)
+
+    async def tell(self, *steps: work.PostedStep) -> None:
+        self._take(steps)
+
+    def _take(self, steps: Sequence[work.PostedStep]) -> None:
+        if not self._is_over():
+            self.journal += steps
+
+    def _is_over(self) -> bool:
+        return self.end_at is not None and any(isinstance(step, self.end_at) for step in self.journal)
 
     async def pause(self, seconds: float) -> None:
         self.pauses.append(seconds)
@@ -96,27 +107,42 @@ async def test_every_step_is_on_record_before_the_next_one() -> None:
     assert world.loop.last_words == "three" and not world.loop.has_handed_off
 
 
-async def test_what_only_looks_is_begun_meanwhile_and_counts_once_its_record_is_there() -> None:
-    """It has no effect to be recorded first. What it found goes nowhere before its call is on disk, and nowhere at all where the daemon says no."""
+async def test_what_only_looks_is_begun_meanwhile_and_the_model_is_told_once_all_of_it_is_on_record() -> None:
+    """It has no effect to be recorded first. What it found follows its call to the daemon; the model hears of it when both are on disk, and never where
+    the daemon says no."""
     acknowledged = asyncio.Event()
 
     class Slow(World):
-        async def record(self, *steps: work.PostedStep) -> work.Recorded:
-            recorded = await super().record(*steps)
-            if any(isinstance(step, work.CallTool) for step in steps):
+        async def __call__(self, *steps: work.PostedStep) -> work.Recorded:
+            recorded = await super().__call__(*steps)
+            if any(isinstance(step, work.ReturnTool) for step in steps):
                 await acknowledged.wait()
             return recorded
 
-    model = Scripted(call(1), say("three"))
+    model = Scripted(call(1, 2), say("three"))
     world = Slow(model, is_look=True)
     running = asyncio.create_task(world.loop.run())
-    await eventually_async(lambda: "done" in world.kinds())
-    assert world.kinds() == ["RequestTurn", "RecordAnswer", "CallTool", "done"] and len(model.asked) == 1
+    await eventually_async(lambda: world.posts == 2)
+    posted = ["RequestTurn", "RecordAnswer", "CallTool", "done", "ReturnTool", "CallTool", "done", "ReturnTool", "RequestTurn"]
+    assert world.kinds() == posted and world.posts == 2 and len(model.asked) == 1
     acknowledged.set()
     assert (await running).words is None and model.asked[1][-1].text == "3"
-    ended = World(Scripted(call(1), say("never")), end_at=work.CallTool, is_look=True)
+    told_no = Scripted(call(1), say("never"))
+    ended = World(told_no, end_at=work.CallTool, is_look=True)
     assert (await ended.loop.run()).words == "no more"
-    assert "ReturnTool" not in ended.kinds()
+    assert "ReturnTool" not in ended.kinds() and len(told_no.asked) == 1
+
+
+async def test_an_effect_after_a_look_of_the_same_answer_waits_for_the_record_of_both() -> None:
+    """A look is only told; the write after it is waited for, and is not done where the look was to be the last step."""
+    answer = Answered(model="anthropic:m", calls=(*call(1, name="reckon").calls, *call(2).calls), stop="calls")
+    world = World(Scripted(answer, say("three")))
+    assert (await world.loop.run()).words is None
+    assert world.kinds()[1:8] == ["RecordAnswer", "CallTool", "done", "ReturnTool", "CallTool", "done", "ReturnTool"]
+    assert world.posts == 4
+    ended = World(Scripted(answer, say("never")), end_at=work.CallTool)
+    assert (await ended.loop.run()).words == "no more"
+    assert [step for step in ended.journal if isinstance(step, tuple)] == [("done", "c1")]
 
 
 async def test_two_calls_of_one_answer_are_two_effects_each_on_record_first() -> None:

@@ -8,7 +8,7 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,7 +18,7 @@ from wakeful import __version__
 from wakeful.api.server import ControlSocket
 from wakeful.api.service import FollowLine, PathVerdict, RunIdentity
 from wakeful.blobs import Blobs
-from wakeful.core.calls import Call, Called
+from wakeful.core.calls import Call, Called, Work
 from wakeful.core.decide import Observation, decide
 from wakeful.core.decision import Decision
 from wakeful.core.machine import Core
@@ -171,6 +171,9 @@ class SmallDaemon:
         while self._inbox:
             await self._record(decide(self.core, self._inbox.popleft(), self.moment()))
         return decision.reply or "done"
+
+    def submit(self, call: Work, *, author: str, key: str | None, run: int | None) -> Awaitable[str]:
+        return self.call(call, author=author, key=key, run=run)
 
     async def report_written(self, session_id: str, paths: Iterable[str]) -> None:
         await self.observe(FilesWritten(session=session_id, paths=tuple(paths)))

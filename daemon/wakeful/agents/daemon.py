@@ -70,7 +70,7 @@ class DaemonLink:
         self._patience = patience_seconds
         authorization = f"Authorization: Bearer {token}\r\n" if token is not None else ""
         self._common = f"Host: wakeful\r\nWakeful-Version: {__version__}\r\n{authorization}"
-        self._idle: list[_Connection] = []
+        self._idle: list[Connection] = []
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str], *, patience_seconds: float = PATIENCE_SECONDS) -> DaemonLink:
@@ -104,26 +104,34 @@ class DaemonLink:
     async def post(self, path: str, body: object, key: str | None = None) -> Any:
         return await self._ask("POST", path, msgspec.json.encode(body), key)
 
+    def post_lines(self, path: str) -> LinePost:
+        return LinePost(self, path)
+
     async def look(self, path: str, params: Mapping[str, Any] | None = None) -> Any:
         """A route that changes nothing; where it answers in lines, their list. A parameter that is None is left out."""
         given = {name: value for name, value in (params or {}).items() if value is not None}
         return await self._ask("GET", f"{path}?{urlencode(given, doseq=True)}" if given else path, b"", None)
 
     async def _ask(self, method: str, target: str, body: bytes, key: str | None) -> Any:
-        request = self._write(method, target, body, key)
+        # Reading twice is reading once, and a key is carried out once.
+        is_repeatable = method == "GET" or key is not None
+        return await self.exchange(f"{method} {target}", self._write(method, target, body, key), is_repeatable=is_repeatable)
+
+    async def exchange(self, what: str, request: bytes, *, is_repeatable: bool, begun: Connection | None = None) -> Any:
+        """Send a request and read its answer; of one that was sent already, over `begun`, read the answer alone."""
         deadline = monotonic() + self._patience
         while True:
-            connection = await self._take(deadline)
+            connection = begun or await self.take(deadline)
             try:
                 async with asyncio.timeout_at(_on_loop(deadline)):
-                    answer = await connection.exchange(request)
+                    answer = await connection.exchange(b"" if begun else request)
             except (_ConnectionLost, TimeoutError):
                 connection.close()
-                # Reading twice is reading once, and a key is carried out once.
-                if method != "GET" and key is None:
-                    raise EffectUnknown(f"the daemon at {self._path} left before it answered {method} {target}; whether that was done is not known") from None
+                if not is_repeatable:
+                    raise EffectUnknown(f"the daemon at {self._path} left before it answered {what}; whether that was done is not known") from None
                 if monotonic() >= deadline:
-                    raise EffectUnknown(f"the daemon at {self._path} did not answer {method} {target} within {self._patience:g} s") from None
+                    raise EffectUnknown(f"the daemon at {self._path} did not answer {what} within {self._patience:g} s") from None
+                begun = None
                 continue
             except BaseException:
                 # Somebody waits no longer: the rest of this answer must not be taken for the next one.
@@ -132,13 +140,16 @@ class DaemonLink:
             self._put_back(connection, answer)
             return _read(answer, self._path)
 
+    def write_head(self, method: str, target: str, more: str) -> bytes:
+        return f"{method} {target} HTTP/1.1\r\n{self._common}{more}\r\n".encode("latin-1")
+
     def _write(self, method: str, target: str, body: bytes, key: str | None) -> bytes:
         if key is not None and not (key.isascii() and key.isprintable()):
             raise CallerError(f"key {key!r}: a key that makes a call safe to repeat is one line of plain characters")
         once = f"Idempotency-Key: {key}\r\n" if key is not None else ""
-        return f"{method} {target} HTTP/1.1\r\n{self._common}{once}Content-Length: {len(body)}\r\n\r\n".encode("latin-1") + body
+        return self.write_head(method, target, f"{once}Content-Length: {len(body)}\r\n") + body
 
-    async def _take(self, deadline: float) -> _Connection:
+    async def take(self, deadline: float | None = None) -> Connection:
         """A connection nobody uses, or a new one. While no daemon listens nothing was asked of it, so anything may wait here."""
         while self._idle:
             connection = self._idle.pop()
@@ -146,9 +157,10 @@ class DaemonLink:
                 return connection
             connection.close()
         pause = FIRST_PAUSE_SECONDS
+        deadline = deadline or monotonic() + self._patience
         while True:
             try:
-                return await _Connection.open(self._path)
+                return await Connection.open(self._path)
             except PermissionError:
                 raise DaemonAway(f"{self._path} may not be opened by this process: the socket is not ours, or the run's isolation closes it") from None
             except (FileNotFoundError, ConnectionError, BlockingIOError) as error:
@@ -157,7 +169,7 @@ class DaemonLink:
             await asyncio.sleep(pause)
             pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
 
-    def _put_back(self, connection: _Connection, answer: _Answer) -> None:
+    def _put_back(self, connection: Connection, answer: _Answer) -> None:
         if answer.headers.get("connection", "").lower() == "close":
             connection.close()
         else:
@@ -165,7 +177,36 @@ class DaemonLink:
             self._idle.append(connection)
 
 
-class _Connection:
+class LinePost:
+    """One request whose lines are sent as they come, and answered when it is ended. Each line carries its own key: to a daemon that has come
+    back, all of them are told again."""
+
+    def __init__(self, link: DaemonLink, path: str) -> None:
+        self._link = link
+        self._path = path
+        self._lines: list[bytes] = []
+        self._connection: Connection | None = None
+
+    async def send(self, value: object) -> None:
+        """Put a line on its way; nobody says yet whether it arrived."""
+        self._lines.append(msgspec.json.encode(value) + b"\n")
+        if self._connection is None:
+            self._connection = await self._link.take()
+            self._connection.write(self._link.write_head("POST", self._path, "Transfer-Encoding: chunked\r\n") + _chunk(b"".join(self._lines)))
+        else:
+            self._connection.write(_chunk(self._lines[-1]))
+
+    async def end(self, value: object) -> Any:
+        """Send the last line, and return the answer to all."""
+        self._lines.append(msgspec.json.encode(value) + b"\n")
+        if self._connection is not None:
+            self._connection.write(_chunk(self._lines[-1]) + _chunk(b""))
+        body = b"".join(self._lines)
+        request = self._link.write_head("POST", self._path, f"Content-Length: {len(body)}\r\n") + body
+        return await self._link.exchange(f"POST {self._path}", request, is_repeatable=True, begun=self._connection)
+
+
+class Connection:
     """One request at a time."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -176,7 +217,7 @@ class _Connection:
         self._ends.register(writer.get_extra_info("socket").fileno(), select.POLLIN)
 
     @classmethod
-    async def open(cls, path: str) -> _Connection:
+    async def open(cls, path: str) -> Connection:
         reader, writer = await asyncio.open_unix_connection(path, limit=_LONGEST_HEAD_BYTES)
         try:
             _refuse_stranger(writer.get_extra_info("socket"), path)
@@ -197,7 +238,12 @@ class _Connection:
     def close(self) -> None:
         self._writer.close()
 
+    def write(self, part: bytes) -> None:
+        """A part of a request; what goes wrong with it is told to who asks for the answer."""
+        self._writer.write(part)
+
     async def exchange(self, request: bytes) -> _Answer:
+        """Send a request, or what is left of one, and read the answer."""
         try:
             self._writer.write(request)
             await self._writer.drain()
@@ -224,6 +270,10 @@ class _Connection:
             await self._reader.readexactly(2)
         await self._reader.readuntil(b"\r\n")
         return b"".join(pieces)
+
+
+def _chunk(part: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(part), part)
 
 
 def _parse_head(head: bytes) -> tuple[int, dict[str, str]]:

@@ -2,7 +2,7 @@
 
 Nothing is done that is not on record first: a request, an answer and every call are posted to the daemon before the next step, those that belong
 together in one post. What has no effect does not wait for that: a request is made ready while its record is on its way, and sent after; what only
-looks is looked at meanwhile. So a process that dies anywhere leaves a conversation the next one goes on from. Knows no provider and no tool
+looks is looked at meanwhile, and what it found follows its call on the way to the record. The model is told of it when all of that is on disk. So a process that dies anywhere leaves a conversation the next one goes on from. Knows no provider and no tool
 but by their contract; what ends a run before its agent is done is an `Ending`, never an exception.
 """
 
@@ -54,9 +54,14 @@ class Ending(Struct, frozen=True):
 
 
 class Record(Protocol):
-    """Post steps and return when they are on disk; each post is numbered, so that one that is repeated is recorded once."""
+    """Where steps are posted, in their order; each post is numbered, so that one that is repeated is recorded once."""
 
-    def __call__(self, *steps: work.PostedStep) -> Awaitable[work.Recorded]: ...
+    def __call__(self, *steps: work.PostedStep) -> Awaitable[work.Recorded]:
+        """Post steps, and return when they and all that was told before them are on disk."""
+        ...
+
+    async def tell(self, *steps: work.PostedStep) -> None:
+        """Post steps whose record nothing waits for yet. Whether they are to be the last is told to who waits for the next."""
 
 
 class _Ended(Exception):
@@ -150,12 +155,20 @@ class Loop:
 
     async def _record(self, *steps: work.PostedStep) -> None:
         """With what waits to be recorded before them."""
-        gathered, self._unposted = (*self._unposted, *steps), []
+        gathered = self._gather(steps)
         if not gathered:
             return
         recorded = await self._post(*gathered)
         if recorded.end is not None:
             raise _Ended(recorded.end)
+
+    async def _tell(self, step: work.PostedStep) -> None:
+        """Likewise, for what may go on meanwhile: it has no effect before the next step that is waited for."""
+        await self._post.tell(*self._gather((step,)))
+
+    def _gather(self, steps: Sequence[work.PostedStep]) -> Sequence[work.PostedStep]:
+        gathered, self._unposted = (*self._unposted, *steps), []
+        return gathered
 
     @asynccontextmanager
     async def _recording(self, step: work.PostedStep) -> AsyncIterator[Awaitable[None]]:
@@ -267,13 +280,11 @@ class Loop:
             if not allowed:
                 return ToolResult("a person was asked, and said no", is_error=True)
         self._say(f"\n[{call.name} {call.arguments}]\n")
-        if not self._tools.is_look(call.name):
+        if self._tools.is_look(call.name):
+            await self._tell(work.CallTool(call=call))
+        else:
             await self._record(work.CallTool(call=call))
-            return await self._tools.carry_out(call)
-        async with self._recording(work.CallTool(call=call)) as recorded:
-            result = await self._tools.carry_out(call)
-            await recorded
-            return result
+        return await self._tools.carry_out(call)
 
     async def _ask_person(self, call: ToolCall) -> ToolResult:
         arguments = read_arguments(call, ASK_PERSON_OFFER)

@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from wakeful.agents.contract import Model
-from wakeful.agents.daemon import DaemonLink, DaemonRefused
+from wakeful.agents.daemon import DaemonLink, DaemonRefused, LinePost
 from wakeful.agents.loop import Ending, Loop, Record
 from wakeful.agents.models import make_model
 from wakeful.agents.summarising import summarise
@@ -46,7 +46,7 @@ async def think(environ: Mapping[str, str]) -> int:
     """The whole run. Returns its exit code."""
     async with DaemonLink.from_environment(environ) as link:
         beginning = await _begin(link, environ)
-        record = _make_record(link, beginning)
+        record = Recorder(link, beginning.run_id)
         try:
             ending = await _find_work(beginning)(beginning, record, link, environ)
         except OperatorError as error:
@@ -151,23 +151,34 @@ def read_secret(name: str | None, environ: Mapping[str, str]) -> str | None:
         return file.read().strip()
 
 
-def _make_record(link: DaemonLink, beginning: work.Beginning) -> Record:
-    numbers = itertools.count(1)
+class Recorder:
+    """Has steps of one run recorded (loop.Record): those that are told, together with the next that is waited for."""
 
-    async def record(*steps: work.PostedStep) -> work.Recorded:
+    def __init__(self, link: DaemonLink, run_id: str) -> None:
+        self._link = link
+        self._run_id = run_id
+        self._numbers = itertools.count(1)
+        self._post: LinePost | None = None
+
+    async def tell(self, *steps: work.PostedStep) -> None:
+        self._post = self._post or self._link.post_lines("/work/steps")
+        await self._post.send(self._write(steps))
+
+    async def __call__(self, *steps: work.PostedStep) -> work.Recorded:
         try:
-            return await post(steps)
+            return await self._end(steps)
         except DaemonRefused as refusal:
             # Nothing of it is on record, so nothing of it may have an effect. Why is, unless the run itself is over.
             with suppress(DaemonRefused):
-                await post((work.Halt(words=f"a step was refused: {refusal}"),))
+                await self._end((work.Halt(words=f"a step was refused: {refusal}"),))
             return work.Recorded(end=str(refusal))
 
-    async def post(steps: Sequence[work.PostedStep]) -> work.Recorded:
-        answer = await link.post("/work/steps", {"steps": steps}, key=f"{beginning.run_id}.{next(numbers)}")
-        return msgspec.convert(answer, work.Recorded)
+    async def _end(self, steps: Sequence[work.PostedStep]) -> work.Recorded:
+        post, self._post = self._post or self._link.post_lines("/work/steps"), None
+        return msgspec.convert(await post.end(self._write(steps)), work.Recorded)
 
-    return record
+    def _write(self, steps: Sequence[work.PostedStep]) -> dict[str, object]:
+        return {"key": f"{self._run_id}.{next(self._numbers)}", "steps": steps}
 
 
 def say(text: str) -> None:

@@ -29,6 +29,9 @@ TIMEOUT = httpx2.Timeout(SILENCE_SECONDS, connect=CONNECT_SECONDS, pool=CONNECT_
 # SDKs insist on a key; an endpoint that asks for none does not look at it.
 _NO_KEY = "none"
 
+# What the SDK itself goes by, or has no default for; the rest of what it is given is a request's body.
+_OF_THE_CALL = ("model", "stream", "timeout", "extra_headers", "extra_query")
+
 # As each SDK takes its base: OpenAI's wants the version in it, the others add their own.
 ADDRESSES: dict[Provider, str] = {
     "anthropic": "https://api.anthropic.com",
@@ -82,15 +85,17 @@ def _openai_client(address: str, key: str, http: OpeningClient) -> AsyncOpenAI:
 
 
 def _as_given(create: Callable[..., Any], field: str) -> Callable[..., Any]:
-    """Hand a conversation and its tools to the SDK as extra body: it then sends them as they are.
+    """Hand what is to be sent to the SDK as extra body: it then sends it as it is.
 
-    As arguments it would walk every message and every schema in search of fields to rename, of which there are none: 0.5 ms a message,
-    and 3 ms for our tools.
+    As arguments it would walk every message, every schema and every setting in search of fields to rename, of which there are none: 0.5 ms a
+    message, 3 ms for our tools, and 0.4 ms for the rest.
     """
+    from openai import NotGiven, Omit
 
     async def send(*, extra_body: Mapping[str, Any] | None = None, **given: Any) -> Any:
-        as_is = {name: given.pop(name) for name in (field, "tools") if isinstance(given.get(name), list)}
-        return await create(**{field: [], **given}, extra_body={**(extra_body or {}), **as_is})
+        to_the_sdk = {name: given.pop(name) for name in _OF_THE_CALL if name in given}
+        as_is = {name: value for name, value in given.items() if not isinstance(value, NotGiven | Omit)}
+        return await create(**{field: []}, **to_the_sdk, extra_body={**as_is, **(extra_body or {})})
 
     return send
 

@@ -103,6 +103,11 @@ def legal_id(call_id: str) -> str:
     return f"call_{hashlib.sha256(call_id.encode()).hexdigest()[:24]}"
 
 
+def make_ready() -> None:
+    """Build what checks and writes messages, which the library leaves to its first use: 0.1 s of a run's first turn, unless whoever forks it did."""
+    ModelMessagesTypeAdapter.rebuild()
+
+
 def write_raw(response: ModelResponse) -> str:
     return ModelMessagesTypeAdapter.dump_json([response]).decode()
 

@@ -25,6 +25,7 @@ def read_libraries(names: Sequence[str]) -> None:
         except OperatorError:
             # Not installed: who needs it says so.
             continue
+        importlib.import_module("wakeful.agents.transcript").make_ready()
     if EXTERNAL in names:
         importlib.import_module("wakeful.agents.outside")
 

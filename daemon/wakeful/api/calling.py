@@ -7,6 +7,7 @@ the socket knows it better, is who calls: author, run and sender come from the c
 from __future__ import annotations
 
 import difflib
+from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
@@ -92,6 +93,10 @@ def take_key(request: Request, kind: type[Struct], body: dict[str, Any]) -> str 
     key = request.headers.get("idempotency-key")
     if "key" not in kind.__struct_fields__:
         key = body.pop("key", key)
+    return check_key(key)
+
+
+def check_key(key: Any) -> str | None:
     if key is not None and not (isinstance(key, str) and 0 < len(key) <= LONGEST_KEY):
         raise CallerError(f"a key that makes a call safe to repeat is text of 1 to {LONGEST_KEY} characters")
     return key
@@ -129,6 +134,19 @@ async def read_body(request: Request) -> bytes:
         if len(body) > LARGEST_BODY_BYTES:
             raise BodyTooLarge(f"a call has at most {LARGEST_BODY_BYTES} bytes; send a path instead of the content")
     return bytes(body)
+
+
+async def read_lines(request: Request) -> AsyncIterator[bytes]:
+    """The lines of a body as they come; each has at most the length of a body."""
+    rest = b""
+    async for chunk in request.stream():
+        *lines, rest = (rest + chunk).split(b"\n")
+        if any(len(line) > LARGEST_BODY_BYTES for line in (*lines, rest)):
+            raise BodyTooLarge(f"a line has at most {LARGEST_BODY_BYTES} bytes; send a path instead of the content")
+        for line in lines:
+            yield line
+    if rest:
+        yield rest
 
 
 def decode_body(body: bytes) -> dict[str, Any]:

@@ -6,14 +6,14 @@ the loop. Reading never changes anything; `call` is the only way in, and it retu
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from wakeful.contents.replay import Replays
 from wakeful.blobs import Blobs
-from wakeful.core.calls import Call
+from wakeful.core.calls import Call, Work
 from wakeful.core.machine import Core
 from wakeful.core.meaning import PathMeaning
 from wakeful.core.observation import Enforceable, Moment, Usage
@@ -85,6 +85,10 @@ class Service(Protocol):
 
     async def call(self, call: Call, *, author: str, key: str | None, run: int | None) -> str:
         """Carry a call out and return its words once it is durable; raises CallerError."""
+        ...
+
+    def submit(self, call: Work, *, author: str, key: str | None, run: int | None) -> Awaitable[str]:
+        """Judge steps of a run now, or raise CallerError; what is returned is to be awaited: they are durable then."""
         ...
 
     def moment(self) -> Moment: ...

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import posixpath
+from collections.abc import Awaitable
 
 import msgspec
 from msgspec import Struct
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from wakeful.api.answers import Forbidden, answer_json, caller_of, service_of
 from wakeful.api.assembling import assemble_for
-from wakeful.api.calling import read_body, take_key
+from wakeful.api.calling import check_key, read_body, read_lines
 from wakeful.api.peers import Caller
 from wakeful.api.service import Service
 from wakeful.assembling.assemble import Assembled
@@ -35,7 +36,13 @@ BYTES_PER_TOKEN = 3.5
 
 
 class Posted(Struct, frozen=True, forbid_unknown_fields=True):
+    """Steps that belong together: one transaction. Their key makes them safe to repeat; a process of an earlier release has it in the header."""
+
     steps: tuple[work.PostedStep, ...]
+    key: str | None = None
+
+
+_POSTED = msgspec.json.Decoder(Posted)
 
 
 async def begin(request: Request) -> Response:
@@ -45,19 +52,37 @@ async def begin(request: Request) -> Response:
     assembled = await assemble_for(service, session, agent)
     instructions, opening = await asyncio.to_thread(_keep, service, assembled)
     step = work.Assemble(agent=agent.name, model=agent.model_name, instructions=instructions, opening=opening, tokens=assembled.tokens)
-    await _record(service, caller, (step,), take_key(request, Posted, {}))
+    await _submit(service, caller, (step,), check_key(request.headers.get("idempotency-key")))
     return answer_json(_describe_beginning(session, run, agent, assembled))
 
 
 async def record_steps(request: Request) -> Response:
+    """Lines of steps, each on its way to disk as it comes; answered when all of them are there.
+
+    What ends the run ends its steps, too: of the lines after it nothing is recorded."""
     service, caller = service_of(request), caller_of(request)
-    _find_run(service, caller)
+    recording: list[Awaitable[str]] = []
     try:
-        posted = msgspec.json.decode(await read_body(request), type=Posted)
+        async for line in read_lines(request):
+            _find_run(service, caller)
+            if recording and _find_end(service, caller) is not None:
+                break
+            posted = _read_posted(line)
+            recording.append(_submit(service, caller, posted.steps, check_key(posted.key or request.headers.get("idempotency-key"))))
+    except ClientDisconnect:
+        # Its process ended in the middle: what it told until then counts, and nobody is there to be answered.
+        return Response()
+    finally:
+        for recorded in recording:
+            await recorded
+    return answer_json(work.Recorded(end=_find_end(service, caller)))
+
+
+def _read_posted(line: bytes) -> Posted:
+    try:
+        return _POSTED.decode(line)
     except msgspec.MsgspecError as error:
         raise CallerError(f"the steps do not fit: {error}") from None
-    await _record(service, caller, posted.steps, take_key(request, Posted, {}))
-    return answer_json(work.Recorded(end=_find_end(service, caller)))
 
 
 class Summary(Struct, frozen=True, forbid_unknown_fields=True):
@@ -79,14 +104,14 @@ async def compress(request: Request) -> Response:
     most = int(agent.window.compress_at * KEPT_SHARE * BYTES_PER_TOKEN)
     keep = await asyncio.to_thread(choose_kept, service.log, session, most)
     made = await asyncio.to_thread(make_compress, service.log, service.core.state.get(session.id), keep, summariser)
-    words = await service.call(made, author=caller.author, key=take_key(request, Summary, {}), run=run.run)
+    words = await service.call(made, author=caller.author, key=check_key(request.headers.get("idempotency-key")), run=run.run)
     return answer_json({"words": words})
 
 
-async def _record(service: Service, caller: Caller, steps: tuple[work.Step, ...], key: str | None) -> None:
+def _submit(service: Service, caller: Caller, steps: tuple[work.Step, ...], key: str | None) -> Awaitable[str]:
     assert caller.run is not None
     made = calls.Work(name=caller.run.name, run=caller.run.run, steps=steps)
-    await service.call(made, author=caller.author, key=key, run=caller.run.run)
+    return service.submit(made, author=caller.author, key=key, run=caller.run.run)
 
 
 def _find_run(service: Service, caller: Caller) -> tuple[Session, OpenRun, AgentSpec]:
