@@ -1,6 +1,6 @@
 """The one loop: observations in, events to the log, actions out. The only writer of the log.
 
-Everything runs on the event loop and never blocks it. An observation is decided at once; its
+Everything runs on the event loop and never blocks it, but for the moment in which the record of a start goes first. An observation is decided at once; its
 events go to the log as one transaction; looks begin at once, since they change nothing outside, and so
 does finding out what a run will need; processes are started and callers answered only after their events are durable. If the log
 fails, nothing is acknowledged any more and the process ends: the next one starts from the log.
@@ -31,6 +31,8 @@ from wakeful.runners.contract import Runner
 
 # Opening a session costs its tail, not its history: 1,000 events fold in about 3 ms.
 EVENTS_BETWEEN_SNAPSHOTS = 500
+# For the record of a start to come as far as its flush: a third of that is what it takes.
+_GIVING_WAY_SECONDS = 0.001
 
 
 def read_moment() -> Moment:
@@ -71,7 +73,7 @@ class Reactor:
         # Appends on their way to disk, per session: a plan is made only from what is durable.
         self._pending: dict[str, int] = {}
         self._all_durable = asyncio.Event()
-        self._latest: asyncio.Future[tuple[Appended, ...]] | None = None
+        self._latest: Durable | None = None
         self._started: set[str] = set()
         self._recovering: set[str] = set()
         self._landing: set[str] = set()
@@ -176,17 +178,23 @@ class Reactor:
         durable = self._record(decision) if decision.entries else None
         for look in decision.looks:
             self.outside.look(look)
-        for entry in decision.entries:
-            if isinstance(entry.event, RunStarted):
-                self._foresee(self.core.state.get(entry.session))
-        if durable is None:
-            for session_id in decision.planned:
-                self._act(session_id)
-        return durable
+        if durable is not None:
+            self._foresee(decision, durable)
+            # That may have taken as long as the record did.
+            durable.hear()
+            return durable
+        for session_id in decision.planned:
+            self._act(session_id)
+        return None
 
-    def _foresee(self, session: Session) -> None:
-        if session.run is not None and session.run.run_id not in self._started:
-            self.outside.foresee(session, session.run)
+    def _foresee(self, decision: Decision, durable: Durable) -> None:
+        started = [self.core.state.get(entry.session) for entry in decision.entries if isinstance(entry.event, RunStarted)]
+        # The record goes first, unless there is more to be decided.
+        if started and not self._inbox:
+            durable.give_way(_GIVING_WAY_SECONDS)
+        for session in started:
+            if session.run is not None and session.run.run_id not in self._started:
+                self.outside.foresee(session, session.run)
 
     def _record(self, decision: Decision) -> Durable:
         appends = _group(decision.entries)
@@ -197,7 +205,7 @@ class Reactor:
         for entry in decision.entries:
             if isinstance(entry.event, RunReadopted):
                 self._take_over(self.core.state.get(entry.session))
-        durable.add_done_callback(lambda done: self._after_commit(done, touched, decision.entries))
+        durable.then = lambda done: self._after_commit(done, touched, decision.entries)
         return durable
 
     def _after_commit(self, done: Durable, touched: list[str], entries: list[Entry]) -> None:

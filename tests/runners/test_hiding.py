@@ -93,3 +93,11 @@ async def test_a_folder_around_it_that_is_written_shows_it_empty(bench: Bench) -
     ended = await bench.run(ordered(bench, "standard", text, writes=("**",)))
     assert CANARY.encode() not in bench.output(ended) and bench.output(ended).endswith(b"beside\n0\nown\n"), (ended.problem, bench.output(ended))
     assert (bench.root / "config" / "vault" / "token").read_text() == CANARY and (bench.root / "config" / "new.txt").exists()
+
+
+@pytest.mark.skipif(not can_shield(), reason="only who may mount can open a folder around it for writing")
+async def test_the_next_run_of_a_session_finds_its_own_folder_beside_what_is_hidden_too(bench: Bench) -> None:
+    """What the first could touch is known by then, but for the folder of the second."""
+    for _ in range(2):
+        ended = await bench.run(ordered(bench, "standard", "test -s $WAKEFUL_TOKEN_FILE && echo own", writes=("**",)))
+        assert bench.output(ended) == b"own\n", (ended.problem, bench.output(ended))

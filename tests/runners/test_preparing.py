@@ -189,3 +189,34 @@ async def test_what_was_foreseen_for_a_start_that_never_came_goes(bench: Bench) 
     assert os.path.isdir(order.folder)
     bench.runner.forget(order.run_id)
     await eventually_async(lambda: not os.path.exists(order.folder) and count_threads() <= before, what="nothing is left of it")
+
+
+@pytest.mark.parametrize("place", ["scratch", "temporary"])
+async def test_a_folder_that_was_taken_away_between_two_runs_is_there_for_the_next(bench: Bench, place: str) -> None:
+    script = 'echo 1 > "$WAKEFUL_SCRATCH/a" && echo 1 > "$TMPDIR/b" && rm "$WAKEFUL_SCRATCH/a" "$TMPDIR/b"'
+    await ready(bench, confined(bench, script))
+    for _ in range(2):
+        os.rmdir(bench.state / place)
+        ended = await bench.run(confined(bench, script))
+        assert (ended.exit_code, ended.problem) == (0, None), bench.output(ended)
+        await eventually_async(lambda: not bench.runner._ended and bench.runner._readying is None, what="all that is worth it is ready")
+
+
+@pytest.mark.parametrize("place", ["scratch", "temporary"])
+async def test_a_folder_that_was_gone_before_anybody_was_ready_is_there_for_the_next(bench: Bench, place: str) -> None:
+    script = 'echo 1 > "$WAKEFUL_SCRATCH/a" && echo 1 > "$TMPDIR/b" && rm "$WAKEFUL_SCRATCH/a" "$TMPDIR/b"'
+    order = confined(bench, script)
+    assert (await bench.run(order)).exit_code == 0
+    os.rmdir(bench.state / place)
+    await eventually_async(lambda: not bench.runner._ended and bench.runner._readying is None, what="all that is worth it is ready")
+    ended = await bench.run(confined(bench, script))
+    assert (ended.exit_code, ended.problem) == (0, None), bench.output(ended)
+
+
+async def test_readiness_for_the_next_run_leaves_nothing_of_the_last(bench: Bench) -> None:
+    """Not even where what it could touch is another by then, and is found out anew."""
+    order = confined(bench, "true")
+    assert (await bench.run(order)).exit_code == 0
+    os.rename(bench.root / "out", bench.root / "before")
+    (bench.root / "out").mkdir()
+    await eventually_async(lambda: os.path.isdir(next_folder(bench)) and not os.path.exists(order.folder), what="ready for the next run")

@@ -376,3 +376,18 @@ async def test_a_setting_this_system_cannot_do_leaves_the_watcher_as_it_is(tmp_p
     (tmp_path / "file").touch()
     await eventually_async(lambda: any(isinstance(dirt, Dirty) for batch in batches for dirt in batch))
     hints.close()
+
+
+async def test_whoever_asks_what_was_not_told_yet_is_told_all_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many reads that takes, up to a turn's share: three events a file, and some 17 of them to a read."""
+    monkeypatch.setattr(inotify, "_READ_BYTES", inotify._LONGEST_EVENT_BYTES * 2)
+    heard = Heard("inotify")
+    try:
+        heard.hints.arm([str(tmp_path)])
+        for number in range(100):
+            (tmp_path / f"{number}.txt").write_text("x")
+        heard.hints.hear()
+        heard.hints.hear()
+        assert all(heard.is_dirty(tmp_path / f"{number}.txt") for number in range(100))
+    finally:
+        heard.hints.close()

@@ -57,9 +57,8 @@ def build_environment(order: RunOrder, inherited: Mapping[str, str]) -> dict[str
 
 def make_folders(order: RunOrder) -> None:
     """The run's folder, its scratch and its temporary folder, readable by nobody else."""
-    _make_folder(order.folder)
-    _make_folder(order.scratch)
-    _make_folder(order.temporary)
+    for path in (order.folder, order.scratch, order.temporary):
+        make_folder(path)
 
 
 def fill_folder(order: RunOrder) -> None:
@@ -69,7 +68,7 @@ def fill_folder(order: RunOrder) -> None:
     _write(f"{order.folder}/changed", b"".join(os.fsencode(path) + b"\0" for path in order.changed))
     _write(f"{order.folder}/token", order.token.encode())
     if order.secrets:
-        _make_folder(f"{order.folder}/{SECRETS_FOLDER}")
+        make_folder(f"{order.folder}/{SECRETS_FOLDER}")
     for secret in order.secrets:
         _write(f"{order.folder}/{SECRETS_FOLDER}/{secret.name}", secret.value)
     if order.script is not None:
@@ -101,7 +100,8 @@ def _shell_name(binding: str) -> str:
     return re.sub(r"[^A-Z0-9_]", "_", binding.upper())
 
 
-def _make_folder(path: str) -> None:
+def make_folder(path: str) -> None:
+    """One that nobody else can read, where there is none."""
     try:
         os.mkdir(path, 0o700)
     except FileExistsError:
@@ -113,8 +113,7 @@ def _make_folder(path: str) -> None:
 def _write(path: str, content: bytes) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
-        view = memoryview(content)
-        while view:
-            view = view[os.write(fd, view) :]
+        while content:
+            content = content[os.write(fd, content) :]
     finally:
         os.close(fd)

@@ -84,8 +84,11 @@ def prepare(order: RunOrder, begun: Prepared, around: Surroundings, *, is_ahead:
     """Raises OperatorError, or OSError and ValueError as a spawn does.
 
     `is_ahead`, of a quick order: its start is not sure yet. `NotYet` is raised where something would have to be made outside of the run's own folders."""
-    make_folders(order)
-    prepared = confine(order, begun, around, around.plans if is_quick(order) else None, is_ahead=is_ahead)
+    # A plan comes with the folders.
+    plans = around.plans if is_quick(order) and order.confinement.level == "standard" else None
+    if plans is None:
+        make_folders(order)
+    prepared = confine(order, begun, around, plans, is_ahead=is_ahead)
     try:
         fill_folder(order)
         if isinstance(prepared.area, WorkspaceArea):

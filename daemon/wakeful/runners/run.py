@@ -261,8 +261,10 @@ class LiveRun:
     def _find_server(self) -> WarmServer | None:
         """Who could fork it: an agent's process, confined by nothing but what it can take on itself."""
         prepared, order = self._prepared, self.order
+        if not order.is_agent or self._is_checking:
+            return None
         is_plain = prepared.view is None and prepared.tracing is None and order.limits == limits.NO_LIMITS and can_mark()
-        return self._around.warm if order.is_agent and is_plain and not self._is_checking else None
+        return self._around.warm if is_plain else None
 
     def _fork(self, process: Process, prepared: Prepared) -> bool:
         """From the server that has it in memory, where there is one; False where it must be started."""

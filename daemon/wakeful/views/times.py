@@ -22,7 +22,8 @@ def show_time(microseconds: int) -> str:
 @functools.lru_cache(maxsize=4096)
 def _show_second(seconds: int) -> str:
     """Many moments share their second: formatting it once takes two thirds off 10,000 rows."""
-    return (_EPOCH + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%S")
+    # Half the time of strftime, and each run is told a second that nobody asked for before.
+    return (_EPOCH + timedelta(seconds=seconds)).isoformat()[:19]
 
 
 def show_time_or_none(microseconds: int | None) -> str | None:

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from wakeful.core.budget import Amounts
 from wakeful.runners.contract import RunOrder
+from wakeful.runners.environment import make_folder, make_folders
 from wakeful.runners.isolation.confine import Confined, ConfinedLaunch, Grant, Policy, begin_confined, prepare_another
 from wakeful.runners.isolation.reach import Plan, Protected, Reach, make_plan
 from wakeful.runners.isolation.system import SystemPlaces
@@ -44,7 +45,7 @@ class Readied(Struct, frozen=True):
         return policy.grants[1:]
 
     def become(self, folder: str) -> bool:
-        """Give the folder its name, in the place of an empty one; False where that cannot be, and something else must be launched."""
+        """Give the folder its name; False where that cannot be, and something else must be launched."""
         # While it is on its way, it still goes by the name.
         if not self.confined.has_taken_on:
             return False
@@ -90,22 +91,30 @@ class KnownPlans:
     def find_reach(
         self, order: RunOrder, environment: dict[str, str], system: SystemPlaces, protected: Protected, *, is_ahead: bool = False
     ) -> tuple[Reach, ConfinedLaunch | None]:
-        """As `reach.find_reach`, and raises what that does; and how to launch it, where that was readied. The run's folder is there, and empty."""
-        known = self._find(order, environment, protected, is_ahead=is_ahead)
-        reach = known.plan.conclude(system, order.folder)
+        """As `reach.find_reach`, and raises what that does; and how to launch it, where that was readied. Makes the run's folders."""
+        known = self._recall(order, environment, protected)
+        # Where one is known, the folders that last are there: it has been looked whether they are still the same.
+        if known is None:
+            make_folders(order)
+            known = self._plan(order, environment, protected, is_ahead=is_ahead)
         readied = known.take_readied()
         if readied is None:
-            return reach, None
-        if not readied.suits(reach.policy) or not readied.become(order.folder):
-            readied.give_up()
-            return reach, None
-        return reach, ConfinedLaunch(reach.policy, readied.confined)
+            # What is kept writable is found by looking whether it is there.
+            make_folder(order.folder)
+            return known.plan.conclude(system, order.folder), None
+        reach = known.plan.conclude(system, order.folder)
+        if readied.suits(reach.policy) and readied.become(order.folder):
+            return reach, ConfinedLaunch(reach.policy, readied.confined)
+        readied.give_up()
+        make_folder(order.folder)
+        return reach, None
 
     def ready(self, order: RunOrder, environment: dict[str, str], system: SystemPlaces, protected: Protected) -> None:
         """A run with this order is over: be ready for one that differs from it only in what each run has of its own."""
-        if not _is_lasting(order):
+        # A plan is for who has its folders; where they were taken away, a start makes them.
+        if not _is_lasting(order) or not (os.path.isdir(order.scratch) and os.path.isdir(order.temporary)):
             return
-        known = self._find(order, environment, protected, is_ahead=True)
+        known = self._recall(order, environment, protected) or self._plan(order, environment, protected, is_ahead=True)
         if known.readied is not None:
             return
         folder = f"{os.path.dirname(order.folder)}/{order.session}{NEXT_SUFFIX}"
@@ -126,15 +135,23 @@ class KnownPlans:
         for known in self._known.values():
             known.give_up()
 
-    def _find(self, order: RunOrder, environment: dict[str, str], protected: Protected, *, is_ahead: bool) -> _Known:
-        shape, search_path = _shape(order), environment.get("PATH", "")
+    def _recall(self, order: RunOrder, environment: dict[str, str], protected: Protected) -> _Known | None:
+        """What is known, if it is the answer still."""
         known = self._known.pop(order.session, None)
-        if known is None or not known.answers(shape, search_path, protected):
-            if known is not None:
-                known.give_up()
-            known = _Known(shape, search_path, protected, make_plan(order, environment, protected, is_ahead=is_ahead))
+        if known is None:
+            return None
+        if not known.answers(_shape(order), environment.get("PATH", ""), protected):
+            known.give_up()
+            return None
+        return self._keep(order, known)
+
+    def _plan(self, order: RunOrder, environment: dict[str, str], protected: Protected, *, is_ahead: bool) -> _Known:
+        plan = make_plan(order, environment, protected, is_ahead=is_ahead)
+        return self._keep(order, _Known(_shape(order), environment.get("PATH", ""), protected, plan))
+
+    def _keep(self, order: RunOrder, known: _Known) -> _Known:
+        """At the end, as the one that was needed last."""
         if _is_lasting(order):
-            # At the end, as the one that was needed last.
             self._known[order.session] = known
             if len(self._known) > _MOST_KNOWN:
                 self._known.pop(next(iter(self._known))).give_up()
@@ -160,5 +177,6 @@ def _can_wait(policy: Policy) -> bool:
 def _shape(order: RunOrder) -> RunOrder:
     """What all runs of a session have in common, until its spec changes."""
     return replace(
-        order, run=0, run_id="", attempt=0, folder="", staging=None, causes=b"", changed=(), secrets=(), token="", allowance=Amounts(), is_traced=False
-    )
+        order,
+        run=0, run_id="", attempt=0, folder=os.path.dirname(order.folder), staging=None, causes=b"", changed=(), secrets=(), token="", allowance=Amounts(), is_traced=False,
+    )  # fmt: skip

@@ -74,6 +74,7 @@ class Reach(Struct, frozen=True, kw_only=True):
     environment: dict[str, str] = {}
 
 
+@functools.cache
 def find_unenforced() -> tuple[str, ...]:
     """What this machine cannot enforce for any run."""
     gaps = list(find_gaps(probe_abi()))
@@ -140,6 +141,7 @@ class Plan:
         # Asked for at each run: the secrets' folder may come, or be moved behind a link, while the daemon lives.
         hidden = tuple(map(self._find, protected.hidden))
         self._guarded = tuple(dict.fromkeys((*guarded, *hidden)))
+        self._runs = self._find(os.path.dirname(order.folder))
         self._hidden = self._hide(hidden, order.folder)
         self._workspace = self._find(order.workspace.folder) if order.workspace is not None else None
         # A view of its own leaves out, or shows read-only, whatever it should.
@@ -234,7 +236,7 @@ class Plan:
                 network=self._order.confinement.ports,
                 listens=self._order.confinement.listened_ports,
                 shielded=tuple(_without_nested(self.shielded)),
-                kept_writable=tuple(self._list_kept(hidden)),
+                kept_writable=tuple(self._list_kept(hidden)) if self.shielded else (),
                 hidden=hidden,
             ),
             unenforced=(*find_unenforced(), *self.unenforced),
@@ -249,8 +251,8 @@ class Plan:
             yield Grant(path, rights, beneath)
 
     def _hide(self, places: tuple[str, ...], folder: str) -> Hidden:
-        """All but what is the run's own: its folder, and its exported trees beside it."""
-        real = _resolve(folder)
+        """All but what is the run's own: its folder, which we make ourselves and is no link, and its exported trees beside it."""
+        real = os.path.join(self._runs, os.path.basename(folder))
         return Hidden(places, (real, f"{real}.trees"))
 
     def _list_kept(self, hidden: Hidden) -> Iterable[str]:

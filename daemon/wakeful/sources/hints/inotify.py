@@ -30,6 +30,8 @@ _MOVE_SELF, _IGNORED, _OVERFLOW = int(Mask.MOVE_SELF), int(Mask.IGNORED), int(Ma
 
 _HEADER = struct.Struct("iIII")
 _READ_BYTES = 64 * 1024
+# With the longest name there is, and a zero byte.
+_LONGEST_EVENT_BYTES = _HEADER.size + 256
 # A burst is taken in turns with the rest of the loop: the descriptor stays readable, so the next turn follows at once.
 # One turn takes a whole queue of the usual length: where its end was lost, what stands before that need not be told.
 _READS_PER_TURN = 16
@@ -154,10 +156,11 @@ class InotifyHints:
         batch = _Batch()
         for _ in range(_READS_PER_TURN):
             data = self._instance.read_events()
-            if not data:
-                break
             with self._lock:
                 self._take(data, batch)
+            # With room for one more, that was all there is: to be told so would take another read.
+            if len(data) <= _READ_BYTES - _LONGEST_EVENT_BYTES:
+                break
         dirt = batch.dirt()
         if (self._newer or self._older) and self._timer is None:
             self._timer = self._loop.call_later(_OPEN_FILE_SECONDS, self._age_open_files)
