@@ -19,7 +19,7 @@ from wakeful.core.action import LandOutputs, Look, RecoverRun, StartProcess, Sto
 from wakeful.core.calls import Call, Called, Rename
 from wakeful.core.decide import Observation, decide
 from wakeful.core.decision import Decision, Entry
-from wakeful.core.events import RunFinished, RunReadopted, RunStarted
+from wakeful.core.events import RunFinished, RunReadopted, RunStarted, SpecDeclared, SpecRemoved
 from wakeful.core.machine import Core
 from wakeful.core.observation import ClockTicked, Moment
 from wakeful.core.state import OpenRun, Session
@@ -49,6 +49,8 @@ class Outside:
     runner: Runner
     # Its record is on the way to disk: what its start needs can be found out meanwhile.
     foresee: Callable[[Session, OpenRun], None] = lambda session, run: None
+    # Its spec is another, or gone.
+    redeclared: Callable[[str], None] = lambda session: None
     land: Callable[[Session, OpenRun], None] = lambda session, run: None
     readopted: Callable[[Session, OpenRun], None] = lambda session, run: None
     finished: Callable[[Entry], None] = lambda entry: None
@@ -178,6 +180,8 @@ class Reactor:
         for entry in decision.entries:
             if isinstance(entry.event, RunStarted):
                 self._foresee(self.core.state.get(entry.session))
+            elif isinstance(entry.event, SpecDeclared | SpecRemoved):
+                self.outside.redeclared(entry.session)
         if durable is None:
             for session_id in decision.planned:
                 self._act(session_id)

@@ -216,6 +216,11 @@ class CommandRunner:
         if self._around.kept is not None:
             self._around.kept.drop(run_id)
 
+    def unready(self, session: str) -> None:
+        self._ended.pop(session, None)
+        self._around.plans.forget(session)
+        self._around.views.give_up(session)
+
     def usage(self, run_id: str) -> LiveUsage | None:
         run = self._runs.get(run_id)
         return None if run is None else run.usage()

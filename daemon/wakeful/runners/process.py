@@ -243,13 +243,12 @@ class Process(Attended):
 
     def release(self, waiting: WaitingView, argv: Sequence[str], environment: Mapping[str, str]) -> bool:
         """As `launch`, of a shell that waits in its view already, and knows where; False where nothing was begun."""
-        pids = waiting.list_processes()
         self._popen = waiting.release(self._mark, argv, environment)
         if self._popen is None:
             return False
         self._is_wrapped = True
         self.pid = self._popen.pid
-        for pid in pids:
+        for pid in waiting.pids:
             _offer_to_oom(pid)
         self._attend(waiting.output)
         return True

@@ -11,7 +11,6 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
-import stat
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
@@ -215,6 +214,8 @@ class _View:
         # By place: where its content comes from (a path, or a descriptor), and whether it may be written.
         self._shown: dict[str, tuple[str | int, bool]] = {}
         self._links: dict[str, str] = {}
+        # What was looked at on the way to a place, and where it leads, if it is a link. Most ways begin alike.
+        self._targets: dict[str, str | None] = {}
         self._asked: list[str] = []
         self._own_name = os.path.basename(name_folder(order))
 
@@ -297,12 +298,23 @@ class _View:
         """The links on the way to a place are part of what a program sees: it is told the way, not where it leads."""
         path = f"/{path.lstrip('/')}"
         for _ in range(40):
-            found = _find_link(path)
+            found = self._find_link(path)
             if found is None:
                 return
             link, target = found
             self._links.setdefault(link, target)
             path = os.path.normpath(os.path.join(os.path.dirname(link), target, os.path.relpath(path, link)))
+
+    def _find_link(self, path: str) -> tuple[str, str] | None:
+        """The first symbolic link on the way to a path, and where it leads."""
+        parts = path.split("/")
+        for count in range(2, len(parts) + 1):
+            above = "/".join(parts[:count])
+            if above not in self._targets:
+                self._targets[above] = _read_link(above)
+            if (target := self._targets[above]) is not None:
+                return above, target
+        return None
 
     def _is_shown(self, path: str) -> bool:
         return is_of_system(path) or any(contains(place, path) for place in self._shown)
@@ -359,17 +371,12 @@ def _keep_capabilities() -> Iterable[str]:
     return ("--cap-drop", "ALL", *(word for name in _KEPT_CAPABILITIES for word in ("--cap-add", name)))
 
 
-def _find_link(path: str) -> tuple[str, str] | None:
-    """The first symbolic link on the way to a path, and where it leads."""
-    parts = path.split("/")
-    for count in range(2, len(parts) + 1):
-        above = "/".join(parts[:count])
-        try:
-            if stat.S_ISLNK(os.lstat(above).st_mode):
-                return above, os.readlink(above)
-        except OSError:
-            return None
-    return None
+def _read_link(path: str) -> str | None:
+    """Where a link leads; None for what is none, or not there."""
+    try:
+        return os.readlink(path)
+    except OSError:
+        return None
 
 
 def _remember(name: str, content: bytes) -> int:

@@ -29,6 +29,7 @@ _BECOME = b"/usr/bin/env -i"
 _PROCESSES = 3
 # What is shown is held: the space of a file that was removed, a disk that was unmounted.
 _LONGEST_SECONDS = 600.0
+_SWEEP_SECONDS = 0.002
 _PATIENCE_SECONDS = 2.0
 
 
@@ -70,17 +71,20 @@ class WaitingView:
         """The view and its places are its own. Raises OSError, and then nothing is left of them."""
         self.places = places
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.is_there = False
         self.is_over = False
+        # Known when its view is made.
+        self.pids: tuple[int, ...] = ()
         self._view = view
         self._children = children
+        self._state = state
+        # Until it is a run's.
+        self._mark = mark_of(state, places.folder)
         self._loop = asyncio.get_running_loop()
         self._mounts = _read_mounts("self")
         reader, self._orders = os.pipe()
         self.output, writer = os.pipe()
         try:
-            # A mark of its own: what is left of one that was killed is nobody's.
-            with marking(mark_of(state, places.folder)):
+            with marking(self._mark):
                 self._popen = view(lambda prefix=(), fds=(): _spawn(prefix, fds, reader, writer))
             self._children.spawned(self._popen.pid)
             self._pidfd = os.pidfd_open(self._popen.pid)
@@ -100,23 +104,19 @@ class WaitingView:
 
     def suits(self, view: BubblewrapLaunch) -> bool:
         """Is it what the view would be, if that were made now?"""
-        pids = self.list_processes()
-        if not self.is_there or len(pids) != _PROCESSES or not self._view.is_alike(view) or self._mounts != _read_mounts("self"):
+        if self.is_over or len(self.pids) != _PROCESSES or not self._view.is_alike(view) or self._mounts != _read_mounts("self"):
             return False
-        shell, shown = pids[-1], dict(view.list_shown())
+        shell, shown = self.pids[-1], dict(view.list_shown())
         mounted = {line.split(b" ")[4] for line in _read_mounts(shell).splitlines()}
         covered = (*view.list_emptied(), *(place for place, found in shown.items() if found is not None))
         # A mount goes with the file it lies on: whoever replaces a secret of /etc takes away what hid it here.
         return all(_escape(place) in mounted for place in covered) and all(identify(f"/proc/{shell}/root{place}") == found for place, found in shown.items())
 
-    def list_processes(self) -> list[int]:
-        return [self._popen.pid, *proc.descendants_of(self._popen.pid)] if not self.is_over else []
-
     def release(self, mark: int, argv: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes] | None:
         """Become a program of the run with this mark; its output is the caller's. None: nothing of it was begun, nor will be."""
         words = _spell(argv, {**environment, "PWD": self._view.cwd})
         try:
-            for pid in self.list_processes():
+            for pid in self.pids:
                 set_mark(mark, pid)
             is_told = words is not None and not self.is_over and os.write(self._orders, words) == len(words)
         except OSError:
@@ -126,6 +126,7 @@ class WaitingView:
             return None
         self._let_go()
         self._stop_watching()
+        self.ended.set_result(None)
         return self._popen
 
     def give_up(self) -> None:
@@ -145,7 +146,8 @@ class WaitingView:
     def _take_word(self) -> None:
         """Its view is made, or cannot be made. Either way nothing more is needed of what it shows."""
         self._loop.remove_reader(self.output)
-        self.is_there = os.read(self.output, 2) == _IS_THERE
+        if os.read(self.output, 2) == _IS_THERE:
+            self.pids = (self._popen.pid, *proc.descendants_of(self._popen.pid))
         self._view.close()
 
     def _notice_end(self) -> None:
@@ -153,11 +155,18 @@ class WaitingView:
         self._popen.wait()
         self._children.gone(self._popen.pid)
         self.give_up()
+        self._sweep()
 
     def _stop_watching(self) -> None:
         self._loop.remove_reader(self._pidfd)
         os.close(self._pidfd)
-        self.ended.set_result(None)
+
+    def _sweep(self) -> None:
+        """bubblewrap does not wait for the first process of its namespace, which becomes our child."""
+        if self._children.end_run(self._mark, self.places.folder, self._state, lambda _: None):
+            self._loop.call_later(_SWEEP_SECONDS, self._sweep)
+        else:
+            self.ended.set_result(None)
 
 
 class WaitingViews:
