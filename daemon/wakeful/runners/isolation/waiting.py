@@ -43,9 +43,9 @@ class NextPlaces:
     """The folder of a session's next run and its write area, if it has one, until they are given their names."""
 
     def __init__(self, order: RunOrder) -> None:
-        name = f"{order.session}{NEXT_SUFFIX}"
-        self.folder = f"{os.path.dirname(order.folder)}/{name}"
-        self.staging = f"{os.path.dirname(order.staging)}/{name}" if order.staging is not None else None
+        self.folder = f"{os.path.dirname(order.folder)}/{order.session}{NEXT_SUFFIX}"
+        # On the same disk as those of runs, and not among them: what lies there has still to land.
+        self.staging = f"{os.path.dirname(order.staging)}{NEXT_SUFFIX}/{order.session}" if order.staging is not None else None
         self._is_named = False
 
     def become(self, order: RunOrder) -> None:
@@ -86,8 +86,8 @@ class WaitingView:
         try:
             with marking(self._mark):
                 self._popen = view(lambda prefix=(), fds=(): _spawn(prefix, fds, reader, writer))
-            self._children.spawned(self._popen.pid)
             self._pidfd = os.pidfd_open(self._popen.pid)
+            self._children.spawned(self._popen.pid)
         except BaseException:
             os.close(self._orders)
             os.close(self.output)
