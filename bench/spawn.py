@@ -97,9 +97,15 @@ class Rounds:
         process.stdout.close()
         return first - began, called - began, ended - first
 
-    async def by_runner(self, confinement: Confinement = Confinement(), output: str | None = None) -> tuple[float, float, float]:
-        """`output` is a file that the run declares to write."""
-        order = self.order(confinement, output)
+    async def by_runner(
+        self, confinement: Confinement = Confinement(), output: str | None = None, replaced: str | None = None
+    ) -> tuple[float, float, float]:
+        """`output` is a file that the run declares to write, `replaced` one that it reads, and that was saved by a rename since the last run."""
+        if replaced is not None:
+            with open(f"{self._folder}/{replaced}.new", "w") as file:
+                file.write("new")
+            os.rename(f"{self._folder}/{replaced}.new", f"{self._folder}/{replaced}")
+        order = self.order(confinement, output, replaced)
         began = time.monotonic()
         self._runner.start(order)
         called = time.monotonic()
@@ -108,15 +114,15 @@ class Rounds:
         first = read_clock(self._blobs.get(report.output.head))
         return first - began, called - began, ended - first
 
-    def order(self, confinement: Confinement, output: str | None = None) -> RunOrder:
+    def order(self, confinement: Confinement, output: str | None = None, read: str | None = None) -> RunOrder:
         """Each way of running is a session of its own: what was found out for one run is of use to its next."""
         self._number += 1
-        session = f"{confinement.level}-{'output' if output else 'plain'}-{(output or '').count('project')}"
+        session = f"{confinement.level}-{'output' if output else read or 'plain'}-{(output or '').count('project')}"
         return RunOrder(
             session=session, name=session, run=self._number, run_id=f"run-{self._number}", argv=(self._program,), root=self._folder, cwd="",
             timeout_seconds=60, grace_seconds=5, scratch=f"{self._folder}/scratch", folder=f"{self._runs}/{self._number}",
             causes=b"{}" * 200, changed=("a.csv",) * 10, bindings={"salaries": "/x"}, socket="/s", token="t", output_limit_bytes=1 << 20,
-            temporary=f"{self._folder}/temporary", reads=("first",), writes=(output,) if output else (), confinement=confinement,
+            temporary=f"{self._folder}/temporary", reads=("first", read) if read else ("first",), writes=(output,) if output else (), confinement=confinement,
             staging=f"{self._folder}/staged/{self._number}" if output else None,
         )  # fmt: skip
 

@@ -120,6 +120,7 @@ class Daemon:
             start=edges.starter.start,
             land=edges.landing.land,
             readopted=edges.starter.readopt,
+            redeclared=edges.runner.unready,
             wake_at=edges.clock.wake_at,
             runner=edges.runner,
             finished=self._after_run,

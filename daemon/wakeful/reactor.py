@@ -19,7 +19,7 @@ from wakeful.core.action import LandOutputs, Look, RecoverRun, StartProcess, Sto
 from wakeful.core.calls import Call, Called, Rename
 from wakeful.core.decide import Observation, decide
 from wakeful.core.decision import Decision, Entry
-from wakeful.core.events import RunFinished, RunReadopted, RunStarted
+from wakeful.core.events import RunFinished, RunReadopted, RunStarted, SpecDeclared, SpecRemoved
 from wakeful.core.machine import Core
 from wakeful.core.observation import ClockTicked, Moment
 from wakeful.core.state import OpenRun, Session
@@ -51,6 +51,8 @@ class Outside:
     runner: Runner
     # Its record is on the way to disk: what its start needs can be found out meanwhile.
     foresee: Callable[[Session, OpenRun], None] = lambda session, run: None
+    # Its spec is another, or gone.
+    redeclared: Callable[[str], None] = lambda session: None
     land: Callable[[Session, OpenRun], None] = lambda session, run: None
     readopted: Callable[[Session, OpenRun], None] = lambda session, run: None
     finished: Callable[[Entry], None] = lambda entry: None
@@ -178,6 +180,9 @@ class Reactor:
         durable = self._record(decision) if decision.entries else None
         for look in decision.looks:
             self.outside.look(look)
+        for entry in decision.entries:
+            if isinstance(entry.event, SpecDeclared | SpecRemoved):
+                self.outside.redeclared(entry.session)
         if durable is not None:
             self._foresee(decision, durable)
             # That may have taken as long as the record did.

@@ -33,17 +33,19 @@ from wakeful.runners.cgroup import Cgroups
 from wakeful.runners.children import Children
 from wakeful.runners.contract import LiveUsage, Report, RunOrder, StopWord
 from wakeful.runners.environment import build_environment, select_inherited
+from wakeful.runners.isolation.bubblewrap import BubblewrapLaunch
 from wakeful.runners.isolation.landlock import probe_abi
 from wakeful.runners.isolation.plans import MOST_READY, KnownPlans
 from wakeful.runners.isolation.reach import NotYet, Protected, find_unenforced
 from wakeful.runners.isolation.shield import can_shield
 from wakeful.runners.isolation.system import SystemPlaces
+from wakeful.runners.isolation.waiting import NextPlaces, WaitingView, WaitingViews, can_wait
 from wakeful.runners.isolation.writers import Writers
 from wakeful.runners.kept import KeptRuns, LeftRun
 from wakeful.runners.mark import mark_of, read_run
 from wakeful.runners.orphans import end_orphans
 from wakeful.runners.pidfd import read_status
-from wakeful.runners.preparing import Prepared, begin, is_quick, prepare
+from wakeful.runners.preparing import Prepared, begin, is_quick, prepare, prepare_next
 from wakeful.runners.probing import ProbePlaces, launch_probe
 from wakeful.runners.process import Surroundings
 from wakeful.runners.run import LiveRun
@@ -119,6 +121,7 @@ class CommandRunner:
             system=SystemPlaces(pool) if probe_abi() else None,
             protected=protected,
             plans=KnownPlans(),
+            views=WaitingViews(),
             writers=writers or Writers(),
             secrets=secrets,
             kept=kept,
@@ -234,6 +237,11 @@ class CommandRunner:
         if self._around.kept is not None:
             self._around.kept.drop(run_id)
 
+    def unready(self, session: str) -> None:
+        self._ended.pop(session, None)
+        self._around.plans.forget(session)
+        self._around.views.give_up(session)
+
     def usage(self, run_id: str) -> LiveUsage | None:
         run = self._runs.get(run_id)
         return None if run is None else run.usage()
@@ -285,6 +293,7 @@ class CommandRunner:
             if timer is not None:
                 timer.cancel()
         self._around.plans.give_up()
+        await self._around.views.close()
         # Folders are still being removed: wait for that, but not on the loop.
         await asyncio.to_thread(partial(self._around.pool.shutdown, wait=True))
         if self._around.system is not None:
@@ -307,7 +316,7 @@ class CommandRunner:
     def _ready_after(self, order: RunOrder) -> None:
         """Be ready for the next run of a session that ran, once there is nothing else to do."""
         # A replay, which has no token, comes once.
-        if not order.token or not is_quick(order) or order.confinement.level != "standard":
+        if not order.token or not (can_wait(order) or (is_quick(order) and order.confinement.level == "standard")):
             return
         self._ended.pop(order.session, None)
         self._ended[order.session] = order
@@ -326,10 +335,29 @@ class CommandRunner:
         order = self._ended.pop(session)
         # One that is under way again comes back here with its end.
         if all(run.order.session != session for run in self._runs.values()):
-            # Whatever is wrong with it is found by its start, which tells it.
-            with contextlib.suppress(OSError, OperatorError, NotYet):
-                around.plans.ready(order, build_environment(order, self._inherited), around.system, around.protected)
+            environment = build_environment(order, self._inherited)
+            if order.confinement.level == "strict":
+                self._ready_view(order, environment)
+            else:
+                # Whatever is wrong with it is found by its start, which tells it.
+                with contextlib.suppress(OSError, OperatorError, NotYet):
+                    around.plans.ready(order, environment, around.system, around.protected)
         self._readying = around.loop.call_later(_BREATH_SECONDS, self._ready)
+
+    def _ready_view(self, order: RunOrder, environment: dict[str, str]) -> None:
+        around, places = self._around, NextPlaces(order)
+        if around.views.holds(order.session):
+            return
+
+        def wait_in(making: asyncio.Future[BubblewrapLaunch | None]) -> None:
+            # As above.
+            with contextlib.suppress(OSError, OperatorError, NotYet):
+                if (view := making.result()) is not None:
+                    around.views.add(order.session, WaitingView(view, places, around.children, around.state))
+                    if self._closing.is_set():
+                        around.views.give_up(order.session)
+
+        around.loop.run_in_executor(around.pool, prepare_next, order, environment, places, around.protected).add_done_callback(wait_in)
 
     def tidy(self) -> None:
         """Reap and end what belongs to no run. Rings by itself while runs are under way; safe to call at any time."""

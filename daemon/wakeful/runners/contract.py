@@ -147,6 +147,9 @@ class Runner(Protocol):
     def forget(self, run_id: str) -> None:
         """Its end is recorded: whatever was kept of it for a later daemon, or found out for a start that never came, goes."""
 
+    def unready(self, session: str) -> None:
+        """Its spec is another, or gone: whatever was made ready for its next run goes."""
+
     def usage(self, run_id: str) -> LiveUsage | None:
         """What the run's process tree has used until now; None when it is not under way here."""
 

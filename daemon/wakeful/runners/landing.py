@@ -27,6 +27,7 @@ from wakeful.core.state import OpenRun, Session
 from wakeful.errors import OperatorError
 from wakeful.runners.isolation.beneath import make_beneath, open_beneath
 from wakeful.runners.isolation.writers import Writers
+from wakeful.runners.isolation.plans import NEXT_SUFFIX
 from wakeful.runners.staging import copy_entry, digest_entry
 
 _POOL_SIZE = 2
@@ -90,6 +91,8 @@ class Landing:
         for name in os.listdir(self._areas) if os.path.isdir(self._areas) else ():
             if name not in kept:
                 remove_area(f"{self._areas}/{name}")
+        # And what it had laid out for runs that never were.
+        remove_area(f"{self._areas}{NEXT_SUFFIX}")
 
     async def close(self) -> None:
         await asyncio.to_thread(partial(self._pool.shutdown, wait=True))

@@ -50,11 +50,11 @@ def marking(mark: int) -> Iterator[None]:
         resource.setrlimit(_LIMIT, before)
 
 
-def set_mark(mark: int) -> None:
-    """On the calling process itself, for good."""
-    hard = resource.getrlimit(_LIMIT)[1]
+def set_mark(mark: int, pid: int = 0) -> None:
+    """For good; on the calling process itself, unless told. Raises OSError where that other one is not ours, or is gone."""
+    hard = resource.prlimit(pid, _LIMIT)[1]
     if hard == resource.RLIM_INFINITY:
-        resource.setrlimit(_LIMIT, (mark, hard))
+        resource.prlimit(pid, _LIMIT, (mark, hard))
 
 
 def can_mark() -> bool:

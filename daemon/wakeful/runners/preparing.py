@@ -22,9 +22,10 @@ from wakeful.runners.isolation.bubblewrap import find_unenforced as find_unenfor
 from wakeful.runners.isolation.confine import ConfinedLaunch, Launch, launch_bare
 from wakeful.runners.isolation.judging import Standards
 from wakeful.runners.isolation.plans import KnownPlans
-from wakeful.runners.isolation.reach import Reach, find_reach, find_view
+from wakeful.runners.isolation.reach import Protected, Reach, find_reach, find_view, make_plan
 from wakeful.runners.isolation.tracing import Tracing, find_obstacle
 from wakeful.runners.isolation.undeclared import Surveyed, survey
+from wakeful.runners.isolation.waiting import NextPlaces, WaitingView
 from wakeful.runners.problems import refuse_unconfined, refuse_unjudged
 from wakeful.runners.process import Surroundings
 from wakeful.runners.staging import Staging
@@ -39,6 +40,8 @@ class Prepared(Struct, frozen=True, kw_only=True):
     launch: Launch = launch_bare
     # The same launch, where it is one into a view of the run's own.
     view: BubblewrapLaunch | None = None
+    # A shell in a view that was made before, for the first launch if that is still the same view. Its taker's to give up.
+    waiting: WaitingView | None = None
     isolation: Enforced | None = None
     # Folders that are opened wider than what may be written there.
     surveyed: tuple[Surveyed, ...] = ()
@@ -64,10 +67,10 @@ class Prepared(Struct, frozen=True, kw_only=True):
             self.area.close()
 
 
-def begin(order: RunOrder, environment: dict[str, str]) -> Prepared:
+def begin(order: RunOrder, environment: dict[str, str], waiting: WaitingView | None = None) -> Prepared:
     """What is known without a look at anything."""
     area = WorkspaceArea(order.staging, order.root, order.workspace) if order.workspace is not None and order.staging is not None else None
-    return Prepared(cwd=os.path.join(order.root, order.cwd), environment=environment, area=area)
+    return Prepared(cwd=os.path.join(order.root, order.cwd), environment=environment, area=area, waiting=waiting)
 
 
 def is_staged(order: RunOrder) -> bool:
@@ -88,6 +91,8 @@ def prepare(order: RunOrder, begun: Prepared, around: Surroundings, *, is_ahead:
     plans = around.plans if is_quick(order) and order.confinement.level == "standard" else None
     if plans is None:
         make_folders(order)
+    if begun.waiting is not None:
+        begun.waiting.places.become(order)
     prepared = confine(order, begun, around, plans, is_ahead=is_ahead)
     try:
         fill_folder(order)
@@ -99,6 +104,28 @@ def prepare(order: RunOrder, begun: Prepared, around: Surroundings, *, is_ahead:
         prepared.close()
         raise
     return prepared
+
+
+def prepare_next(order: RunOrder, environment: dict[str, str], places: NextPlaces, protected: Protected) -> BubblewrapLaunch | None:
+    """The view of a run that differs from this strict one only in what each run has of its own; None where it cannot be made before there is one.
+
+    Raises as `prepare` does, and `NotYet`; then nothing is left."""
+    coming = replace(order, folder=places.folder, staging=places.staging)
+    view = None
+    try:
+        make_folders(coming)
+        reach = make_plan(coming, environment, protected, is_ahead=True).conclude_view(coming.folder)
+        staging = Staging(coming.staging, coming.root, reach.areas, is_ahead=True) if coming.staging is not None else None
+        made = BubblewrapLaunch(coming, environment, reach, staging)
+        # A stand-in in a write area that is not filled yet would be taken for an output.
+        if made.mounts_in_outputs():
+            made.close()
+        else:
+            view = made
+    finally:
+        if view is None:
+            places.remove()
+    return view
 
 
 def confine(order: RunOrder, begun: Prepared, around: Surroundings, plans: KnownPlans | None = None, *, is_ahead: bool = False) -> Prepared:
@@ -146,7 +173,7 @@ def _confine_strictly(order: RunOrder, begun: Prepared, around: Surroundings) ->
     tracing = _trace(order, begun, reach, around) if order.is_traced else None
     staging = begun.area if isinstance(begun.area, Staging) else None
     if begun.area is None and order.staging is not None:
-        staging = Staging(order.staging, order.root, reach.areas)
+        staging = Staging(order.staging, order.root, reach.areas, is_laid_out=begun.waiting is not None)
     try:
         view = BubblewrapLaunch(order, environment, reach, staging)
     except BaseException:

@@ -28,6 +28,7 @@ from wakeful.runners.isolation.confine import Launch
 from wakeful.runners.isolation.plans import KnownPlans
 from wakeful.runners.isolation.reach import Protected
 from wakeful.runners.isolation.system import SystemPlaces
+from wakeful.runners.isolation.waiting import WaitingView, WaitingViews
 from wakeful.runners.isolation.writers import Writers
 from wakeful.runners.kept import KeptRuns
 from wakeful.runners.mark import marking
@@ -62,6 +63,7 @@ class Surroundings(Struct, frozen=True):
     system: SystemPlaces | None
     protected: Protected
     plans: KnownPlans
+    views: WaitingViews
     writers: Writers
     # None: this daemon knows of none.
     secrets: KnownSecrets | None = None
@@ -239,6 +241,18 @@ class Process(Attended):
         self._around.children.spawned(self.pid)
         self._attend(output)
 
+    def release(self, waiting: WaitingView, argv: Sequence[str], environment: Mapping[str, str]) -> bool:
+        """As `launch`, of a shell that waits in its view already, and knows where; False where nothing was begun."""
+        self._popen = waiting.release(self._mark, argv, environment)
+        if self._popen is None:
+            return False
+        self._is_wrapped = True
+        self.pid = self._popen.pid
+        for pid in waiting.pids:
+            _offer_to_oom(pid)
+        self._attend(waiting.output)
+        return True
+
     def take_over(self, fork: Callable[[int], int]) -> None:
         """`fork` is given the writing end of its output, and returns the number of a process that has become our child. Raises OSError."""
         output, writer = os.pipe()
@@ -386,6 +400,9 @@ def _offer_to_oom(pid: int) -> None:
 def _enter(cgroups: Cgroups, mark: int, pid: int, limits: RunLimits) -> None:
     try:
         cgroups.enter(mark, pid, limits)
+        # What it had started before that. A number that is free again meanwhile is nobody's until the kernel has given out all others.
+        for child in proc.descendants_of(pid):
+            cgroups.enter(mark, child)
     except OSError:
         # It ended first, or the delegation was taken away: the mark alone is enough to end the tree.
         return

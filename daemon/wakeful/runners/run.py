@@ -25,6 +25,7 @@ from wakeful.runners.capture import Capture
 from wakeful.runners.contract import LiveUsage, RunOrder, StopWord
 from wakeful.runners.environment import build_environment, check_program, program_of
 from wakeful.runners.isolation.confine import ConfinedLaunch
+from wakeful.runners.isolation.waiting import can_wait
 from wakeful.runners.isolation.writers import Writer
 from wakeful.runners.kept import Keepsake, LeftRun
 from wakeful.runners.preparing import Prepared, begin, confine, is_quick, is_staged, prepare
@@ -90,7 +91,9 @@ class LiveRun:
     def start(self, inherited: Mapping[str, str], foreseen: Prepared | None = None) -> None:
         """`foreseen` is what was found out a moment ago; None: it is found out now."""
         order = self.order
-        self._prepared = foreseen or begin(order, build_environment(order, inherited))
+        # A replay, which has no token, has nothing to do with its session's next run.
+        waiting = self._around.views.take(order.session) if order.token and can_wait(order) else None
+        self._prepared = foreseen or begin(order, build_environment(order, inherited), waiting)
         self._note_writer()
         if foreseen is not None or is_quick(order):
             if foreseen is None:
@@ -248,7 +251,7 @@ class LiveRun:
 
     def _spawn(self, process: Process, argv: tuple[str, ...]) -> None:
         prepared, handed = self._prepared, ()
-        if self._fork(process, prepared):
+        if self._fork(process, prepared) or self._release(process, argv):
             return
         if prepared.tracing is not None:
             argv, *handed = prepared.tracing.wrap(argv)
@@ -285,6 +288,17 @@ class LiveRun:
             # It is gone, or at its wits' end: nothing was begun.
             return False
         return True
+
+    def _release(self, process: Process, argv: tuple[str, ...]) -> bool:
+        """The shell that waits in its view becomes it, where it is this view; False where one must be made."""
+        prepared, waiting = self._prepared, self._prepared.waiting
+        if waiting is None or prepared.view is None:
+            return False
+        self._prepared = replace(prepared, waiting=None)
+        if waiting.suits(prepared.view):
+            return process.release(waiting, argv, prepared.environment)
+        waiting.give_up()
+        return False
 
     def _mind_after(self, pause: float) -> None:
         # Its check is minded as its command was: one timer for both.
@@ -374,6 +388,8 @@ class LiveRun:
         for timer in (self._timeout, self._minding):
             if timer is not None:
                 timer.cancel()
+        if self._prepared.waiting is not None:
+            self._prepared.waiting.give_up()
         if self._problem is None:
             self._problem = _describe_loss(ending)
         wall_seconds = time.monotonic() - self._started

@@ -53,12 +53,17 @@ class Beside(Struct, frozen=True):
 class Staging:
     """One run's. `folder` is its own, in the state folder; `root` as the spec has it."""
 
-    def __init__(self, folder: str, root: str, areas: tuple[Area, ...], before: StagedBefore | None = None) -> None:
-        """`before`: it was filled by an earlier daemon, and a run has been at work in it since."""
+    def __init__(
+        self, folder: str, root: str, areas: tuple[Area, ...], before: StagedBefore | None = None, *, is_ahead: bool = False, is_laid_out: bool = False
+    ) -> None:
+        """`before`: it was filled by an earlier daemon, and a run has been at work in it since. `is_ahead`: there is no run yet, and it is only
+        laid out. `is_laid_out`: that was done."""
         self._folder = folder
         self._root = root
         self._areas = areas if before is None else before.areas
         self._is_filled = before is not None
+        self._is_ahead = is_ahead
+        self._is_there = is_ahead or is_laid_out or self._is_filled
         # By place below `folder`.
         self._before: dict[str, _Copied] = {} if before is None else before.copied
         self.beside: list[Beside] = []
@@ -75,15 +80,16 @@ class Staging:
 
     def prepare(self, is_read: Callable[[str], bool]) -> list[tuple[Area, str]]:
         """Make and fill it: each area, and what stands for it. `is_read` says of a path whether a binding lets it be read."""
-        os.makedirs(self._folder, 0o700, exist_ok=self._is_filled)
+        os.makedirs(self._folder, 0o700, exist_ok=self._is_there)
         prepared = []
         for number, area in enumerate(self._areas):
             place = f"{self._folder}/{number}"
             source = _open_area(area.folder, self._root)
             try:
-                if not self._is_filled:
+                if not self._is_there or not os.path.isdir(place):
                     os.mkdir(place, stat.S_IMODE(os.fstat(source).st_mode) | 0o700)
-                self._fill(area, number, source, is_read)
+                if not self._is_ahead:
+                    self._fill(area, number, source, is_read)
             finally:
                 os.close(source)
             prepared.append((area, place))

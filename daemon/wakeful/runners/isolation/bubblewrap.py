@@ -8,18 +8,21 @@ cannot do (ports, abstract sockets where the network is open) Landlock still doe
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
-import stat
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from threading import Event, Thread, get_native_id
 from typing import TypeVar
 
+from msgspec import Struct
+
 from wakeful.core.paths import contains
 from wakeful.errors import OperatorError
 from wakeful.runners.contract import RunOrder
+from wakeful.runners.environment import name_folder
 from wakeful.runners.isolation.beneath import open_beneath
 from wakeful.runners.isolation.confine import Grant, Spawn
 from wakeful.runners.isolation.filter import build_filter, is_known_machine
@@ -44,6 +47,8 @@ _PORTS_ABI, _SCOPES_ABI = 4, 6
 _SHARED = "/dev/shm"
 # Which cores there are. What else of /sys `standard` shows (control groups) is not worth its mounts: runtimes go by /proc without it.
 _CORES = "/sys/devices/system"
+# Device and number.
+FileId = tuple[int, int]
 
 
 def find_obstacle() -> str | None:
@@ -79,6 +84,18 @@ def find_unenforced(network: bool | tuple[str, ...]) -> tuple[str, ...]:
     return tuple(words)
 
 
+class Source(Struct, frozen=True):
+    """Where the content of a place comes from: a path, or a descriptor of ours."""
+
+    place: str | int
+
+    def spell(self, held: str) -> str:
+        return f"{held}/{self.place}" if isinstance(self.place, int) else self.place
+
+    def identify(self) -> FileId | None:
+        return identify(self.place)
+
+
 class BubblewrapLaunch:
     """A `Launch` into a view. Keeps what it shows open until it is closed, which is when the run has ended."""
 
@@ -89,14 +106,14 @@ class BubblewrapLaunch:
             raise OperatorError(find_obstacle() or "bubblewrap is gone")
         self._program = program
         self._policy = reach.policy
-        self._path = environment.get("PATH", "")
-        self._cwd = os.path.join(order.root, order.cwd)
+        self._areas = reach.areas if staging is not None else ()
         self._opened: list[int] = []
         self._is_over = Event()
         try:
             view = _View(order, reach, self._open)
             view.gather(staging)
-            self._arguments = view.list_arguments(self._path)
+            self._arguments = view.list_arguments(environment.get("PATH", ""))
+            self.cwd = view.cwd
             if staging is not None:
                 staging.note_mounted(view.places)
         except BaseException:
@@ -109,6 +126,27 @@ class BubblewrapLaunch:
         if not network or probe_abi() < (_SCOPES_ABI if network is True else _PORTS_ABI):
             return self._spawn(spawn, f"/proc/{os.getpid()}/fd")
         return self._spawn_restricted(spawn)
+
+    def is_alike(self, other: BubblewrapLaunch) -> bool:
+        """Would the other make the same view, wherever the content of its places comes from?"""
+        reaches = [(one._policy.network, one._policy.listens, one._program) for one in (self, other)]
+        words = [["" if isinstance(word, Source) else word for word in one._arguments] for one in (self, other)]
+        return reaches[0] == reaches[1] and words[0] == words[1]
+
+    def list_shown(self) -> Iterator[tuple[str, FileId | None]]:
+        """Each place with what it shows; None where that is not there, so that nothing is shown."""
+        for source, place in itertools.pairwise(self._arguments):
+            if isinstance(source, Source) and isinstance(place, str):
+                yield place, source.identify()
+
+    def list_emptied(self) -> Iterator[str]:
+        """Places with an empty folder on top."""
+        return (place for kind, place in itertools.pairwise(self._arguments) if kind == "--tmpfs" and isinstance(place, str))
+
+    def mounts_in_outputs(self) -> bool:
+        """Is something shown inside of a folder of outputs, for which bubblewrap puts a stand-in there?"""
+        mounted = (*(place for place, _ in self.list_shown()), *self.list_emptied())
+        return any(place != area.folder and contains(area.folder, place) for place in mounted for area in self._areas)
 
     def close(self) -> None:
         """Safe to repeat."""
@@ -124,7 +162,7 @@ class BubblewrapLaunch:
 
     def _spawn(self, spawn: Spawn[Spawned], held: str) -> Spawned:
         """`held` is where bubblewrap finds our descriptors: handed on, they would be the run's, and lead out of its view."""
-        words = (f"{held}/{word}" if isinstance(word, int) else word for word in self._arguments)
+        words = (word.spell(held) if isinstance(word, Source) else word for word in self._arguments)
         fds = [_remember("arguments", b"\0".join(map(os.fsencode, words)) + b"\0")]
         prefix = [self._program, "--args", str(fds[0])]
         if is_known_machine():
@@ -176,7 +214,10 @@ class _View:
         # By place: where its content comes from (a path, or a descriptor), and whether it may be written.
         self._shown: dict[str, tuple[str | int, bool]] = {}
         self._links: dict[str, str] = {}
+        # What was looked at on the way to a place, and where it leads, if it is a link. Most ways begin alike.
+        self._targets: dict[str, str | None] = {}
         self._asked: list[str] = []
+        self._own_name = os.path.basename(name_folder(order))
 
     @property
     def places(self) -> Iterable[str]:
@@ -209,26 +250,26 @@ class _View:
                     return True
         return False
 
-    def list_arguments(self, search_path: str) -> list[str | int]:
+    def list_arguments(self, search_path: str) -> list[str | Source]:
         for path in (self._order.root, os.path.join(self._order.root, self._order.cwd), *search_path.split(":")):
             self._follow(path)
         network = self._reach.policy.network
-        words: list[str | int] = [*_PRIVATE, *(() if network else ("--unshare-net",)), *_keep_capabilities()]
+        words: list[str | Source] = [*_PRIVATE, *(() if network else ("--unshare-net",)), *_keep_capabilities()]
         words += ["--proc", "/proc", "--dev", "/dev", "--size", str(_SHARED_BYTES), "--tmpfs", _SHARED]
         words += ["--size", str(_TEMPORARY_BYTES), "--perms", "1777", "--tmpfs", "/tmp"]
         words += self._list_system()
         words += [word for path, target in self._links.items() if not self._is_shown(path) for word in ("--symlink", target, path)]
         # From the outside in: what lies in a place is put on top of it.
         for path, source, kind in sorted(self._list_mounts(), key=lambda mount: mount[0].count("/")):
-            words += [kind, path] if source is None else [kind, source, path]
+            words += [kind, path] if source is None else [kind, Source(source), path]
         # Nobody may lean on /run being there, least of all who looks for sockets in it. The socket of this daemon is one file.
-        words += ["--ro-bind-try", self._order.socket, self._order.socket]
+        words += ["--ro-bind-try", Source(self._order.socket), self._order.socket]
         # As root, sysctls can be written without any capability.
-        words += ["--remount-ro", "/proc", "--dir", self._cwd, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", self._cwd]
+        words += ["--remount-ro", "/proc", "--dir", self.cwd, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", self.cwd]
         return words
 
     @property
-    def _cwd(self) -> str:
+    def cwd(self) -> str:
         return os.path.realpath(os.path.join(self._order.root, self._order.cwd))
 
     def _show(self, grant: Grant) -> None:
@@ -246,7 +287,8 @@ class _View:
         if real == SETTINGS or real.startswith(f"{SETTINGS}/"):
             self._asked.append(real)
         elif not is_of_system(real) or real.startswith(f"{_SHARED}/"):
-            self._place(real, _choose_source(fd, real), bool(grant.rights & WRITE_FILE))
+            shown = os.path.join(os.path.dirname(real), self._own_name) if spelled == self._order.folder else real
+            self._place(shown, _choose_source(fd, real), bool(grant.rights & WRITE_FILE))
 
     def _place(self, real: str, source: str | int, is_writable: bool) -> None:
         known = self._shown.get(real)
@@ -256,31 +298,42 @@ class _View:
         """The links on the way to a place are part of what a program sees: it is told the way, not where it leads."""
         path = f"/{path.lstrip('/')}"
         for _ in range(40):
-            found = _find_link(path)
+            found = self._find_link(path)
             if found is None:
                 return
             link, target = found
             self._links.setdefault(link, target)
             path = os.path.normpath(os.path.join(os.path.dirname(link), target, os.path.relpath(path, link)))
 
+    def _find_link(self, path: str) -> tuple[str, str] | None:
+        """The first symbolic link on the way to a path, and where it leads."""
+        parts = path.split("/")
+        for count in range(2, len(parts) + 1):
+            above = "/".join(parts[:count])
+            if above not in self._targets:
+                self._targets[above] = _read_link(above)
+            if (target := self._targets[above]) is not None:
+                return above, target
+        return None
+
     def _is_shown(self, path: str) -> bool:
         return is_of_system(path) or any(contains(place, path) for place in self._shown)
 
-    def _list_system(self) -> Iterator[str]:
+    def _list_system(self) -> Iterator[str | Source]:
         for place in (*PROGRAMS, _CORES):
             if os.path.islink(place):
                 yield from ("--symlink", os.readlink(place), place)
             elif os.path.isdir(place):
-                yield from ("--ro-bind", place, place)
-        yield from ("--ro-bind", SETTINGS, SETTINGS)
+                yield from ("--ro-bind", Source(place), place)
+        yield from ("--ro-bind", Source(SETTINGS), SETTINGS)
         for path, is_folder in list_secrets():
             # Every mount that bubblewrap binds costs 0.2 ms: what is shut for us anyway is not hidden as well.
             if any(contains(place, path) for place in self._asked) or not os.access(path, os.R_OK, effective_ids=True):
                 continue
             # Opening a device where devices do not work fails with "permission denied", as it would for everybody else.
-            yield from ("--perms", "0000", "--tmpfs", path) if is_folder else ("--ro-bind", os.devnull, path)
+            yield from ("--perms", "0000", "--tmpfs", path) if is_folder else ("--ro-bind", Source(os.devnull), path)
         for real in list_resolver() if self._reach.policy.network else ():
-            yield from ("--ro-bind-try", real, real)
+            yield from ("--ro-bind-try", Source(real), real)
 
     def _list_mounts(self) -> Iterator[tuple[str, str | int | None, str]]:
         for path, (source, is_writable) in self._shown.items():
@@ -294,9 +347,17 @@ class _View:
                 # The log, the blobs of others, the secrets: not even to be read.
                 yield place, None, "--tmpfs"
 
-
     def _lies_in_shown(self, place: str) -> bool:
         return any(contains(folder, place) for folder in self._shown)
+
+
+def identify(place: str | int) -> FileId | None:
+    """Which file a path leads to, or a descriptor holds; None where there is none."""
+    try:
+        found = os.stat(place)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _choose_source(fd: int, real: str) -> str | int:
@@ -310,17 +371,12 @@ def _keep_capabilities() -> Iterable[str]:
     return ("--cap-drop", "ALL", *(word for name in _KEPT_CAPABILITIES for word in ("--cap-add", name)))
 
 
-def _find_link(path: str) -> tuple[str, str] | None:
-    """The first symbolic link on the way to a path, and where it leads."""
-    parts = path.split("/")
-    for count in range(2, len(parts) + 1):
-        above = "/".join(parts[:count])
-        try:
-            if stat.S_ISLNK(os.lstat(above).st_mode):
-                return above, os.readlink(above)
-        except OSError:
-            return None
-    return None
+def _read_link(path: str) -> str | None:
+    """Where a link leads; None for what is none, or not there."""
+    try:
+        return os.readlink(path)
+    except OSError:
+        return None
 
 
 def _remember(name: str, content: bytes) -> int:

@@ -130,6 +130,11 @@ class KnownPlans:
         prepare_another(policy)
         self._bound()
 
+    def forget(self, session: str) -> None:
+        """Its next run will be another, or none."""
+        if (known := self._known.pop(session, None)) is not None:
+            known.give_up()
+
     def give_up(self) -> None:
         """Nothing more will be started."""
         for known in self._known.values():
