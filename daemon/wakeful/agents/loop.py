@@ -2,8 +2,9 @@
 
 Nothing is done that is not on record first: a request, an answer and every call are posted to the daemon before the next step, those that belong
 together in one post. What has no effect does not wait for that: a request is made ready while its record is on its way, and sent after; what only
-looks is looked at meanwhile, and what it found follows its call on the way to the record. The model is told of it when all of that is on disk. So a process that dies anywhere leaves a conversation the next one goes on from. Knows no provider and no tool
-but by their contract; what ends a run before its agent is done is an `Ending`, never an exception.
+looks is looked at meanwhile, and what it found follows its call on the way to the record: the model is told of it when all of that is on disk.
+So a process that dies anywhere leaves a conversation the next one goes on from. Knows no provider and no tool but by their contract; what
+ends a run before its agent is done is an `Ending`, never an exception.
 """
 
 from __future__ import annotations

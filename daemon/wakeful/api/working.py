@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from wakeful.api.answers import Forbidden, answer_json, caller_of, service_of
 from wakeful.api.assembling import assemble_for
-from wakeful.api.calling import check_key, read_body, read_lines
+from wakeful.api.calling import check_key, read_body, read_lines, take_key
 from wakeful.api.peers import Caller
 from wakeful.api.service import Service
 from wakeful.assembling.assemble import Assembled
@@ -52,7 +52,7 @@ async def begin(request: Request) -> Response:
     assembled = await assemble_for(service, session, agent)
     instructions, opening = await asyncio.to_thread(_keep, service, assembled)
     step = work.Assemble(agent=agent.name, model=agent.model_name, instructions=instructions, opening=opening, tokens=assembled.tokens)
-    await _submit(service, caller, (step,), check_key(request.headers.get("idempotency-key")))
+    await _submit(service, caller, (step,), take_key(request, Posted, {}))
     return answer_json(_describe_beginning(session, run, agent, assembled))
 
 
@@ -61,6 +61,9 @@ async def record_steps(request: Request) -> Response:
 
     What ends the run ends its steps, too: of the lines after it nothing is recorded."""
     service, caller = service_of(request), caller_of(request)
+    _find_run(service, caller)
+    # It is the first line's, where that has none of its own.
+    key = take_key(request, Posted, {})
     recording: list[Awaitable[str]] = []
     try:
         async for line in read_lines(request):
@@ -68,7 +71,8 @@ async def record_steps(request: Request) -> Response:
             if recording and _find_end(service, caller) is not None:
                 break
             posted = _read_posted(line)
-            recording.append(_submit(service, caller, posted.steps, check_key(posted.key or request.headers.get("idempotency-key"))))
+            recording.append(_submit(service, caller, posted.steps, check_key(posted.key) or key))
+            key = None
     except ClientDisconnect:
         # Its process ended in the middle: what it told until then counts, and nobody is there to be answered.
         return Response()
@@ -104,7 +108,7 @@ async def compress(request: Request) -> Response:
     most = int(agent.window.compress_at * KEPT_SHARE * BYTES_PER_TOKEN)
     keep = await asyncio.to_thread(choose_kept, service.log, session, most)
     made = await asyncio.to_thread(make_compress, service.log, service.core.state.get(session.id), keep, summariser)
-    words = await service.call(made, author=caller.author, key=check_key(request.headers.get("idempotency-key")), run=run.run)
+    words = await service.call(made, author=caller.author, key=take_key(request, Summary, {}), run=run.run)
     return answer_json({"words": words})
 
 
