@@ -24,6 +24,7 @@ from wakeful.core.paths import contains
 from wakeful.core.target import FileTarget
 from wakeful.sources.ahead import Ahead
 from wakeful.sources.contract import LatestLook, SourceReport
+from wakeful.sources.early import Early
 from wakeful.sources.entry import Allowance, CannotSee, Demand, NoLongerWanted, Seen, TooLarge, read_entry
 from wakeful.sources.hints.contract import Dirt, Dirty, Gone, Lost, MakeHints
 from wakeful.sources.lanes import Lane, Lanes
@@ -105,6 +106,7 @@ class FileSource:
         self._lanes = Lanes()
         self._ahead = Ahead()
         self._ahead.start(cache.count_targets())
+        self._early = Early()
         # Folders nobody needs, disarmed when no look is under way that may just have armed one of them again.
         self._unneeded: set[str] = set()
         # Folders armed as soon as they were reported -> until when a look must have found and counted them.
@@ -147,6 +149,7 @@ class FileSource:
             self._release(followed.folders)
             self._polls.end(key)
             self._held.pop(key, None)
+            self._early.take(key)
         self._disarm_unneeded()
 
     def _share_excludes(self, target: FileTarget) -> Excludes:
@@ -196,6 +199,10 @@ class FileSource:
         if held is not None:
             self._report(TargetLooked(self._result(followed, generation, version=followed.version, held=held)))
             return
+        finding = self._take_early(followed)
+        if finding is not None:
+            self._report(TargetLooked(self._apply(followed, generation, finding)))
+            return
         errand = followed.take_errand()
         # A server that does not answer must not stop the loop, nor a look that is known to be too large.
         if not followed.refused and not followed.is_large(errand):
@@ -233,9 +240,45 @@ class FileSource:
         if self._followed.get(followed.key) is not followed:
             return
         self._report(TargetLooked(self._apply(followed, generation, finding)))
+        self._look_again(followed)
+
+    def _look_again(self, followed: Followed) -> None:
         if followed.asked_again is not None:
             again, followed.asked_again = followed.asked_again, None
             self.look(followed.key, again)
+
+    def _look_early(self) -> None:
+        """Begin looks that are sure to be asked for, as far as the threads for large ones have nothing else to do."""
+        while self._lanes.has_room and (followed := self._early.next()) is not None:
+            if self._followed.get(followed.key) is not followed or followed.refused or self._find_busy(followed)[1] is not None:
+                continue
+            errand, lane = followed.take_errand(), self._lanes.find_large()
+            followed.is_looking = True
+            self._submit(lane, partial(self._try_look, followed, errand, lane.reader), partial(self._put_early, followed, errand))
+
+    def _put_early(self, followed: Followed, errand: Errand, finding: Finding | None) -> None:
+        followed.is_looking = False
+        if self._followed.get(followed.key) is not followed:
+            return
+        if finding is None:
+            followed.put_back(errand)
+        else:
+            self._early.put(followed.key, finding)
+        self._look_again(followed)
+
+    def _take_early(self, followed: Followed) -> Finding | None:
+        """What was found before it was asked for, if nothing was hinted since; what the watcher still holds counts."""
+        if followed.key in self._early:
+            self._hints.hear()
+        finding = self._early.take(followed.key)
+        if finding is None or not followed.is_dirty:
+            return finding
+        followed.put_back(finding.errand)
+        # The cache knows what was found by now: the next look has nothing new to tell the others.
+        others = self._mark_others(finding.others)
+        if others:
+            self._report(TargetsHinted(others))
+        return None
 
     def _apply(self, followed: Followed, generation: int, finding: Finding) -> LookResult:
         survey = finding.survey
@@ -332,7 +375,7 @@ class FileSource:
                 self._unneeded.add(folder)
 
     def _disarm_unneeded(self) -> None:
-        if not self._unneeded or self._lanes.is_any_taken:
+        if not self._unneeded or self._lanes.is_any_taken or self._early:
             return
         unneeded = [folder for folder in self._unneeded if folder not in self._needed and folder not in self._on_approval]
         self._unneeded.clear()
@@ -352,6 +395,7 @@ class FileSource:
                     done.result()
                 return
             then(done.result())
+            self._look_early()
             self._disarm_unneeded()
 
         self._loop.run_in_executor(lane.threads, work).add_done_callback(finish)
@@ -433,16 +477,14 @@ class FileSource:
         for followed in self._followed.values():
             followed.is_whole = True
             hinted[followed.key] = None
-        if any(followed.is_worth_a_reader(_EVERYTHING) for followed in self._followed.values()):
-            # While it settles: the first looks need not wait for them.
-            self._lanes.start_readers()
+        self._early.expect(followed for followed in self._followed.values() if followed.is_worth_a_reader(_EVERYTHING))
+        self._look_early()
 
     # -- git ------------------------------------------------------------------------------------------------------
 
     def _hold(self, followed: Followed) -> str | None:
         """Why this look must wait: git is rewriting the working tree. At most ten minutes, then it looks anyway."""
-        git_dir = self._repositories.git_dir(followed.pattern.literal_prefix)
-        reason = busy_reason(git_dir) if git_dir is not None else None
+        git_dir, reason = self._find_busy(followed)
         if git_dir is None or reason is None:
             if git_dir is not None:
                 self._busy_since.pop(git_dir, None)
@@ -454,6 +496,11 @@ class FileSource:
         if self._held_timer is None:
             self._held_timer = self._loop.call_later(_HELD_CHECK_SECONDS, self._check_held)
         return reason
+
+    def _find_busy(self, followed: Followed) -> tuple[str | None, str | None]:
+        """The repository a target lies in, and why git is rewriting its working tree, if it is."""
+        git_dir = self._repositories.git_dir(followed.pattern.literal_prefix)
+        return git_dir, busy_reason(git_dir) if git_dir is not None else None
 
     def _check_held(self) -> None:
         now = time.monotonic()
@@ -583,7 +630,7 @@ class FileSource:
         if followed is None or followed.manifest is None:
             return None
         manifest, is_known = followed.manifest, followed.problem is None
-        is_stale = followed.is_looking or followed.is_whole or bool(followed.paths) or bool(followed.trees)
+        is_stale = followed.is_looking or followed.is_dirty or key in self._early
         return LatestLook(followed.version if is_known else None, manifest.members, manifest.stamp, is_stale)
 
     def peek(self, key: str) -> LatestLook | None:

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from wakeful.sources.reader import Reader
 
+_LOOKS_AHEAD = 2
 
 class Lane:
     """Some threads, and how many looks are in them or wait for them; counted on the loop."""
@@ -44,6 +45,11 @@ class Lanes:
         """Are there looks at this machine's files under way that others wait for?"""
         return any(lane.looks for lane in (self.near, *self._large))
 
+    @property
+    def has_room(self) -> bool:
+        """Would a large look that nobody waits for hold up none? The second in a lane follows the first without asking the loop."""
+        return any(lane.looks < _LOOKS_AHEAD for lane in self._large)
+
     def is_near(self, lane: Lane) -> bool:
         return lane is self.near or lane in self._large
 
@@ -53,11 +59,6 @@ class Lanes:
         if lane.reader is not None:
             lane.reader.start()
         return lane
-
-    def start_readers(self) -> None:
-        """Large looks are due soon."""
-        for reader in self._readers:
-            reader.start()
 
     def rest(self) -> None:
         for reader in self._readers:

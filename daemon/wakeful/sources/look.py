@@ -126,6 +126,11 @@ class Followed:
         return Found(self.manifest is not None and path in self.manifest.members)
 
     @property
+    def is_dirty(self) -> bool:
+        """Is there anything to be visited?"""
+        return self.is_whole or bool(self.paths) or bool(self.trees)
+
+    @property
     def wants_content(self) -> bool:
         return self.target.compare == "content"
 
