@@ -1,14 +1,17 @@
 """Nothing a run started outlives it, and nothing else is touched."""
 
 import os
+import signal
 import subprocess
 import sys
+import threading
 
 import pytest
 from waiting import eventually_async
 
 from wakeful.core.spec import Confinement
 from wakeful.runners import proc
+from wakeful.runners.children import Children
 from wakeful.runners.mark import OWN, mark_of, read_mark
 
 pytestmark = pytest.mark.asyncio
@@ -108,6 +111,28 @@ async def test_an_orphan_that_ends_by_itself_during_a_run_is_reaped_before_the_r
 
     await eventually_async(is_reaped)
     assert run_id in bench.under_way()
+
+
+async def test_an_orphan_comes_to_us_whichever_thread_spawned_its_parent(bench):
+    """The end of a run asks for the children of one thread alone."""
+    is_over = threading.Event()
+    spawned: list[int] = []
+
+    def spawn() -> None:
+        parent = subprocess.run(["sh", "-c", "sleep 600 >/dev/null & echo $!"], stdout=subprocess.PIPE, check=True)
+        spawned.append(int(parent.stdout))
+        is_over.wait()
+
+    thread = threading.Thread(target=spawn)
+    thread.start()
+    try:
+        await eventually_async(lambda: spawned and spawned[0] in proc.orphans_of(os.getpid()))
+        assert spawned[0] in Children().adopted()
+    finally:
+        is_over.set()
+        thread.join()
+        os.kill(spawned[0], signal.SIGKILL)
+        os.waitpid(spawned[0], 0)
 
 
 async def test_two_hundred_runs_leave_no_zombie_and_no_descriptor(bench):

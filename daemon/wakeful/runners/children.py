@@ -66,8 +66,8 @@ class Children:
         self._own.discard(pid)
 
     def adopted(self) -> list[int]:
-        """Children nobody here spawned, zombies included."""
-        return [pid for pid in proc.children_of(self._pid) if pid not in self._own]
+        """Children nobody here spawned, zombies included; asked at the end of every run, beside threads that compute."""
+        return [pid for pid in proc.orphans_of(self._pid) if pid not in self._own]
 
     def end_run(self, mark: int, run_id: str, state: str, reaped: Callable[[Reaped], None]) -> list[int]:
         """Kill and reap what was adopted from this run; who is still dying is returned. Repeat until that is nobody.

@@ -69,12 +69,19 @@ def children_of(pid: int) -> list[int]:
         threads = os.listdir(f"/proc/{pid}/task")
     except OSError:
         return []
-    found: dict[int, None] = {}
-    for thread in threads:
-        # The kernel may skip a child while a sibling exits: two reads, and every caller looks again until none is left.
-        for _ in range(2):
-            found.update(dict.fromkeys(_read_children(f"/proc/{pid}/task/{thread}/children", pid)))
-    return list(found)
+    return list(dict.fromkeys(child for thread in threads for child in _children_of_thread(pid, thread)))
+
+
+def orphans_of(pid: int) -> list[int]:
+    """Direct children, zombies included, among which is every orphan that came to a subreaper: the kernel gives them to its first
+    thread, which has the process's number. What its other threads spawned and still hold is not among them."""
+    return _children_of_thread(pid, str(pid))
+
+
+def _children_of_thread(pid: int, thread: str) -> list[int]:
+    # The kernel may skip a child while a sibling exits: two reads, and every caller looks again until none is left.
+    path = f"/proc/{pid}/task/{thread}/children"
+    return list(dict.fromkeys((*_read_children(path, pid), *_read_children(path, pid))))
 
 
 def descendants_of(pid: int) -> list[int]:
