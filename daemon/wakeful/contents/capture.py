@@ -33,6 +33,8 @@ SECRET = "holds a secret"
 OUTSIDE = "leads outside"
 # What will not be kept next time either, as long as the file stays as it is (None: it was kept).
 LASTING = (None, TOO_LARGE, NO_FILE, SECRET, OUTSIDE)
+# Files, executable or not, whose mode nobody asked for.
+_MODES = {"f": 0o644, "x": 0o755}
 # Not there, or another kind of thing than what was looked at.
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EINVAL, errno.ENXIO, errno.EISDIR, errno.EAGAIN)
 # So much of one run is read however late it is, in a few milliseconds: on a busy machine, too, small outputs are always kept.
@@ -117,23 +119,32 @@ class Capture:
 
         `is_later`: contents that are known by their digest are not read now, but wanted.
         """
-        lead = f"{root.rstrip('/')}/"
-        return tuple([self._take_one(root, path, path.removeprefix(lead), seen[path], is_later) for path in sorted(seen)])
+        lead, paths = f"{root.rstrip('/')}/", sorted(seen)
+        names, sights = [path.removeprefix(lead) for path in paths], [seen[path] for path in paths]
+        if is_later and _is_text("".join(names)) and all([sight.digest and sight.kind in _MODES for sight in sights]):
+            return self._list_later(root, paths, names, sights)
+        return tuple([self._take_one(root, *one, is_later) for one in zip(paths, names, sights, strict=True)])
 
     def hand_over(self) -> list[Wanted]:
         """What is to be kept later, once."""
         wanted, self._wanted = self._wanted, []
         return wanted
 
+    def _list_later(self, root: str, paths: list[str], names: list[str], sights: list[Sight]) -> tuple[Entry, ...]:
+        """As `_take_one`, of files that are all to be kept later: a run on 1,000 of them waits for this at its end. So nothing is
+        touched here, each content is judged once, and it goes column by column."""
+        kinds, digests, sizes = [sight.kind for sight in sights], [sight.digest for sight in sights], [sight.size for sight in sights]
+        reasons = {digest: self._refuse_later(digest, size) for digest, size in dict(zip(digests, sizes, strict=True)).items()}
+        self._wanted += [Wanted(*one, root) for one in zip(paths, digests, sizes, strict=True) if one[1] in self._wanted_digests]
+        return tuple([
+            Entry(path=name, kind=kind, digest=digest.hex(), size=size, mode=_MODES[kind], not_kept=reasons[digest])
+            for name, kind, digest, size in zip(names, kinds, digests, sizes, strict=True)
+        ])
+
     def _take_one(self, root: str, path: str, name: str, sight: Sight, is_later: bool) -> Entry:
-        shown, raw = name, None
-        try:
-            name.encode()
-        except UnicodeEncodeError:
-            shown, raw = os.fsencode(name).decode("utf-8", "backslashreplace"), os.fsencode(name).hex()
-        mode = 0o755 if sight.kind == "x" else 0o644
-        if is_later and sight.digest and sight.kind in ("f", "x"):
-            # All is known from the look: a run on 1,000 files waits for this at its end, so nothing is touched here.
+        shown, raw = (name, None) if _is_text(name) else (os.fsencode(name).decode("utf-8", "backslashreplace"), os.fsencode(name).hex())
+        mode = _MODES.get(sight.kind, 0o644)
+        if is_later and sight.digest and sight.kind in _MODES:
             size = sight.size
             reason = self._want(root, path, sight.digest, size)
             return Entry(path=shown, kind=sight.kind, digest=sight.digest.hex(), size=size, mode=mode, not_kept=reason, raw=raw)
@@ -145,7 +156,7 @@ class Capture:
         return Entry(**facts)
 
     def _take_file(self, root: str, name: str, sight: Sight, is_later: bool) -> dict[str, object]:
-        if sight.kind not in ("f", "x"):
+        if sight.kind not in _MODES:
             raise NotKept(NO_FILE)
         mode = _read_mode(os.path.join(root, name))
         facts: dict[str, object] = {} if mode is None else {"mode": mode}
@@ -206,17 +217,22 @@ class Capture:
 
     def _want(self, root: str, path: str, digest: bytes, size: int) -> str | None:
         """Have it kept later, if it is not yet; why it will not be, None where it will."""
-        if digest not in self._wanted_digests:
-            if self.blobs.has(address_of(digest), size):
-                return None
-            try:
-                self._refuse_more(size)
-            except NotKept as reason:
-                return str(reason)
-            self._count(size)
-            self._wanted_digests.add(digest)
+        reason = self._refuse_later(digest, size)
         # Also where it is found a second time: one of both may be gone when its turn comes.
-        self._wanted.append(Wanted(path, digest, size, root))
+        if digest in self._wanted_digests:
+            self._wanted.append(Wanted(path, digest, size, root))
+        return reason
+
+    def _refuse_later(self, digest: bytes, size: int) -> str | None:
+        """Why this content will not be kept; None where it is kept already, or is wanted from now on."""
+        if digest in self._wanted_digests or self.blobs.has(address_of(digest), size):
+            return None
+        try:
+            self._refuse_more(size)
+        except NotKept as reason:
+            return str(reason)
+        self._count(size)
+        self._wanted_digests.add(digest)
         return None
 
     def _keep_new(self, content: bytes, digest: bytes, is_input: bool) -> None:
@@ -266,6 +282,14 @@ def _read_file(root: str, name: str, size: int, flags: int) -> tuple[bytes, byte
     if len(content) != size:
         raise Moved
     return content, hashlib.blake2b(content, digest_size=SHORT_BYTES).digest()
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _read_mode(path: str) -> int | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -42,11 +42,12 @@ def keep_listing(capture: Capture, root: str, members: Mapping[str, Sight], last
     unsettled_before = last.unsettled if last is not None else frozenset()
     # What changed comes first: it is read before the rest of an earlier run takes the room.
     groups: dict[int, dict[str, Sight]] = {number: {} for number in (*sorted(moved), *sorted(unsettled_before - moved))}
-    for path, sight in members.items() if groups else ():
-        number = fell_to.get(path)
-        group = groups.get(_part_of(path, count) if number is None else number)
-        if group is not None:
-            group[path] = sight
+    if groups:
+        still = [path for path in members if path not in fell_to]
+        fell_to |= zip(still, _place(still, count), strict=True)
+        for path, sight in members.items():
+            if (group := groups.get(fell_to[path])) is not None:
+                group[path] = sight
     unsettled = set()
     for number, group in groups.items():
         if capture.is_spent and number not in moved:
@@ -79,7 +80,7 @@ def _place_moved(members: Mapping[str, Sight], last: Listing | None, count: int)
     # The same object is the same state of the path: that is what looks promise.
     moved = [path for path, sight in members.items() if known.get(path) is not sight]
     moved += [path for path in known if path not in members]
-    return {path: _part_of(path, count) for path in moved}
+    return dict(zip(moved, _place(moved, count), strict=True))
 
 
 def _count_parts(paths: int) -> int:
@@ -87,5 +88,7 @@ def _count_parts(paths: int) -> int:
     return 16 if paths <= 1_000 else 64 if paths <= 4_000 else 256
 
 
-def _part_of(path: str, count: int) -> int:
-    return zlib.crc32(os.fsencode(path)) % count
+def _place(paths: Sequence[str], count: int) -> list[int]:
+    """The part that each falls to."""
+    # Encoded at once: no path holds a zero byte.
+    return [zlib.crc32(path) % count for path in os.fsencode("\0".join(paths)).split(b"\0")] if paths else []

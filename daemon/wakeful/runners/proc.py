@@ -69,16 +69,16 @@ def children_of(pid: int) -> list[int]:
         threads = os.listdir(f"/proc/{pid}/task")
     except OSError:
         return []
-    return list(dict.fromkeys(child for thread in threads for child in _children_of_thread(pid, thread)))
+    return list(dict.fromkeys(child for thread in threads for child in _list_children(pid, thread)))
 
 
 def orphans_of(pid: int) -> list[int]:
     """Direct children, zombies included, among which is every orphan that came to a subreaper: the kernel gives them to its first
     thread, which has the process's number. What its other threads spawned and still hold is not among them."""
-    return _children_of_thread(pid, str(pid))
+    return _list_children(pid, str(pid))
 
 
-def _children_of_thread(pid: int, thread: str) -> list[int]:
+def _list_children(pid: int, thread: str) -> list[int]:
     # The kernel may skip a child while a sibling exits: two reads, and every caller looks again until none is left.
     path = f"/proc/{pid}/task/{thread}/children"
     return list(dict.fromkeys((*_read_children(path, pid), *_read_children(path, pid))))
