@@ -7,10 +7,11 @@ import sys
 import pytest
 from waiting import PATIENCE_SECONDS, eventually_async
 
-from wakeful.core.spec import RunLimits
+from wakeful.core.spec import Confinement, RunLimits
 from wakeful.runners import cgroup, proc
 from wakeful.runners.cgroup import Cgroups
 from wakeful.runners.command import CommandRunner
+from wakeful.runners.isolation.bubblewrap import find_obstacle
 from wakeful.runners.mark import mark_of
 
 
@@ -39,6 +40,23 @@ async def test_a_run_lives_in_a_group_of_its_own_which_is_gone_after_it(bench, c
     ended = await bench.end_of(order.run_id)
     assert b"/wakeful-1" in bench.output(ended)
     await eventually_async(lambda: not [name for name in os.listdir(cgroups._folder) if name.startswith("wakeful-")])
+    await runner.close(0)
+
+
+@pytest.mark.skipif(find_obstacle() is not None, reason="nothing can be isolated strictly here")
+@pytest.mark.asyncio
+async def test_a_strict_run_is_in_its_group_whether_its_view_was_made_before_or_not(bench, cgroups):
+    """Its program is not bubblewrap's process, and may be older than the run."""
+    runner = CommandRunner(
+        report=bench.reports.append, blobs=bench.blobs, state=str(bench.state), children=bench.children, cgroups=cgroups
+    )
+    for is_waited in (False, True):
+        order = bench.shell("until grep '^0::.*/wakeful-1' /proc/self/cgroup; do sleep 0.01; done", confinement=Confinement(level="strict"), writes=())
+        assert runner._around.views.holds("s-1") == is_waited
+        runner.start(order)
+        ended = await bench.end_of(order.run_id)
+        assert f"/wakeful-{mark_of(os.path.realpath(bench.state), order.run_id):x}".encode() in bench.output(ended)
+        await eventually_async(lambda: runner._around.views.holds("s-1"))
     await runner.close(0)
 
 

@@ -112,8 +112,12 @@ def is_gone(view: WaitingView) -> bool:
 
 @pytest.mark.parametrize("network", [False, True])
 async def test_a_run_that_was_waited_for_finds_what_all_others_find(bench: Bench, held: list[int], network: bool) -> None:
-    """Its files, its descriptors and its limits, and the record of it is the same."""
-    tell = "cat in.txt; readlink /proc/self/fd/0 /proc/self/cwd; ls /proc/self/fd | wc -l; cat $WAKEFUL_CAUSES $WAKEFUL_TOKEN_FILE; umask; ulimit -a"
+    """Its files and mounts, its descriptors, limits and rights, and the record of it is the same."""
+    tell = """
+        cat in.txt $WAKEFUL_CAUSES $WAKEFUL_TOKEN_FILE; readlink /proc/self/fd/0 /proc/self/cwd; ls /proc/self/fd | wc -l; umask; ulimit -a
+        cut -d " " -f 5-6 /proc/self/mountinfo; grep -E "Cap|NoNewPrivs|Seccomp|Sig(Blk|Ign|Cgt)" /proc/self/status; ls -A / /tmp /dev; ls -d /proc/[0-9]* | wc -l
+        cat /etc/shadow 2>&1 || true; echo x 2>&1 > in.txt || true; cut -d : -f 1 /proc/net/dev
+    """
     changes = {"network": network, "limits": RunLimits(open_files=99), "causes": b"[1]"}
     made = await bench.run(strictly(bench, tell, **changes))
     waited = await run_waited(bench, lambda: strictly(bench, tell, **changes), held)

@@ -352,10 +352,12 @@ class CommandRunner:
         def wait_in(making: asyncio.Future[BubblewrapLaunch | None]) -> None:
             # As above.
             with contextlib.suppress(OSError, OperatorError, NotYet):
-                if (view := making.result()) is not None:
+                view = making.result()
+                if view is not None and self._closing.is_set():
+                    view.close()
+                    places.remove()
+                elif view is not None:
                     around.views.add(order.session, WaitingView(view, places, around.children, around.state))
-                    if self._closing.is_set():
-                        around.views.give_up(order.session)
 
         around.loop.run_in_executor(around.pool, prepare_next, order, environment, places, around.protected).add_done_callback(wait_in)
 

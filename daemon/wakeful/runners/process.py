@@ -7,6 +7,7 @@ and its output is read. No thread and no task per process: a pipe, a pidfd and a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import resource
 import signal
@@ -47,6 +48,8 @@ _HELD_SECONDS = 1.0
 FIRST_SAMPLE_SECONDS = 0.02
 _LONGEST_SAMPLE_SECONDS = 2.0
 _SAMPLED_PROCESSES = 64
+# bubblewrap has a child for its namespace, and that one for the program.
+_LAYERS = 2
 # Runs go before the daemon when memory ends; a daemon under OOMScoreAdjust= would hand its protection on to them.
 _OOM_SCORE = b"500"
 
@@ -400,12 +403,16 @@ def _offer_to_oom(pid: int) -> None:
 def _enter(cgroups: Cgroups, mark: int, pid: int, limits: RunLimits) -> None:
     try:
         cgroups.enter(mark, pid, limits)
-        # What it had started before that. A number that is free again meanwhile is nobody's until the kernel has given out all others.
-        for child in proc.descendants_of(pid):
-            cgroups.enter(mark, child)
     except OSError:
         # It ended first, or the delegation was taken away: the mark alone is enough to end the tree.
         return
+    # What it had started before that, and what those had. A number that is free again meanwhile is nobody's until the kernel has given out all others.
+    entered = {pid}
+    for _ in range(_LAYERS):
+        for child in set(proc.descendants_of(pid)) - entered:
+            entered.add(child)
+            with contextlib.suppress(OSError):
+                cgroups.enter(mark, child)
 
 
 def _remove_later(cgroups: Cgroups, mark: int) -> None:
