@@ -26,8 +26,8 @@ from wakeful.core.spec import DEFAULT_EXCLUDES, SessionSpec
 from wakeful.core.state import OpenRun, Session
 from wakeful.errors import OperatorError
 from wakeful.runners.isolation.beneath import make_beneath, open_beneath
-from wakeful.runners.isolation.writers import Writers
 from wakeful.runners.isolation.plans import NEXT_SUFFIX
+from wakeful.runners.isolation.writers import Writers
 from wakeful.runners.staging import copy_entry, digest_entry
 
 _POOL_SIZE = 2

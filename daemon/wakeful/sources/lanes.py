@@ -13,7 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 from wakeful.sources.reader import Reader
 
+# Of looks that nobody waits for yet, in a lane.
 _LOOKS_AHEAD = 2
+
 
 class Lane:
     """Some threads, and how many looks are in them or wait for them; counted on the loop."""
