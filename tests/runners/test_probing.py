@@ -95,7 +95,8 @@ async def test_what_leaves_the_group_of_a_probe_does_not_outlive_it(bench: Bench
     await eventually_async(lambda: not bench.is_alive(pid))
 
 
-async def test_the_environment_is_an_allow_list_and_names_no_run(tmp_path: Path, subreaper: None, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("level", LEVELS)
+async def test_the_environment_is_an_allow_list_and_names_no_run(tmp_path: Path, subreaper: None, monkeypatch: pytest.MonkeyPatch, level: str) -> None:
     """Nothing that systemd or a person gave to the daemon alone, and nothing by which a run speaks in its session's name."""
     for name in ("NOTIFY_SOCKET", "LISTEN_FDS", "CREDENTIALS_DIRECTORY", "WATCHDOG_USEC", "INVOCATION_ID", "JOURNAL_STREAM", "API_KEY"):
         monkeypatch.setenv(name, "secret")
@@ -105,7 +106,7 @@ async def test_the_environment_is_an_allow_list_and_names_no_run(tmp_path: Path,
     save_secret(secrets.folder, "db", b"the value")
     bench = Bench(tmp_path, secrets=KnownSecrets(secrets, lambda seen: None, lambda: ()))
     try:
-        code, out, _ = await ask(bench, probe(bench, 'cat "$WAKEFUL_SECRET_DB"; echo; env', secrets=("db",)))
+        code, out, _ = await ask(bench, probe(bench, 'cat "$WAKEFUL_SECRET_DB"; echo; env', level, secrets=("db",)))
         value, *lines = out.splitlines()
         assert (code, value) == (0, "the value")
         seen = {line.partition("=")[0] for line in lines} - {"PWD", "OLDPWD", "SHLVL", "_"}

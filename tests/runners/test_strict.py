@@ -15,7 +15,7 @@ from waiting import eventually_async
 
 from wakeful.core.observation import ProcessEnded, StagedOutput
 from wakeful.core.spec import Confinement, FileBinding, RunLimits, SessionSpec
-from wakeful.runners import landing
+from wakeful.runners import landing, proc
 from wakeful.runners.contract import RunOrder
 from wakeful.runners.isolation.bubblewrap import BubblewrapLaunch, find_obstacle
 from wakeful.runners.isolation.reach import Protected, find_view
@@ -40,6 +40,13 @@ def staged(ended: ProcessEnded) -> dict[str, tuple[bool, bool]]:
     """Path -> was there something before, and is there something after."""
     assert ended.staged is not None
     return {output.path: (output.base is not None, output.new is not None) for output in ended.staged}
+
+
+async def test_to_try_it_leaves_no_process(subreaper: None) -> None:
+    """A daemon is whom the orphans of what it starts come to, and nobody would take note of their ends."""
+    before = proc.children_of(os.getpid())
+    assert find_obstacle() is None
+    assert proc.children_of(os.getpid()) == before
 
 
 async def test_a_run_finds_its_files_its_programs_and_no_more_descriptors_than_others(bench: Bench) -> None:

@@ -56,7 +56,8 @@ def find_obstacle() -> str | None:
     program = shutil.which("bwrap")
     if program is None:
         return "isolation: strict needs bubblewrap, which is not installed (sudo apt install bubblewrap)"
-    trial = [program, *_PRIVATE, "--unshare-net", "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", "--", "/bin/true"]
+    # It is the first process of its namespace itself: bubblewrap waits for it, and leaves none to us.
+    trial = [program, *_PRIVATE, "--as-pid-1", "--unshare-net", "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", "--", "/bin/true"]
     try:
         done = subprocess.run(
             trial, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=_PATIENCE_SECONDS, check=False, text=True
