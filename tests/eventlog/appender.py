@@ -1,6 +1,6 @@
 """A process that appends and says what was acknowledged; tests kill it, starve it and break its disk.
 
-    python appender.py STATE_DIR COUNT [PAYLOAD_BYTES [WAL_BYTES]]
+    python appender.py STATE_DIR COUNT [PAYLOAD_BYTES [WAL_BYTES [PAUSE_MS]]]
 
 Begins once the write-ahead log is that long. Prints `opened`, then one line `SESSION SEQ` per acknowledged record, flushed at once. `full` says that an append was refused
 for want of space. Every seventh append goes to two sessions at once; every record carries a key.
@@ -15,7 +15,7 @@ from wakeful.eventlog.sqlite import open_log
 from wakeful.eventlog.store import StoreFiles
 
 
-def main(state_dir: Path, count: int, payload_bytes: int = 200, wal_bytes: int = 0) -> None:
+def main(state_dir: Path, count: int, payload_bytes: int = 200, wal_bytes: int = 0, pause_ms: int = 0) -> None:
     log = open_log(state_dir)
     assert log.read_only is None, log.read_only
     while StoreFiles(state_dir).database.with_name("events.db-wal").stat().st_size < wal_bytes:
@@ -23,6 +23,7 @@ def main(state_dir: Path, count: int, payload_bytes: int = 200, wal_bytes: int =
     print("opened", flush=True)
     heads = {name: head.seq for name, head in log.heads().items()}
     for number in range(count):
+        time.sleep(pause_ms / 1000)
         names = [f"s{number % 3}"] + (["both"] if number % 7 == 0 else [])
         drafts = (Draft("note_added", b"x" * payload_bytes, "appender"),)
         calls = [Append(name, heads.get(name, 0), drafts, key=f"{name}-{heads.get(name, 0)}") for name in names]

@@ -13,7 +13,7 @@ import pytest
 from wakeful.eventlog import store
 from wakeful.eventlog.sqlite import open_log
 from wakeful.eventlog.store import StoreFiles
-from wakeful.eventlog.writer import LAID_OUT_BYTES
+from wakeful.eventlog.writer import ANCHOR_GROUPS, ANCHOR_SECONDS, LAID_OUT_BYTES
 
 APPENDER = Path(__file__).with_name("appender.py")
 # The real interpreter: strace must not trace a launcher that only starts it.
@@ -131,16 +131,26 @@ def test_killed_at_every_write_and_flush_nothing_acknowledged_is_lost(tmp_path: 
     raise AssertionError("the sweep did not come to its end")
 
 
+def count_flushes(tmp_path: Path, number: int, pause_ms: int) -> int:
+    """Of the log and the anchor."""
+    state_dir, trace = tmp_path / f"state-{number}", tmp_path / f"trace-{number}"
+    before = ("strace", "-f", "-y", "-qq", "-o", str(trace), "-e", "trace=fdatasync,fsync")
+    process = start(state_dir, number, 200, 0, pause_ms, before=before)
+    process.communicate(timeout=60)
+    assert process.returncode == 0
+    return len(re.findall(r"f(?:data)?sync\(", trace.read_text()))
+
+
 @needs_strace
 def test_an_append_at_rest_costs_exactly_two_flushes(tmp_path: Path) -> None:
-    counts = []
-    for number in (20, 120):
-        state_dir, trace = tmp_path / f"state-{number}", tmp_path / f"trace-{number}"
-        process = start(state_dir, number, before=("strace", "-f", "-qq", "-o", str(trace), "-e", "trace=fdatasync,fsync"))
-        process.communicate(timeout=60)
-        assert process.returncode == 0
-        counts.append(len(re.findall(r"f(?:data)?sync\(", trace.read_text())))
-    assert counts[1] - counts[0] == 2 * 100
+    pause_ms = round(ANCHOR_SECONDS * 10_000)
+    assert count_flushes(tmp_path, 60, pause_ms) - count_flushes(tmp_path, 20, pause_ms) == 2 * 40
+
+
+@needs_strace
+def test_of_appends_in_a_row_a_few_share_the_flush_of_the_anchor(tmp_path: Path) -> None:
+    flushes = count_flushes(tmp_path, 120, 0) - count_flushes(tmp_path, 20, 0)
+    assert 100 + 100 // ANCHOR_GROUPS <= flushes <= 2 * 100
 
 
 @pytest.fixture

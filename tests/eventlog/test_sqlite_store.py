@@ -188,6 +188,7 @@ async def test_after_a_failed_anchor_every_append_fails_and_the_owner_is_told_on
     # The fourth is durable in the log when it is acknowledged; it is the flush of its note in the anchor that fails.
     for number in range(4):
         await log.append([Append("a", number, (draft(str(number)),))], at=1)
+        eventually(lambda left=BrokenAnchor.left - number - 1: broken.left == left)
 
     async def attempt(number: int) -> object:
         return await log.append([Append("a", number, (draft(str(number)),))], at=1)

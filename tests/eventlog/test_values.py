@@ -1,5 +1,6 @@
 """The pure parts of the log, as tables: hashes, the judgement of the anchor, the gate of versions, the thinning of snapshots."""
 
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -90,6 +91,30 @@ def test_a_torn_anchor_falls_back_to_the_mark_before(tmp_path: Path, damage: str
         content[newest + 40] ^= 1
     path.write_bytes(content)
     assert read_anchor(path) == mark(2)
+
+
+def test_of_notes_that_share_a_flush_none_spoils_the_one_that_was_flushed(tmp_path: Path) -> None:
+    """Also not those of who comes after one that was killed before the flush."""
+    path = tmp_path / "anchor"
+    file = AnchorFile(path, mark(0))
+    for flush in (1, 2, 3):
+        file.note(mark(flush))
+        assert read_anchor(path) == mark(flush)
+    assert read_anchor(spoil(path, lambda: file.note(mark(4)))) == mark(0)
+    file.note(mark(3))
+    second = AnchorFile(path, mark(3))
+    assert read_anchor(spoil(path, lambda: second.note(mark(4)))) == mark(3)
+    file.close()
+    second.close()
+
+
+def spoil(path: Path, note: Callable[[], None]) -> Path:
+    """A copy in which every byte that the note changed is wrong."""
+    before = path.read_bytes()
+    note()
+    copy = path.with_name("spoiled")
+    copy.write_bytes(bytes(new if new == old else new ^ 255 for old, new in zip(before, path.read_bytes(), strict=True)))
+    return copy
 
 
 @given(st.binary(max_size=9000))

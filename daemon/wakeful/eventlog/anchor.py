@@ -2,9 +2,10 @@
 
 A prefix of a hash chain is a valid chain: one flipped bit in the write-ahead log silently dropped 501 of 1,000
 acknowledged events while every check inside the database said ok. So after each flush the writer notes the store's
-mark here before it acknowledges. The note is with the kernel then (a daemon that is killed loses nothing of it); it is flushed
-after the acknowledgement and before the next group. So a power cut may leave the anchor one group behind, never two.
-Two slots are written in turn, each with its own checksum in its own 4 KiB block: a torn write can spoil the newer one, never both.
+mark here before it acknowledges. The note is with the kernel then (a daemon that is killed loses nothing of it); its flush comes
+milliseconds later (`writer.ANCHOR_SECONDS`), so a power cut may leave the anchor a few groups behind.
+There are two slots, each with its own checksum in its own 4 KiB block. The one that is written is never the one that was flushed last: a torn
+write can spoil the newer one, never both.
 """
 
 from __future__ import annotations
@@ -58,43 +59,58 @@ class AnchorFile:
 
     def __init__(self, path: Path, mark: Mark) -> None:
         """Open for writing, holding at least `mark`; a new file comes into being whole or not at all."""
-        if _read_slots(path) == ():
+        slots = _read_slots(path)
+        newest = _choose_newest(slots)
+        if newest is None:
             _create(path)
         self._file = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-        if read_anchor(path) != mark:
+        if newest is not None:
+            # Who was killed may have noted it and not flushed.
+            os.fdatasync(self._file)
+        self._slot = 0 if newest is None else 1 - slots.index(newest)
+        # How many notes wait for the next flush.
+        self.unflushed = 0
+        if newest != mark:
             self.note(mark)
             self.flush()
 
     def note(self, mark: Mark) -> None:
-        """Put the mark down, in place and of fixed size, so that the flush touches no metadata and cannot run out of space.
-
-        It is to be flushed before the next is noted: of the two slots only one is ever under way."""
+        """Put the mark down, in place and of fixed size, so that the flush touches no metadata and cannot run out of space."""
         body = _LAYOUT.pack(_MAGIC, mark.store, mark.flush, mark.position, mark.roll)
         slot = body + sha256(body).digest()
-        written = os.pwrite(self._file, slot, (mark.flush % 2) * _SLOT_BYTES)
+        written = os.pwrite(self._file, slot, self._slot * _SLOT_BYTES)
         if written != len(slot):
             raise OSError(f"anchor: {written} of {len(slot)} bytes were written")
+        self.unflushed += 1
 
     def flush(self) -> None:
         """Until what was noted is on disk. Where that fails, whether it is there is unknown, and it is not tried again."""
         os.fdatasync(self._file)
+        self.unflushed = 0
+        self._slot = 1 - self._slot
 
     def close(self) -> None:
+        if self.unflushed:
+            self.flush()
         os.close(self._file)
 
 
 def read_anchor(path: Path) -> Mark | None:
     """The newest undamaged mark; None when there is none."""
-    return max(_read_slots(path), key=lambda mark: mark.flush, default=None)
+    return _choose_newest(_read_slots(path))
 
 
-def _read_slots(path: Path) -> tuple[Mark, ...]:
+def _choose_newest(slots: tuple[Mark | None, ...]) -> Mark | None:
+    return max((mark for mark in slots if mark is not None), key=lambda mark: mark.flush, default=None)
+
+
+def _read_slots(path: Path) -> tuple[Mark | None, ...]:
+    """Of each slot its mark, None where it holds none."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:
-        return ()
-    slots = (content[start : start + _SLOT_BYTES] for start in (0, _SLOT_BYTES))
-    return tuple(mark for slot in slots if (mark := _parse_slot(slot)) is not None)
+        return (None, None)
+    return tuple(_parse_slot(content[start : start + _SLOT_BYTES]) for start in (0, _SLOT_BYTES))
 
 
 def _parse_slot(slot: bytes) -> Mark | None:
