@@ -8,6 +8,7 @@ sessions it names, and acknowledged only when it is on disk. This module holds v
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from threading import Lock
@@ -206,6 +207,8 @@ class Durable(asyncio.Future[tuple[Appended, ...]]):
         self._is_worth_waiting = is_begun_at_once
         self._unwritten = Lock()
         self._unwritten.acquire()
+        self._unknown = Lock()
+        self._unknown.acquire()
 
     def note_written(self) -> None:
         """By whoever writes, in any thread: what is left is the flush."""
@@ -220,14 +223,18 @@ class Durable(asyncio.Future[tuple[Appended, ...]]):
         is_worth_waiting, self._is_worth_waiting = self._is_worth_waiting, False
         if is_worth_waiting:
             self._unwritten.acquire(timeout=seconds)
+            # Woken on the writer's processor one would go ahead of it, and the flush would only begin when all work is done.
+            os.sched_yield()
 
     def note_outcome(self, outcome: tuple[Appended, ...] | Exception) -> None:
         """By whoever wrote, in any thread, before the loop is told."""
         self._outcome = outcome
+        if self._unknown.locked():
+            self._unknown.release()
 
-    def hear(self) -> None:
-        """On the loop: be done now, if the outcome is known, and not a turn later."""
-        if self._outcome is None or self.done():
+    def hear(self, seconds: float = 0.0) -> None:
+        """On the loop: be done now, if the outcome is known, and not a turn later. Blocks for it, at most for so long."""
+        if self.done() or not self._unknown.acquire(timeout=seconds) or self._outcome is None:
             return
         if isinstance(self._outcome, Exception):
             self.set_exception(self._outcome)
