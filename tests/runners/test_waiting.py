@@ -125,10 +125,17 @@ async def test_a_run_that_was_waited_for_finds_what_all_others_find(bench: Bench
     assert msgspec.structs.replace(waited, usage=made.usage, output=made.output, run_id=made.run_id) == made
 
 
-async def test_its_environment_is_the_same_to_the_last_byte(bench: Bench, held: list[int]) -> None:
+@pytest.mark.parametrize("more", [{}, {"a.b-c": "dots", "IFS": "x", "OPTIND": "none", "PS1": "", "PPID": "1"}], ids=["names of no meaning", "others"])
+@pytest.mark.parametrize("shell", [None, "/bin/sh", "/bin/bash"])
+async def test_its_environment_is_the_same_to_the_last_byte(
+    bench: Bench, held: list[int], monkeypatch: pytest.MonkeyPatch, shell: str | None, more: dict[str, str]
+) -> None:
     """Whatever a shell may think of names and values."""
+    if shell is not None:
+        monkeypatch.setattr(waiting, "_PLAIN_SHELL", "/bin/none")
+        monkeypatch.setattr(waiting, "_ANY_SHELL", shell)
     text = "import os, sys; print(os.readlink('/proc/self/ns/pid'), flush=True); sys.stdout.buffer.write(b'\\0'.join(sorted(b'='.join(one) for one in os.environb.items())))"
-    values = {"a.b-c": "dots", "LINES": "a\n\nb'\"$(x)`y`\\", "BYTES": os.fsdecode(bytes(range(1, 256))), "IFS": "x", "OPTIND": "none", "PS1": "", "UID": "7", "_": "y", "SHLVL": "9"}
+    values = {"LINES": "a\n\nb'\"$(x)`y`\\", "BYTES": os.fsdecode(bytes(range(1, 256))), "UID": "7", "_": "y", "SHLVL": "9", "empty_1": "", "OLDPWD": "/", **more}
 
     def order() -> RunOrder:
         found = strictly(bench, "", env=values)
@@ -312,7 +319,7 @@ async def test_nothing_runs_when_the_daemon_is_killed(bench: Bench) -> None:
 async def test_orders_that_were_cut_short_are_not_carried_out(bench: Bench, left: bytes, is_done: bool) -> None:
     """The daemon died in the middle of them."""
     view = await ready(bench, strictly(bench, "true", cwd=str(bench.state / "scratch")))
-    words = waiting._spell(("touch", "ran"), {"PATH": os.environ["PATH"]})
+    words = waiting._spell(view._shell, ("touch", "ran"), {"PATH": os.environ["PATH"]})
     assert words is not None and words.endswith(left)
     os.write(view._orders, words.removesuffix(left))
     bench.runner.unready("s-1")

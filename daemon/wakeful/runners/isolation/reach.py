@@ -297,7 +297,7 @@ class Plan:
         if self._is_in_workspace(real):
             return
         if real != self._root and contains(self._root, real):
-            self.grant(os.path.relpath(real, self._root), rights, self._root)
+            self.grant(real[len(self._root) :].lstrip("/"), rights, self._root)
         else:
             self.grant(real, rights)
 
