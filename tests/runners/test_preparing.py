@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -15,6 +18,8 @@ from wakeful.runners import command, preparing
 from wakeful.runners.contract import RunOrder, StopWord
 from wakeful.runners.isolation import bubblewrap, system
 from wakeful.runners.isolation.landlock import probe_abi
+from wakeful.runners.isolation.reach import Protected
+from wakeful.runners.isolation.shield import can_shield
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.skipif(probe_abi() == 0, reason="this kernel has no Landlock: nothing can be confined here")]
 
@@ -220,3 +225,87 @@ async def test_readiness_for_the_next_run_leaves_nothing_of_the_last(bench: Benc
     os.rename(bench.root / "out", bench.root / "before")
     (bench.root / "out").mkdir()
     await eventually_async(lambda: os.path.isdir(next_folder(bench)) and not os.path.exists(order.folder), what="ready for the next run")
+
+
+def replace_folder(place: Path) -> None:
+    os.rename(place, f"{place}.before")
+    place.mkdir()
+
+
+def make_anew(place: Path) -> None:
+    """If the file system will, with the number that the old one had."""
+    number = place.stat().st_ino
+    for _ in range(200):
+        place.rmdir()
+        place.mkdir()
+        if place.stat().st_ino == number:
+            break
+
+
+def mount_on(place: Path) -> None:
+    subprocess.run(["mount", "-t", "tmpfs", "none", str(place)], check=True)
+
+
+def protect(bench: Bench, protected: Protected) -> None:
+    bench.runner._around = replace(bench.runner._around, protected=protected)
+
+
+SHIELDING = pytest.mark.skipif(not can_shield(), reason="this user may not mount: NOTHING BESIDE AN OUTPUT CAN BE SHIELDED")
+
+
+@SHIELDING
+@pytest.mark.parametrize("change", [None, replace_folder, make_anew, mount_on])
+@pytest.mark.parametrize("level", ["none", "standard"])
+async def test_specs_beside_an_output_stay_as_they_are_whatever_became_of_them_since_the_last_run(bench: Bench, change: Callable[[Path], None] | None, level: str) -> None:
+    """They are shielded by mounts of the run's own, made ahead. Without that it would be done, as the first level shows."""
+    specs, secrets = bench.root / "sessions.d", bench.root / "secrets"
+    specs.mkdir()
+    secrets.mkdir()
+    (secrets / "key").write_text("for the daemon alone")
+    protect(bench, Protected(specs=str(specs), hidden=(str(secrets), str(bench.state / "runs"))))
+    script = "stat -c %i ${WAKEFUL_CAUSES%/*}; cat secrets/key || true; (echo changed > sessions.d/a.yaml) || true; echo done > report.md"
+
+    def order() -> RunOrder:
+        return confined(bench, script, writes=("report.md",), level=level)
+
+    number = 0
+    if level == "standard":
+        await ready(bench, order())
+        number = os.stat(next_folder(bench)).st_ino
+    try:
+        if change is not None:
+            change(specs)
+        ended = await bench.run(order())
+        said = bench.output(ended)
+        assert (bench.root / "report.md").read_text() == "done\n", said
+        assert (specs / "a.yaml").exists() == (level == "none")
+        assert (b"for the daemon alone" in said) == (level == "none")
+        assert change is not None or level == "none" or str(number).encode() in said
+    finally:
+        if change is mount_on:
+            subprocess.run(["umount", str(specs)], check=True)
+
+
+@SHIELDING
+async def test_mounts_that_were_made_ahead_are_nobody_s_when_they_are_given_up_or_used(bench: Bench) -> None:
+    (specs := bench.root / "sessions.d").mkdir()
+    protect(bench, Protected(specs=str(specs)))
+
+    def read_link(path: str) -> str | None:
+        try:
+            return os.readlink(path)
+        except FileNotFoundError:
+            return None  # Gone since it was listed.
+
+    def count_namespaces() -> int:
+        spaces = {read_link(f"/proc/self/task/{task}/ns/mnt") for task in os.listdir("/proc/self/task")} - {None}
+        held = [read_link(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")]
+        return len(spaces) + sum(path is not None and path.endswith("/mountinfo") for path in held)
+
+    before = count_namespaces()
+    for _ in range(3):
+        await ready(bench, confined(bench, "true", writes=("report.md",)))
+        # Its thread, its own mounts and everybody's, which are compared.
+        await eventually_async(lambda: count_namespaces() == before + 3, what="one waits, none is left of the last")
+    bench.runner.unready("s-1")
+    await eventually_async(lambda: count_namespaces() == before, what="none waits")

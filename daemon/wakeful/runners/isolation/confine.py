@@ -15,10 +15,12 @@ from typing import Any, ClassVar, Protocol, TypeVar, cast
 
 from msgspec import Struct
 
+from wakeful.core.paths import contains
 from wakeful.runners.isolation.beneath import open_beneath
 from wakeful.runners.isolation.filter import build_filter, build_last_filter, is_known_machine
 from wakeful.runners.isolation.hiding import Hidden, allow_around
 from wakeful.runners.isolation.landlock import Ruleset
+from wakeful.runners.isolation.mounts import Mounts
 from wakeful.runners.isolation.privileges import drop_capabilities, forbid_new_privileges, install_filter
 from wakeful.runners.isolation.shield import shield
 
@@ -57,6 +59,14 @@ class Policy(Struct, frozen=True, kw_only=True):
     # Not to be read although a grant covers it.
     hidden: Hidden = Hidden()
 
+    @property
+    def emptied(self) -> tuple[str, ...]:
+        """What is hidden by an empty folder on top of it, where there are mounts: what lies in a grant. To the rest no rights lead."""
+        if not self.shielded:
+            return ()
+        granted = [os.path.join(grant.beneath or "/", grant.path) for grant in self.grants]
+        return tuple(place for place in self.hidden.places if any(contains(one, place) for one in granted))
+
 
 class Spawn(Protocol[Spawned]):
     """Starts the program; `prefix` are words to come before its own, `fds` descriptors that are handed on."""
@@ -82,6 +92,7 @@ class ConfinedLaunch:
         """`ahead` has taken on this policy, or one that opens the same, and is for the first launch."""
         self.policy = policy
         self._ahead = ahead
+        self._launched: list[Confined] = []
 
     def take_on(self) -> None:
         """Have a thread take on the policy already, for the next launch. Returns at once; what goes wrong is raised by that launch."""
@@ -93,11 +104,15 @@ class ConfinedLaunch:
         if self._ahead is not None:
             self._ahead.dismiss()
             self._ahead = None
+        for confined in self._launched:
+            confined.let_go()
 
     def __call__(self, spawn: Spawn[Spawned]) -> Spawned:
         """Blocks until the program is spawned. What the restriction or the spawn raises is raised here."""
         confined, self._ahead = self._ahead or begin_confined(self.policy), None
-        return confined.spawn(spawn)
+        spawned = confined.spawn(spawn)
+        self._launched.append(confined)
+        return spawned
 
 
 def begin_confined(policy: Policy) -> Confined:
@@ -123,6 +138,8 @@ class Confined:
     def __init__(self) -> None:
         # It holds every place that the policy opens, whatever becomes of the name.
         self.has_taken_on = False
+        # Those of its own, where it has any.
+        self.mounts: Mounts | None = None
         self._policies: SimpleQueue[Policy | None] = SimpleQueue()
         self._spawns: SimpleQueue[Spawn[Any] | None] = SimpleQueue()
         self._answers: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
@@ -144,6 +161,11 @@ class Confined:
         self._policies.put(None)
         self._spawns.put(None)
 
+    def let_go(self) -> None:
+        """What it spawned has ended. Safe to repeat."""
+        if self.mounts is not None:
+            self.mounts.close()
+
     def _live(self) -> None:
         try:
             self._restrict()
@@ -151,13 +173,19 @@ class Confined:
             spawn = self._spawns.get()
             if spawn is not None:
                 self._answers.put((spawn(), None))
+                return
         except BaseException as problem:
             self._answers.put((None, problem))
+        self.let_go()
 
     def _restrict(self) -> None:
         policy = self._policies.get()
-        if policy is not None:
-            restrict_self(policy)
+        if policy is None:
+            return
+        if policy.shielded:
+            shield(policy.shielded, policy.kept_writable, policy.emptied)
+            self.mounts = Mounts("thread-self")
+        _restrict(policy)
 
 
 class _Prepared(Confined):
@@ -210,7 +238,12 @@ class _Prepared(Confined):
 def restrict_self(policy: Policy) -> None:
     """Confine the calling thread for good. A path that is not there (any more) is not granted."""
     if policy.shielded:
-        shield(policy.shielded, policy.kept_writable, policy.hidden.places)
+        shield(policy.shielded, policy.kept_writable, policy.emptied)
+    _restrict(policy)
+
+
+def _restrict(policy: Policy) -> None:
+    """But for its mounts."""
     _restrict_alike(policy.guard, has_network=bool(policy.network))
     with _open_system(policy.system, has_tcp=policy.network is True) as ruleset:
         _restrict_files(ruleset, policy)
@@ -235,8 +268,8 @@ def _open_system(system: tuple[OpenGrant, ...], *, has_tcp: bool) -> Ruleset:
 
 
 def _restrict_files(ruleset: Ruleset, policy: Policy) -> None:
-    # Where there are mounts of its own, an empty one lies on top of it.
-    hidden = Hidden() if policy.shielded else policy.hidden
+    emptied = policy.emptied
+    hidden = Hidden(tuple(place for place in policy.hidden.places if place not in emptied), policy.hidden.own)
     for grant in policy.grants:
         _allow(ruleset, grant, hidden)
     if not isinstance(policy.network, bool):

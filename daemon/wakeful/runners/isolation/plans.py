@@ -17,7 +17,8 @@ from msgspec.structs import replace
 from wakeful.core.budget import Amounts
 from wakeful.runners.contract import RunOrder
 from wakeful.runners.environment import make_folder, make_folders
-from wakeful.runners.isolation.confine import Confined, ConfinedLaunch, Grant, Policy, begin_confined, prepare_another
+from wakeful.runners.isolation.confine import Confined, ConfinedLaunch, Policy, begin_confined, prepare_another
+from wakeful.runners.isolation.mounts import Mounts
 from wakeful.runners.isolation.reach import Plan, Protected, Reach, make_plan
 from wakeful.runners.isolation.system import SystemPlaces
 
@@ -34,15 +35,18 @@ class Readied(Struct, frozen=True):
     confined: Confined
     policy: Policy
     folder: str
+    # Those of everybody, where it has mounts of its own: what was mounted since may not be there for it.
+    mounts: Mounts | None
 
     def suits(self, policy: Policy) -> bool:
         """Is it the one it took on, but for the name of the folder? /etc may be another since, or merely have been looked through again."""
-        return self.policy.guard is policy.guard and self._list_others(self.policy) == self._list_others(policy)
+        is_alike = self.policy.guard is policy.guard and self._list_others(self.policy) == self._list_others(policy)
+        return is_alike and all(mounts is None or mounts.are_same() for mounts in (self.mounts, self.confined.mounts))
 
     @staticmethod
-    def _list_others(policy: Policy) -> tuple[Grant, ...]:
+    def _list_others(policy: Policy) -> tuple[object, ...]:
         """The folder of the run comes first."""
-        return policy.grants[1:]
+        return policy.grants[1:], policy.shielded, policy.kept_writable
 
     def become(self, folder: str) -> bool:
         """Give the folder its name; False where that cannot be, and something else must be launched."""
@@ -53,12 +57,18 @@ class Readied(Struct, frozen=True):
             os.rename(self.folder, folder)
         except OSError:
             return False
+        self._close()
         return True
 
     def give_up(self) -> None:
+        self._close()
         self.confined.dismiss()
         with contextlib.suppress(OSError):
             os.rmdir(self.folder)
+
+    def _close(self) -> None:
+        if self.mounts is not None:
+            self.mounts.close()
 
 
 class _Known(Struct):
@@ -120,13 +130,14 @@ class KnownPlans:
         folder = f"{os.path.dirname(order.folder)}/{order.session}{NEXT_SUFFIX}"
         os.makedirs(folder, 0o700, exist_ok=True)
         policy = known.plan.conclude(system, folder).policy
-        if policy.guard is None or not _can_wait(policy):
+        if policy.guard is None or not _can_wait(policy, folder):
             os.rmdir(folder)
             return
-        for grant in policy.grants[1:]:
+        granted = (os.path.join(grant.beneath or "/", grant.path) for grant in policy.grants[1:])
+        for place in (*granted, *policy.shielded, *policy.kept_writable, *policy.emptied):
             # It is opened now and for the next run, so it must be the same file then.
-            known.plan.looked.is_there(os.path.join(grant.beneath or "/", grant.path))
-        known.readied = Readied(begin_confined(policy), policy, folder)
+            known.plan.looked.is_there(place)
+        known.readied = Readied(begin_confined(policy), policy, folder, Mounts("self") if policy.shielded else None)
         prepare_another(policy)
         self._bound()
 
@@ -173,10 +184,12 @@ def _is_lasting(order: RunOrder) -> bool:
     return not order.repositories and order.workspace is None
 
 
-def _can_wait(policy: Policy) -> bool:
+def _can_wait(policy: Policy, folder: str) -> bool:
     """Mounts go by names, of which the run's folder gets another; and what lies beside something hidden was listed one by one, and may be joined by more."""
+    if policy.shielded:
+        return os.path.realpath(folder) not in policy.kept_writable
     places = (os.path.join(grant.beneath or "/", grant.path) for grant in policy.grants)
-    return not policy.shielded and not any(policy.hidden.is_inside(place) for place in places)
+    return not any(policy.hidden.is_inside(place) for place in places)
 
 
 def _shape(order: RunOrder) -> RunOrder:

@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterable
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from wakeful.core.match import Pattern, parse_under
 from wakeful.core.paths import contains
@@ -228,17 +229,17 @@ class Plan:
         # Who asks for a file of /etc by name gets it: the guard, which knows no exceptions, is spelled out instead.
         asks_for_settings = any(contains(SETTINGS, path) for _, path in self._rights)
         settings = [Grant(path, READ) for path in list_settings()] if asks_for_settings else []
+        policy = Policy(
+            system=tuple(grant for grant in system.grants if grant.fd != system.settings_fd) if asks_for_settings else system.grants,
+            guard=None if asks_for_settings else system.guard(),
+            grants=(*self._list_grants(folder), *settings),
+            network=self._order.confinement.ports,
+            listens=self._order.confinement.listened_ports,
+            shielded=tuple(_without_nested(self.shielded)),
+            hidden=hidden,
+        )
         return Reach(
-            policy=Policy(
-                system=tuple(grant for grant in system.grants if grant.fd != system.settings_fd) if asks_for_settings else system.grants,
-                guard=None if asks_for_settings else system.guard(),
-                grants=(*self._list_grants(folder), *settings),
-                network=self._order.confinement.ports,
-                listens=self._order.confinement.listened_ports,
-                shielded=tuple(_without_nested(self.shielded)),
-                kept_writable=tuple(self._list_kept(hidden)) if self.shielded else (),
-                hidden=hidden,
-            ),
+            policy=replace(policy, kept_writable=tuple(self._list_kept(policy))) if self.shielded else policy,
             unenforced=(*find_unenforced(), *self.unenforced),
             opened=tuple(self.opened),
             guarded=self._guarded,
@@ -255,10 +256,10 @@ class Plan:
         real = os.path.join(self._runs, os.path.basename(folder))
         return Hidden(places, (real, f"{real}.trees"))
 
-    def _list_kept(self, hidden: Hidden) -> Iterable[str]:
+    def _list_kept(self, policy: Policy) -> Iterable[str]:
         """What is its own in places that are shielded or hidden."""
-        above = (*self.shielded, *hidden.places)
-        own = dict.fromkeys((*self._own, *hidden.own))
+        above = (*policy.shielded, *policy.emptied)
+        own = dict.fromkeys((*self._own, *policy.hidden.own))
         return (place for place in own if os.path.isdir(place) and any(contains(one, place) for one in above))
 
     def conclude_view(self, folder: str) -> Reach:

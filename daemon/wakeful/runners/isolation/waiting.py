@@ -19,6 +19,7 @@ from wakeful.runners import proc
 from wakeful.runners.children import Children
 from wakeful.runners.contract import RunOrder
 from wakeful.runners.isolation.bubblewrap import BubblewrapLaunch, identify
+from wakeful.runners.isolation.mounts import Mounts
 from wakeful.runners.isolation.plans import MOST_READY, NEXT_SUFFIX
 from wakeful.runners.mark import can_mark, mark_of, marking, set_mark
 
@@ -85,7 +86,8 @@ class WaitingView:
         # Until it is a run's.
         self._mark = mark_of(state, places.folder)
         self._loop = asyncio.get_running_loop()
-        self._mounts = _read_mounts("self")
+        # Everybody's, and, when its view is made, its own.
+        self._mounts = [Mounts("self")]
         self._shell = _PLAIN_SHELL if os.access(_PLAIN_SHELL, os.X_OK) else _ANY_SHELL
         reader, self._orders = os.pipe()
         self.output, writer = os.pipe()
@@ -97,6 +99,7 @@ class WaitingView:
         except BaseException:
             os.close(self._orders)
             os.close(self.output)
+            self._mounts[0].close()
             view.close()
             places.remove()
             raise
@@ -110,13 +113,10 @@ class WaitingView:
 
     def suits(self, view: BubblewrapLaunch) -> bool:
         """Is it what the view would be, if that were made now?"""
-        if self.is_over or len(self.pids) != _PROCESSES or not self._view.is_alike(view) or self._mounts != _read_mounts("self"):
-            return False
-        shell, shown = self.pids[-1], dict(view.list_shown())
-        mounted = {line.split(b" ")[4] for line in _read_mounts(shell).splitlines()}
-        covered = (*view.list_emptied(), *(place for place, found in shown.items() if found is not None))
         # A mount goes with the file it lies on: whoever replaces a secret of /etc takes away what hid it here.
-        return all(_escape(place) in mounted for place in covered) and all(identify(f"/proc/{shell}/root{place}") == found for place, found in shown.items())
+        if self.is_over or not self.pids or not self._view.is_alike(view) or not all(mounts.are_same() for mounts in self._mounts):
+            return False
+        return all(identify(f"/proc/{self.pids[-1]}/root{place}") == found for place, found in view.list_shown())
 
     def release(self, mark: int, argv: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes] | None:
         """Become a program of the run with this mark; its output is the caller's. None: nothing of it was begun, nor will be."""
@@ -148,13 +148,27 @@ class WaitingView:
         self._loop.remove_reader(self.output)
         os.close(self._orders)
         self._view.close()
+        for mounts in self._mounts:
+            mounts.close()
 
     def _take_word(self) -> None:
         """Its view is made, or cannot be made. Either way nothing more is needed of what it shows."""
         self._loop.remove_reader(self.output)
-        if os.read(self.output, 2) == _IS_THERE:
-            self.pids = (self._popen.pid, *proc.descendants_of(self._popen.pid))
+        pids = (self._popen.pid, *proc.descendants_of(self._popen.pid)) if os.read(self.output, 2) == _IS_THERE else ()
+        if len(pids) == _PROCESSES and self._watch_mounts(pids[-1]):
+            self.pids = pids
         self._view.close()
+
+    def _watch_mounts(self, shell: int) -> bool:
+        """From now on. False where one of them is gone already, or it is not ours to look at."""
+        try:
+            self._mounts.append(Mounts(shell))
+            with open(f"/proc/{shell}/mountinfo", "rb") as file:
+                mounted = {line.split(b" ")[4] for line in file}
+        except OSError:
+            return False
+        covered = (*self._view.list_emptied(), *(place for place, found in self._view.list_shown() if found is not None))
+        return all(_escape(place) in mounted for place in covered)
 
     def _notice_end(self) -> None:
         self._stop_watching()
@@ -231,15 +245,6 @@ def _spell(shell: str, argv: Sequence[str], environment: Mapping[str, str]) -> b
 
 def _quote(words: Iterable[str]) -> bytes:
     return b" ".join(b"'" + os.fsencode(word).replace(b"'", b"'\\''") + b"'" for word in words)
-
-
-def _read_mounts(pid: int | str) -> bytes:
-    """Empty where it is gone, or not ours to look at."""
-    try:
-        with open(f"/proc/{pid}/mountinfo", "rb") as file:
-            return file.read()
-    except OSError:
-        return b""
 
 
 def _escape(place: str) -> bytes:
