@@ -12,6 +12,8 @@ AGENTS := claude=@agentclientprotocol/claude-agent-acp@0.99.1 opencode=opencode-
 PYTEST ?=
 # Three on two cores: tests of real daemons wait a fifth of their time.
 WORKERS ?= 3
+# Whatever the environment says: hundreds of tests start a daemon, and to compile it takes half a second of each.
+export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test test-long test-acp test-systemd test-mutants golden bench wheel clean

@@ -226,7 +226,8 @@ class Reactor:
         except Exception as error:
             # Half of a plan was carried out: what state says of it is no longer known to be true, and a start finds out.
             self.outside.fatal(error)
-            raise
+            # Not raised: who observed something may be called by this, and has nothing to do with it.
+            self._loop.call_exception_handler({"message": "a plan that could not be carried out", "exception": error})
 
     def _take_recorded(self, touched: list[str], entries: list[Entry]) -> None:
         for session_id in touched:

@@ -144,7 +144,7 @@ def count_flushes(tmp_path: Path, number: int, pause_ms: int) -> int:
 @needs_strace
 def test_an_append_at_rest_costs_exactly_two_flushes(tmp_path: Path) -> None:
     pause_ms = round(ANCHOR_SECONDS * 10_000)
-    assert count_flushes(tmp_path, 60, pause_ms) - count_flushes(tmp_path, 20, pause_ms) == 2 * 40
+    assert count_flushes(tmp_path, 20, pause_ms) - count_flushes(tmp_path, 5, pause_ms) == 2 * 15
 
 
 @needs_strace
