@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 from waiting import eventually_async
 
@@ -84,6 +85,24 @@ async def test_programs_outside_the_system_are_found_by_their_links(bench: Bench
     path = f"{folder}:{os.environ['PATH']}"
     ended = await bench.run(strictly(bench, f"tool; {sys.executable} -c 'import msgspec; print(1)'", env={"PATH": path}))
     assert (ended.exit_code, bench.output(ended).split()) == (0, [b"tool", b"1"]), bench.output(ended)
+
+
+@pytest.mark.parametrize("asked", ["reads", "allow_read"])
+async def test_what_is_bound_by_a_link_is_found_by_it_and_by_where_it_leads(bench: Bench, asked: str) -> None:
+    """`current.csv` is the file of this month; `shared` a folder beside."""
+    (bench.root / "months").mkdir()
+    (bench.root / "months/11.csv").write_text("november ")
+    (bench.root / "months/10.csv").write_text("october")
+    (bench.root / "current.csv").symlink_to("months/11.csv")
+    (bench.folder / "shared").mkdir()
+    (bench.folder / "shared/a").write_text("a ")
+    (bench.folder / "behind").symlink_to("shared")
+    bound = ("current.csv", str(bench.folder / "behind"))
+    order = strictly(bench, f"cat current.csv months/11.csv {bench.folder}/behind/a; readlink current.csv; ! cat months/10.csv", reads=bound if asked == "reads" else ())
+    if asked == "allow_read":
+        order = msgspec.structs.replace(order, confinement=msgspec.structs.replace(STRICT, allow_read=bound))
+    ended = await bench.run(order)
+    assert ended.exit_code == 0 and bench.output(ended).startswith(b"november november a months/11.csv\n"), bench.output(ended)
 
 
 async def test_a_root_that_is_reached_by_a_link_is_found_by_it(bench: Bench) -> None:

@@ -252,7 +252,7 @@ class _View:
         return False
 
     def list_arguments(self, search_path: str) -> list[str | Source]:
-        for path in (self._order.root, os.path.join(self._order.root, self._order.cwd), *search_path.split(":")):
+        for path in (self._order.root, os.path.join(self._order.root, self._order.cwd), *search_path.split(":"), *self._reach.spelled):
             self._follow(path)
         network = self._reach.policy.network
         words: list[str | Source] = [*_PRIVATE, *(() if network else ("--unshare-net",)), *_keep_capabilities()]

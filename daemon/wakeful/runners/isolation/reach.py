@@ -71,6 +71,8 @@ class Reach(Struct, frozen=True, kw_only=True):
     guarded: tuple[str, ...] = ()
     specs: str | None = None
     areas: tuple[Area, ...] = ()
+    # How what is granted was asked for: the way there may lead over links.
+    spelled: tuple[str, ...] = ()
     # What programs must be told, so that they do not stumble over what they cannot reach.
     environment: dict[str, str] = {}
 
@@ -160,12 +162,15 @@ class Plan:
         self._rights: dict[tuple[str | None, str], int] = {}
         for path in (order.scratch, order.temporary):
             self.grant(path, WRITE)
+        # Names by which places are asked for, of which a view shows the links on the way.
+        self.spelled = [os.path.join(order.root, path) for path in (*allow.allow_read, *allow.allow_write)]
         self.shielded: dict[str, None] = {}
         self.opened: dict[str, None] = {}
         self.unenforced: dict[str, None] = {}
 
     def read(self, path: str) -> None:
         real = self._follow(path, self.allowed_reads + self.allowed_writes)
+        self.spelled.append(path)
         if real is not None:
             self._grant(real, READ)
 
@@ -274,6 +279,7 @@ class Plan:
             guarded=self._guarded,
             specs=self._specs,
             areas=tuple(Area(folder, tuple(outputs)) for folder, outputs in self._areas.items()),
+            spelled=tuple(self.spelled),
             environment=self._find_environment(),
         )
 
