@@ -52,6 +52,17 @@ def test_a_chain_is_walked_through_the_logs_of_other_sessions(log: EventLog) -> 
     assert [label for label, _ in walk(log, "c", 1)] == ["c#1", "b#1", "a#1"]
 
 
+def test_a_run_that_led_to_a_wake_in_two_ways_is_one_link(log: EventLog) -> None:
+    """The wake came of it, and so did what joined the wake later."""
+    record_run(log, "a", 1, None)
+    cause = ev.Cause(binding="in", kind="file", key="file in")
+    wake = Draft(*encode(ev.WakeRequested(wake=1, causes=(cause,))), "wakeful", parent="a:3")
+    more = Draft(*encode(ev.WakeExtended(wake=1, causes=(cause,))), "wakeful", parent="a:3")
+    start = Draft(*encode(ev.RunStarted(run=1, run_id="x", wake=1, attempt=0, incarnation="i", versions={}, causes=(cause,))), "wakeful", 1, "b:1")
+    log.append_blocking([Append("b", 0, (wake, more, start))], 1)
+    assert [label for label, _ in walk(log, "b", 1)] == ["b#1", "a#1"]
+
+
 def test_a_circle_ends_where_it_closes(log: EventLog) -> None:
     """A foreign or damaged log can lead back to where one came from."""
     record_run(log, "a", 1, "b:3")

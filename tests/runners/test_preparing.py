@@ -134,6 +134,21 @@ async def test_what_was_replaced_since_the_last_run_is_opened_as_it_is_now(bench
     assert (ended.exit_code, ended.problem) == (0, None), bench.output(ended)
 
 
+@pytest.mark.parametrize("bound", ["in.txt", "*.txt"])
+async def test_a_file_that_is_replaced_while_a_run_is_under_way_is_closed_to_it_and_that_is_told(bench: Bench, bound: str) -> None:
+    """Landlock opens files, not names. Who binds the folder finds what comes into it."""
+    run_id = bench.start(confined(bench, "touch out/begun; while [ ! -e out/go ]; do sleep 0.01; done; cat in.txt", reads=(bound,)))
+    await eventually_async((bench.root / "out/begun").exists)
+    (bench.root / "new").write_text("new")
+    os.rename(bench.root / "new", bench.root / "in.txt")
+    (bench.root / "out/go").touch()
+    ended = await bench.end_of(run_id)
+    if bound == "in.txt":
+        assert ended.exit_code == 1 and "in.txt was saved while it ran" in str(ended.hint)
+    else:
+        assert (ended.exit_code, bench.output(ended), ended.hint) == (0, b"new", None)
+
+
 async def test_a_link_that_was_put_in_the_place_of_an_output_is_refused_as_ever(bench: Bench) -> None:
     await ready(bench, confined(bench, "echo 1 > out/a"))
     outside = bench.folder / "outside"

@@ -72,8 +72,10 @@ class Walk:
         while waiting and len(met) <= MOST_LINKS:
             link, behind = self._link(*waiting.popleft())
             yield link
-            waiting.extend(one for one in behind if one not in met)
-            met.update(behind)
+            # The wake and what joined it later may have come of the same run.
+            new = [one for one in dict.fromkeys(behind) if one not in met]
+            waiting.extend(new)
+            met.update(new)
 
     def _name(self, session_id: str) -> str:
         session = self._sessions.get(session_id)

@@ -6,7 +6,7 @@ import errno
 import os
 import resource
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from wakeful.core.budget import UNITS
 from wakeful.runners.capture import Capture
@@ -80,10 +80,12 @@ def describe_survivors(pids: Sequence[int]) -> str:
     return f"the kernel does not end process {numbers} (stuck in a system call, perhaps on a dead mount); it was killed"
 
 
-def find_denial(capture: Capture, name: str) -> str | None:
-    """What to try, where the output of a failed run says that something was denied it."""
+def find_denial(capture: Capture, name: str, find_replaced: Callable[[], Sequence[str]]) -> str | None:
+    """What to try, where the output of a failed run says that something was denied it. `find_replaced` tells what it reads that was replaced meanwhile."""
     if not capture.mentions(_DENIALS):
         return None
+    if replaced := find_replaced():
+        return f"{', '.join(replaced)} was saved while it ran: an editor puts a new file in the place of the old one, which is not open to a run that began before; the next one reads it"
     return f"it may have been denied what it does not declare: `wakeful trace {shlex.quote(name)}` finds out what, and says what to declare"
 
 

@@ -17,6 +17,7 @@ import psutil
 from msgspec.structs import asdict, replace
 
 from wakeful.blobs import Blobs
+from wakeful.core.match import parse_under
 from wakeful.core.observation import ProcessEnded, Usage
 from wakeful.errors import OperatorError
 from wakeful.runners import limits, proc
@@ -45,6 +46,8 @@ from wakeful.runners.staging import Staging
 from wakeful.runners.warm import ForkPolicy, ForkRequest, WarmServer
 from wakeful.runners.workspace import WorkspaceArea
 
+# The times of files lag behind the clock by so much at most.
+_LAG_SECONDS = 0.005
 # How often a run looks whether the server that will fork it is ready.
 _WARMING_SECONDS = 0.02
 _STRENGTH: dict[StopWord | None, int] = {None: 0, "interrupt": 1, "terminate": 2, "kill": 3}
@@ -437,10 +440,24 @@ class LiveRun:
                 undeclared=saved.undeclared,
                 staged=saved.staged,
                 workspace=order.workspace.words if order.workspace is not None else None,
-                hint=find_denial(self.capture, order.name) if is_denied and saved.trace is None else None,
+                hint=find_denial(self.capture, order.name, self._find_replaced) if is_denied and saved.trace is None else None,
                 trace=saved.trace,
             )
         )
+
+    def _find_replaced(self) -> list[str]:
+        """Files that it reads by their names and speaks of, and that are not what they were when it began. A folder lets in what comes into it, a file is itself."""
+        began = time.time() - (time.monotonic() - self._started) - _LAG_SECONDS
+        patterns = ((text, parse_under(text, self.order.root)) for text in self.order.reads)
+        literal = {text: pattern.base for text, pattern in patterns if pattern.is_literal}
+        return [text for text, path in literal.items() if self.capture.mentions((os.fsencode(os.path.basename(path)),)) and _is_changed_since(path, began)]
+
+
+def _is_changed_since(path: str, moment: float) -> bool:
+    try:
+        return os.stat(path).st_ctime >= moment
+    except OSError:
+        return False
 
 
 def _describe_loss(ending: Ending) -> str | None:
