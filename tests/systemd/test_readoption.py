@@ -45,6 +45,7 @@ PROBING = """
 objective: Wait for a probe that hangs the first time.
 bindings:
   p: {probe: [sh, -c, "test ! -e out/probe || exit 0; echo $$ > out/probe; exec sleep 600"], timeout: 1h}
+allow: {write: [out]}
 run: {command: [true]}
 """
 # As the daemon would: keep this process, forget that run, and say something.
