@@ -1,17 +1,26 @@
 """What every test gets: an environment in which the machine it runs on cannot be seen, and nothing of it can be changed."""
 
+import contextlib
 import gc
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from wakeful.runners.isolation.shield import leave_namespace
+
 # A shared machine stalls for longer than any fixed deadline: slowness is measured by bench/, never by a test.
 # The same examples every time: what fails here fails for everybody, and what passed passes. `make test-long` looks for others.
 settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 settings.register_profile("others", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True, max_examples=1000)
 settings.load_profile("suite")
+
+# What one worker mounts is not seen by the others, where a run's mounts that were made ahead would no longer be good.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    with contextlib.suppress(OSError):
+        leave_namespace()
 
 # What would lead a test to the person's own daemon, specs, state or git identity, or a run to believe systemd started it.
 _PERSONAL = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import subprocess
@@ -18,7 +19,7 @@ from runners.conftest import Bench
 from runners.readying_daemon import Waits, run_each
 from wakeful.core.observation import ProcessEnded
 from wakeful.core.spec import Confinement, RunLimits
-from wakeful.runners import proc
+from wakeful.runners import preparing, proc
 from wakeful.runners.contract import RunOrder
 from wakeful.runners.isolation import waiting
 from wakeful.runners.isolation.bubblewrap import find_obstacle
@@ -325,6 +326,24 @@ async def test_orders_that_were_cut_short_are_not_carried_out(bench: Bench, left
     bench.runner.unready("s-1")
     await eventually_async(lambda: is_gone(view))
     assert (bench.state / "scratch/ran").exists() == is_done
+
+
+@pytest.mark.parametrize("failing", ["pipe", "pidfd_open"])
+async def test_one_that_cannot_be_made_leaves_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch, failing: str) -> None:
+    """No descriptor is free, at whatever step."""
+    order = strictly(bench, "true")
+    places = waiting.NextPlaces(order)
+    view = await asyncio.to_thread(preparing.prepare_next, order, {"PATH": os.environ["PATH"]}, places, bench.runner.protected)
+    assert view is not None
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.EMFILE, "no descriptor is free")
+
+    before = len(os.listdir("/proc/self/fd")) - len(view._opened)
+    with monkeypatch.context() as context, pytest.raises(OSError, match="no descriptor"):
+        context.setattr(os, failing, fail)
+        WaitingView(view, places, bench.children, str(bench.state))
+    assert len(os.listdir("/proc/self/fd")) <= before and not os.path.exists(places.folder)
 
 
 async def test_it_is_the_same_for_a_daemon_without_privileges(bench: Bench) -> None:

@@ -137,7 +137,9 @@ class KnownPlans:
         for place in (*granted, *policy.shielded, *policy.kept_writable, *policy.emptied):
             # It is opened now and for the next run, so it must be the same file then.
             known.plan.looked.is_there(place)
-        known.readied = Readied(begin_confined(policy), policy, folder, Mounts("self") if policy.shielded else None)
+        # Before the thread has its own: what is mounted in between is a change, too.
+        mounts = Mounts("self") if policy.shielded else None
+        known.readied = Readied(begin_confined(policy), policy, folder, mounts)
         prepare_another(policy)
         self._bound()
 

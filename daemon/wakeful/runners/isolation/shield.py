@@ -32,7 +32,7 @@ def can_shield() -> bool:
 
     def attempt() -> None:
         try:
-            _leave_namespace()
+            leave_namespace()
         except OSError:
             return
         worked.append(True)
@@ -45,7 +45,7 @@ def can_shield() -> bool:
 
 def shield(places: Sequence[str], writable: Sequence[str], hidden: Sequence[str] = ()) -> None:
     """In the calling thread's own namespace, from now on: `places` read-only and `hidden` empty, but for the folders `writable`."""
-    _leave_namespace()
+    leave_namespace()
     # Opened first: what lies inside a shielded place is reached past it afterwards.
     opened = [(path, os.open(path, os.O_PATH | os.O_CLOEXEC)) for path in writable]
     try:
@@ -63,7 +63,8 @@ def shield(places: Sequence[str], writable: Sequence[str], hidden: Sequence[str]
             os.close(fd)
 
 
-def _leave_namespace() -> None:
+def leave_namespace() -> None:
+    """What the calling thread mounts from now on, only it and what it starts sees. Raises OSError where that may not be."""
     _check(_libc.unshare(_CLONE_NEWNS), "unshare")
     # Else our mounts would show up for everybody.
     _mount(None, "/", _MS_REC | _MS_SLAVE)

@@ -86,26 +86,24 @@ class WaitingView:
         # Until it is a run's.
         self._mark = mark_of(state, places.folder)
         self._loop = asyncio.get_running_loop()
-        # Everybody's, and, when its view is made, its own.
-        self._mounts = [Mounts("self")]
         self._shell = _PLAIN_SHELL if os.access(_PLAIN_SHELL, os.X_OK) else _ANY_SHELL
-        reader, self._orders = os.pipe()
-        self.output, writer = os.pipe()
-        try:
+        with contextlib.ExitStack() as undoing, contextlib.ExitStack() as closing:
+            undoing.callback(places.remove)
+            undoing.callback(view.close)
+            # Everybody's, and, when its view is made, its own.
+            self._mounts = [Mounts("self")]
+            undoing.callback(self._mounts[0].close)
+            reader, self._orders = os.pipe()
+            closing.callback(os.close, reader)
+            undoing.callback(os.close, self._orders)
+            self.output, writer = os.pipe()
+            closing.callback(os.close, writer)
+            undoing.callback(os.close, self.output)
             with marking(self._mark):
                 self._popen = view(lambda prefix=(), fds=(): _spawn((*prefix, self._shell, *_WAITING), fds, reader, writer))
             self._pidfd = os.pidfd_open(self._popen.pid)
             self._children.spawned(self._popen.pid)
-        except BaseException:
-            os.close(self._orders)
-            os.close(self.output)
-            self._mounts[0].close()
-            view.close()
-            places.remove()
-            raise
-        finally:
-            os.close(reader)
-            os.close(writer)
+            undoing.pop_all()
         os.set_blocking(self._orders, False)
         self._loop.add_reader(self.output, self._take_word)
         self._loop.add_reader(self._pidfd, self._notice_end)
