@@ -10,13 +10,15 @@ AGENTS := claude=@agentclientprotocol/claude-agent-acp@0.99.1 opencode=opencode-
           codex=@agentclientprotocol/codex-acp@2.6.0 gemini=@google/gemini-cli@0.61.0
 # `make test PYTEST="-k payroll -x"` passes more words to pytest.
 PYTEST ?=
+# `make test-storm SEEDS=200` lives through so many random histories.
+SEEDS ?= 10
 # Three on two cores: tests of real daemons wait a fifth of their time.
 WORKERS ?= 3
 # Whatever the environment says: hundreds of tests start a daemon, and to compile it takes half a second of each.
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-long test-acp test-systemd test-mutants golden bench wheel clean
+.PHONY: help setup run test test-long test-storm test-acp test-systemd test-mutants golden bench wheel clean
 
 help: ## say what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,12 +29,15 @@ setup: $(READY) ## fetch what is needed; leaves .venv/bin/wakeful
 run: $(READY) ## start the daemon here, on sessions.d/, in the foreground
 	@exec $(BIN)/wakeful daemon --specs sessions.d --state .wakeful --socket .wakeful/wakeful.sock
 
-test: $(READY) ## the whole suite, within five minutes
+test: $(READY) ## the whole suite, in about seven minutes
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST)
 
 test-long: $(READY) ## the tests that take longer, and other random examples than those of `make test`
 	$(BIN)/python -m pytest -m long $(PYTEST)
 	$(BIN)/python -m pytest -m hypothesis --hypothesis-profile others $(PYTEST)
+
+test-storm: $(READY) ## random histories of a real daemon, killed again and again (SEEDS=n)
+	$(BIN)/python tests/storm/run.py --seeds $(SEEDS)
 
 test-acp: $(READY) ## drive real coding agents over ACP (needs node and npm, fetches 1.3 GB into .acp/)
 	@command -v npm > /dev/null || { echo "test-acp needs npm, which fetches the agents, and node, which runs them:  apt install npm" >&2; exit 1; }

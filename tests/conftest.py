@@ -1,15 +1,18 @@
 """What every test gets: an environment in which the machine it runs on cannot be seen, and nothing of it can be changed."""
 
 import contextlib
+import functools
 import gc
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from wakeful.runners.isolation.shield import leave_namespace
+from wakeful.runners.isolation.namespace import leave_mounts
 
 # A shared machine stalls for longer than any fixed deadline: slowness is measured by bench/, never by a test.
 # The same examples every time: what fails here fails for everybody, and what passed passes. `make test-long` looks for others.
@@ -20,7 +23,7 @@ settings.load_profile("suite")
 # What one worker mounts is not seen by the others, where a run's mounts that were made ahead would no longer be good.
 if "PYTEST_XDIST_WORKER" in os.environ:
     with contextlib.suppress(OSError):
-        leave_namespace()
+        leave_mounts()
 
 # What would lead a test to the person's own daemon, specs, state or git identity, or a run to believe systemd started it.
 _PERSONAL = (
@@ -29,6 +32,29 @@ _PERSONAL = (
     "STATE_DIRECTORY", "RUNTIME_DIRECTORY", "CREDENTIALS_DIRECTORY",
     "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_CEILING_DIRECTORIES",
 )  # fmt: skip
+
+
+_has_failed: list[bool] = []
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Every suite has a place of its own for its files: in the one that pytest shares among all suites of an account, each start shuts out other
+    users, and with them the ordinary user of tests that are under way (ordinary_user.py). A short name: sockets lie there. Workers are handed the suite's."""
+    if config.option.basetemp is None and not hasattr(config, "workerinput"):
+        config.option.basetemp = tempfile.mkdtemp(prefix="wt-")
+        config.add_cleanup(functools.partial(_remove_place, config.option.basetemp))
+
+
+def _remove_place(place: str) -> None:
+    """Where a test failed, what it left stays to be looked at."""
+    if not _has_failed:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def pytest_sessionfinish(exitstatus: int) -> None:
+    if exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        _has_failed.append(True)
 
 
 @pytest.hookimpl(wrapper=True)

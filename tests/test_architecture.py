@@ -17,7 +17,7 @@ SOURCE = Path(__file__).parent.parent / "daemon"
 PACKAGE = SOURCE / "wakeful"
 
 # What everybody may import: the package's own __init__ (the version), the tree of errors, and the words of a count.
-LEAVES = {"", "errors", "counting"}
+LEAVES = {"", "errors", "counting", "folders"}
 # Layer -> the layers it may import, besides itself and the leaves.
 # A layer is a sub-package or a module of the package; one that is not named here is refused until it is.
 LAYERS: dict[str, set[str]] = {
@@ -25,11 +25,14 @@ LAYERS: dict[str, set[str]] = {
     "core": set(),
     # Tools that know nothing of ours: content-addressed files, the words systemd understands, and the entries its journal takes.
     "blobs": set(),
+    "affinity": set(),
     "supervision": set(),
     "journal": set(),
     "escaping": set(),
     # Paths that no link leads out of.
     "beneath": set(),
+    # Where git keeps the repository of a checkout.
+    "gitdirs": set(),
     # Text to values.
     "specs": {"core"},
     "settings": {"core", "specs"},
@@ -37,8 +40,8 @@ LAYERS: dict[str, set[str]] = {
     "secrets": {"core"},
     # The edges know the core and themselves, never each other.
     "eventlog": {"core"},
-    "sources": {"core"},
-    "runners": {"core", "blobs", "secrets", "beneath"},
+    "sources": {"core", "gitdirs"},
+    "runners": {"core", "blobs", "secrets", "beneath", "gitdirs"},
     # The process in which an agent thinks: no part of the daemon, which never imports it.
     "agents": {"core", "secrets", "beneath", "runners"},
     # Sessions as files, over the log's contract and the blobs.
@@ -56,27 +59,31 @@ LAYERS: dict[str, set[str]] = {
     "contents": {"core", "blobs", "runners", "beneath"},
     # A fork's own place for files, and a run's, over what git shows of itself.
     "workspaces": {"core", "blobs", "contents", "sources", "runners", "beneath"},
+    # Which call a key on record belongs to.
+    "repeated_calls": {"core", "eventlog"},
     # The loop speaks to the edges through their contracts, which it is handed.
-    "reactor": {"core", "eventlog", "sources", "runners", "supervision"},
+    "reactor": {"core", "eventlog", "sources", "runners", "supervision", "repeated_calls"},
     # Whose specs are in force, and what a person trusted of them.
     "trust": {"core", "specs", "settings"},
-    "api": {"trust", "core", "views", "reactor", "specs", "settings", "eventlog", "blobs", "contents", "narration", "past", "conversation", "assembling", "bundles", "workspaces", "secrets"},
+    "api": {"trust", "core", "views", "reactor", "specs", "settings", "eventlog", "blobs", "contents", "narration", "past", "conversation", "assembling", "bundles", "workspaces", "secrets", "repeated_calls"},
+    # What the programs of a spec reach, told without a run.
+    "program_reach": {"core", "runners"},
     # The running daemon, over edges it knows by their contracts: how a run starts, and its whole life.
     "starting": {"core", "views", "api", "sources", "runners", "contents", "secrets", "workspaces"},
-    "daemon": {"trust", "core", "settings", "eventlog", "sources", "runners", "narration", "reactor", "api", "blobs", "contents", "starting", "supervision", "past", "workspaces", "journal", "secrets"},
+    "daemon": {"trust", "core", "settings", "eventlog", "sources", "runners", "narration", "reactor", "api", "blobs", "contents", "starting", "supervision", "affinity", "past", "workspaces", "journal", "secrets"},
     # The only place that constructs edges.
-    "wiring": {"trust", "core", "settings", "eventlog", "sources", "runners", "narration", "reactor", "blobs", "contents", "starting", "daemon", "supervision", "past", "workspaces", "bundles", "journal", "secrets"},
+    "wiring": {"trust", "core", "settings", "eventlog", "sources", "runners", "narration", "reactor", "blobs", "contents", "starting", "daemon", "supervision", "past", "workspaces", "bundles", "journal", "secrets", "program_reach"},
     # The store without a daemon, and what it leans on.
     "keeping": {"eventlog", "bundles", "blobs"},
     # Arguments in, text out; of the log it knows the port, to say what a report holds.
-    "cli": {"core", "specs", "settings", "views", "narration", "wiring", "keeping", "eventlog", "escaping", "secrets"},
+    "cli": {"core", "specs", "settings", "views", "narration", "wiring", "keeping", "eventlog", "escaping", "secrets", "program_reach"},
     "__main__": {"cli"},
 }  # fmt: skip
 EDGES = ("eventlog", "sources", "runners")
 # What an edge shows to those who do not construct it: the port, as values and protocols, and the log's pure codec and hashes.
 SHOWN_BY_EDGES = {("contract",), ("codec",), ("chain",)}
 # Besides, the process that thinks confines itself, and what it starts, by the means of the runners.
-CONSTRUCTS_EDGES = {"wiring", "keeping", "agents"}
+CONSTRUCTS_EDGES = {"wiring", "keeping", "agents", "program_reach"}
 
 # The core reads no clock, draws no lots and touches no file: all of that arrives in observations.
 FORBIDDEN_IN_CORE = {
@@ -236,6 +243,17 @@ def test_the_core_is_pure() -> None:
         if found.layer == "core" and found.target[0] in FORBIDDEN_IN_CORE and not found.is_for_types
     ]
     assert impure == []
+
+
+def test_nobody_looks_at_descriptors_by_select() -> None:
+    """It refuses those above 1023, which a daemon of many runs has: poll and selectors take all."""
+    found = [
+        f"{path.relative_to(SOURCE)}:{node.lineno}"
+        for path, tree in sources().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and node.attr == "select" and isinstance(node.value, ast.Name) and node.value.id == "select"
+    ]
+    assert found == []
 
 
 def test_only_the_thinking_process_knows_the_libraries_of_models() -> None:

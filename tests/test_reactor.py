@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from waiting import eventually, eventually_async
+from wakeful.core.calls import Called, Note, ResumeAll, Send, SleepAll
 from wakeful.core.machine import Core
 from wakeful.core.observation import DaemonStarted, Declaration, SpecsRead
 from wakeful.core.spec import CommandRun, SessionSpec, Settings
+from wakeful.errors import CallerError
 from wakeful.eventlog.contract import Append, Conflict, Draft
 from wakeful.eventlog.sqlite import open_log
 from wakeful.eventlog.writer import Writer
@@ -81,7 +83,7 @@ async def test_what_was_decided_is_in_the_log_for_whoever_waits_for_it_and_for_n
             disk.set()
             await waiting
             assert log.head(session.id).seq == session.seq
-            await reactor.settled()
+            await reactor.recorded_so_far()
             disk.clear()
     finally:
         disk.set()
@@ -135,7 +137,7 @@ async def test_a_start_that_is_on_record_when_it_is_foreseen_waits_for_no_turn_o
         spec = SessionSpec(name="first", objective="Begin.", root=str(tmp_path), run=CommandRun(argv=("true",)), first="run")
         reactor.observe(SpecsRead(declared=(Declaration(spec, "digest"),)))
         assert met == ["foreseen", "started"]
-        await reactor.settled()
+        await reactor.recorded_so_far()
         assert met == ["foreseen", "started"]
     finally:
         reactor.close()
@@ -184,4 +186,62 @@ async def test_what_hears_of_a_record_first_hears_of_a_refusal_too(tmp_path: Pat
             assert told.pop() is None if answer is None else isinstance(told.pop(), answer)
             assert told == []
     finally:
+        log.close()
+
+
+@pytest.mark.asyncio
+async def test_an_append_that_the_log_drops_as_a_repetition_ends_the_daemon(tmp_path: Path) -> None:
+    """State has taken it in already: to go on in silence would make the next append a conflict."""
+    log = open_log(tmp_path / "state")
+    reactor = Reactor(Core([]), log, snapshots={})
+    met: list[BaseException] = []
+    ignore = lambda *_: None  # noqa: E731
+    reactor.outside = Outside(follow=ignore, forget=ignore, look=ignore, start=ignore, wake_at=ignore, runner=None, fatal=met.append)  # type: ignore[arg-type]
+    try:
+        reactor.observe(DaemonStarted(incarnation="one", settings=Settings()))
+        reactor.observe(SpecsRead(declared=(Declaration(SessionSpec(name="s", objective="Begin.", root=str(tmp_path)), "digest"),)))
+        await reactor.call(Note(name="s", text="once"), author="me", key="k")
+        (session,) = reactor.core.state
+        # As if the key had been looked for in the wrong log.
+        reactor._judge(Called(call=Note(name="s", text="twice"), author="me", key="k"))
+        await eventually_async(lambda: bool(met), what="the end of the daemon")
+        assert "repeats a key" in str(met[0]) and session.id in str(met[0])
+    finally:
+        reactor.close()
+        log.close()
+
+
+@pytest.mark.asyncio
+async def test_a_key_gets_the_first_answer_while_that_is_being_recorded_and_afterwards(tmp_path: Path, disk: threading.Event) -> None:
+    """Whatever the call: only another one with the same key is refused."""
+    log = open_log(tmp_path / "state")
+    reactor = Reactor(Core([]), log, snapshots={})
+    ignore = lambda *_: None  # noqa: E731
+    reactor.outside = Outside(follow=ignore, forget=ignore, look=ignore, start=ignore, wake_at=ignore, runner=None, fatal=ignore)  # type: ignore[arg-type]
+    try:
+        disk.set()
+        reactor.observe(DaemonStarted(incarnation="one", settings=Settings()))
+        for name in ("s", "t"):
+            reactor.observe(SpecsRead(declared=(Declaration(SessionSpec(name=name, objective="Begin.", root=str(tmp_path)), "digest"),)))
+        await reactor.recorded_so_far()
+        disk.clear()
+        for call, other in ((Note(name="s", text="x"), Send(name="s", text="x")), (SleepAll(), Note(name="t", text="x")), (ResumeAll(), SleepAll())):
+            key = type(call).__name__
+            first, again = reactor.submit(call, author="me", key=key), reactor.submit(call, author="me", key=key)
+            with pytest.raises(CallerError, match="belongs to another call"):
+                reactor.submit(other, author="me", key=key)
+            disk.set()
+            answers = [await first, await again, await reactor.submit(call, author="me", key=key)]
+            assert [one.is_repeated for one in answers] == [False, True, True] and answers[0].words == answers[1].words
+            assert answers[2].words.startswith("done already: record ")
+            with pytest.raises(CallerError, match="belongs to another call"):
+                reactor.submit(other, author="me", key=key)
+            disk.clear()
+        heads = {session.id: session.seq for session in reactor.core.state}
+        disk.set()
+        await reactor.recorded_so_far()
+        assert {session: head.seq for session, head in log.heads().items()} == heads
+    finally:
+        disk.set()
+        reactor.close()
         log.close()

@@ -2,7 +2,7 @@
 
 Runs write in folders that we read and write in, as the user, with nothing to hold us: a folder or file they swap for a link
 to `~/.ssh` must not make us read or write there. Nothing is checked first and opened afterwards: what was opened is what was
-checked. Where the kernel has no openat2, no link below the folder is followed at all.
+checked. Where there is no openat2 (RestrictSUIDSGID= of systemd takes it away), each step is opened by itself, to the same end.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import stat
 import struct
 
 # The same number on every architecture of Linux.
@@ -20,6 +21,8 @@ _PLACE = getattr(os, "O_PATH", os.O_RDONLY) | os.O_CLOEXEC
 AT_FDCWD, NO_REPLACE, EXCHANGE = -100, 1, 2
 # The kernel cannot tell while something on the way is being renamed: asked again, it can.
 _TRIES = 8
+# As many as the kernel follows.
+_MOST_LINKS = 40
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.argtypes = (ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t)
@@ -57,8 +60,8 @@ def open_at(base: int, path: str, flags: int, *, has_links: bool = True) -> int:
         if number != errno.EAGAIN:
             break
     if number == errno.ENOSYS:
-        return _open_one_by_one(base, path, flags)
-    raise OSError(number, os.strerror(number), path)
+        return _open_step_by_step(base, path, flags, has_links=has_links)
+    raise _fail(number, path)
 
 
 def rename_at(source_fd: int, source: str, folder_fd: int, name: str, flag: int) -> int:
@@ -69,16 +72,43 @@ def rename_at(source_fd: int, source: str, folder_fd: int, name: str, flag: int)
     return 0 if done == 0 else ctypes.get_errno()
 
 
-def _open_one_by_one(base: int, path: str, flags: int) -> int:
-    *folders, last = [part for part in path.split("/") if part not in ("", ".")] or ["."]
-    if path.startswith("/") or ".." in (*folders, last):
-        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), path)
-    above = os.dup(base)
+def _open_step_by_step(base: int, path: str, flags: int, *, has_links: bool) -> int:
+    """As openat2 would. Folders on the way stay open, so that `..` leads back to the one it was entered from, wherever that was moved meanwhile."""
+    steps = _split(path)
+    way = [os.dup(base)]
+    links_left = _MOST_LINKS if has_links else 0
     try:
-        for part in folders:
-            inner = os.open(part, _PLACE | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=above)
-            os.close(above)
-            above = inner
-        return os.open(last, flags | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
+        while steps:
+            step = steps.pop(0)
+            if step == "..":
+                os.close(way.pop())
+                if not way:
+                    raise _fail(errno.EXDEV, path)
+                continue
+            if not steps and flags & os.O_NOFOLLOW:
+                return os.open(step, flags | os.O_CLOEXEC, dir_fd=way[-1])
+            found = os.open(step, _PLACE | os.O_NOFOLLOW, dir_fd=way[-1])
+            way.append(found)
+            if stat.S_ISLNK(os.fstat(found).st_mode):
+                if links_left == 0:
+                    raise _fail(errno.ELOOP, path)
+                links_left -= 1
+                steps = [*_split(os.readlink("", dir_fd=found)), *steps]
+                os.close(way.pop())
+            elif not steps and not stat.S_ISDIR(os.fstat(found).st_mode):
+                # A link that was put there since is not followed.
+                return os.open(step, flags | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=way[-2])
+        return os.open(".", flags | os.O_CLOEXEC, dir_fd=way[-1])
     finally:
-        os.close(above)
+        for fd in way:
+            os.close(fd)
+
+
+def _split(path: str) -> list[str]:
+    if path.startswith("/"):
+        raise _fail(errno.EXDEV, path)
+    return [step for step in path.split("/") if step not in ("", ".")]
+
+
+def _fail(number: int, path: str) -> OSError:
+    return OSError(number, os.strerror(number), path)

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator
 from typing import BinaryIO, NamedTuple, Protocol
 
 from wakeful.errors import CallerError, OperatorError
+from wakeful.folders import make_private
 
 # By 32 bytes of blake2b, or by the 20 that looks at files know them by.
 _ADDRESS = re.compile(r"blake2b-([0-9a-f]{2})([0-9a-f]{62}|[0-9a-f]{38})")
@@ -205,7 +206,7 @@ class Blobs:
         except FileNotFoundError:
             # Folders are made when they are missed: asking for them before each of 2,000 contents costs as much as writing one.
             for needed in (os.path.dirname(path), f"{self._folder}/{_UNFINISHED}"):
-                os.makedirs(needed, mode=0o700, exist_ok=True)
+                make_private(needed)
             self._write(path, content, is_flushed=is_flushed)
         if is_flushed:
             _sync(os.path.dirname(path))

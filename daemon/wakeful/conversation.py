@@ -144,9 +144,12 @@ def _ensure_objective(summary: str, objective: str | None) -> str:
     return summary if not objective or objective in summary else f"Objective: {objective}\n\n{summary}"
 
 
-def summarise_fork(log: EventLog, fork: Session, since: int) -> str:
-    """What a fork brings home of its conversation: a hand-off, never its messages one by one."""
-    own = [message for message in read_messages(log, Stretch(fork.id, since + 1, fork.seq))]
+def summarise_fork(log: EventLog, fork: Session, since: int, between: Sequence[Stretch] = ()) -> str:
+    """Summarise the conversation that a merged fork brings back: a hand-off, never its single messages.
+
+    `between` are the records of the sessions between the fork and the session it is merged into, nearest first."""
+    stretches = (*reversed(between), Stretch(fork.id, since + 1, fork.seq))
+    own = [message for stretch in stretches for message in read_messages(log, stretch)]
     parts = [f"From the fork {fork.name}, its records {since + 1} to {fork.seq}:"]
     if own:
         parts.append(digest_messages(own, objective=None))

@@ -7,6 +7,8 @@ specs read and the supervisor told, stop in good order. It decides nothing itsel
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
 import gc
 import itertools
 import os
@@ -21,16 +23,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from wakeful import __version__
+from wakeful.affinity import Affinity
 from wakeful.api.bundling import Desk
 from wakeful.api.retaining import PAUSE_SECONDS, keep_round
 from wakeful.api.server import ControlSocket
 from wakeful.api.service import FollowLine, PathVerdict, RunIdentity
-from wakeful.blobs import Blobs
+from wakeful.blobs import Blobs, UnknownBlob
 from wakeful.contents.keeper import Keeper
 from wakeful.contents.replay import Replays
-from wakeful.core.calls import Arrive, Call, Open, Rename, Restore, Thaw, Work
+from wakeful.core.calls import Arrive, Call, Open, Rename, Reply, Restore, Thaw, Work
 from wakeful.core.decision import DAEMON, Entry
-from wakeful.core.observation import DaemonStarted, DaemonStopping, Enforceable, FilesWritten, Moment, Usage
+from wakeful.core.observation import DaemonStarted, DaemonStopping, Enforceable, FilesWritten, Moment, ProcessOwner, Usage
 from wakeful.core.sides import Bounds, Compared
 from wakeful.core.spec import Settings
 from wakeful.core.state import Session
@@ -38,7 +41,7 @@ from wakeful.counting import count
 from wakeful.errors import CallerError, OperatorError, WakefulError
 from wakeful.eventlog.codec import decode
 from wakeful.eventlog.contract import Record
-from wakeful.journal import ERROR
+from wakeful.journal import ERROR, WARNING
 from wakeful.narration import Voice, grade, narrate, suggest_edit
 from wakeful.past import fold_at
 from wakeful.reactor import Outside, Reactor, read_moment
@@ -51,7 +54,9 @@ from wakeful.supervision import Supervisor, is_restarting
 from wakeful.trust.desk import TrustDesk
 from wakeful.workspaces.places import Workspaces
 
-FOLLOW_BATCH = 500
+NARRATED_AT_ONCE = 500
+# A follower that does not read keeps so many records in memory, and no more: the rest stays in the log until it reads on.
+FOLLOWED_AT_ONCE = 32
 # Objects that young collections wait for, and how many of these older ones do. As Python has it, 700 and 10, they took 0.3 s of a
 # burst of 100,000 files; what refers to itself, and is held so much longer, is a few hundred objects.
 _COLLECTED_AFTER = (20_000, 10)
@@ -112,6 +117,7 @@ class Daemon:
         self._narrated = self.log.position()
         self._failures = 0
         self._supervisor = Supervisor()
+        self._affinity = Affinity()
         reactor.outside = Outside(
             follow=edges.sources.follow,
             forget=edges.sources.forget,
@@ -190,7 +196,7 @@ class Daemon:
             await asyncio.sleep(0.005)
             self._tell_start(f"{total - len(unseen):,} of {total:,} looked at")
             unseen = [look for look in unseen if not look.is_looked and look.held is None and look.subscribers]
-        await self.reactor.settled()
+        await self.reactor.recorded_so_far()
 
     async def _run_once(self) -> int:
         """`--once`: to the end of the wave, retries included; 1 if a run failed, or could not start for want of room."""
@@ -200,7 +206,7 @@ class Daemon:
                 self._voice.say(f"what is owed waits for {shortage}; make room and start again")
                 return 1
             await self._next_record(0.1)
-        await self.reactor.settled()
+        await self.reactor.recorded_so_far()
         return 1 if self._failures else 0
 
     def _is_wave_going(self) -> bool:
@@ -225,7 +231,7 @@ class Daemon:
             await self._until_idle(longest + 5.0, spared)
         if self._is_leaving:
             self._voice.say(f"restarting: {len(self.core.state.running)} running, left to the next daemon")
-        await self.reactor.settled()
+        await self.reactor.recorded_so_far()
 
     async def _find_spared(self) -> frozenset[str]:
         """The ids of runs that would outlive us, if somebody is about to go on with them."""
@@ -260,19 +266,22 @@ class Daemon:
             self._listeners.discard(heard)
 
     async def _close(self) -> None:
-        """Nothing may decide any more before its edges are closed one by one."""
+        """Stop the reactor first, so that nothing is decided while the edges are closed one by one. If one fails, the others and the log are still closed."""
         self.reactor.close()
-        self._edges.clock.stop()
-        self._specs.close()
-        await self._starter.stop_preparing()
-        await (self._edges.runner.leave() if self._is_leaving else self._edges.runner.close(0.0))
-        await self._edges.landing.close()
-        await self._edges.keeper.close()
-        await self._edges.sources.close()
-        if not self._is_leaving:
-            self._starter.close()
-        self.log.close()
-        self._voice.close()
+        async with contextlib.AsyncExitStack() as closing:
+            # The stack closes them in reverse order: the last one registered is closed first.
+            closing.callback(self._voice.close)
+            closing.callback(self.log.close)
+            if not self._is_leaving:
+                closing.callback(self._starter.close)
+            closing.push_async_callback(self._edges.sources.close)
+            closing.push_async_callback(self._edges.keeper.close)
+            closing.push_async_callback(self._edges.landing.close)
+            runner = self._edges.runner
+            closing.push_async_callback(runner.leave if self._is_leaving else functools.partial(runner.close, 0.0))
+            closing.push_async_callback(self._starter.stop_preparing)
+            closing.callback(self._specs.close)
+            closing.callback(self._edges.clock.stop)
 
     def _catch_signals(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -293,7 +302,10 @@ class Daemon:
         """Only a loop that turns and a log that takes appends may say that it is alive."""
         while True:
             await asyncio.sleep(self._supervisor.watchdog_seconds or 30.0)
-            await self.reactor.settled()
+            await self.reactor.recorded_so_far()
+            if self._affinity.restore():
+                # CPUAffinity= of a unit, and taskset around its start, are how a person chooses cores.
+                self._voice.say("somebody moved the daemon to other cores, perhaps a run; it has its own again", priority=WARNING)
             self._supervisor.alive()
             self._supervisor.status(self._summary())
 
@@ -348,7 +360,7 @@ class Daemon:
         """Print what was recorded since the last time."""
         records = [None]
         while records:
-            self._narrated, records = self.log.read_after(self._narrated, FOLLOW_BATCH)
+            self._narrated, records = self.log.read_after(self._narrated, NARRATED_AT_ONCE)
             for record in records:
                 session = self.core.state.sessions.get(record.session)
                 # What a bundle brought in happened elsewhere.
@@ -367,7 +379,10 @@ class Daemon:
     async def recorded_so_far(self) -> None:
         await self.reactor.recorded_so_far()
 
-    async def call(self, call: Call, *, author: str, key: str | None = None, run: int | None = None) -> str:
+    async def call(self, call: Call, *, author: str, key: str | None = None, run: int | None = None) -> Reply:
+        # A repeated rename must not reach the checks below: they would refuse it, because the first one has moved the file.
+        if key is not None and (repeated := self.reactor.find_repeated(call, key)) is not None:
+            return await repeated
         if isinstance(call, Rename) and self._spec_file(call.new).exists():
             raise CallerError(f"{self._spec_file(call.new)} exists already; choose a free name")
         if isinstance(call, Rename) and call.name in self.core.state.ids and not self._spec_file(call.name).exists():
@@ -377,7 +392,7 @@ class Daemon:
             self._specs.report_again(call.name)
         return reply
 
-    def submit(self, call: Work, *, author: str, key: str | None, run: int | None) -> Awaitable[str]:
+    def submit(self, call: Work, *, author: str, key: str | None, run: int | None) -> Awaitable[Reply]:
         return self.reactor.submit(call, author=author, key=key, run=run)
 
     async def report_written(self, session_id: str, paths: Iterable[str]) -> None:
@@ -385,7 +400,7 @@ class Daemon:
         # Looks take milliseconds, and the core gives up on one that hangs.
         while session_id in self.core.looked.writing and not self._stopping.is_set():
             await self._next_record(0.01)
-        await self.reactor.settled()
+        await self.reactor.recorded_so_far()
 
     def refold(self, session_id: str) -> None:
         self.reactor.refold(fold_at(self.log, session_id, self.core.state.get(session_id).seq))
@@ -398,6 +413,9 @@ class Daemon:
 
     def problems(self) -> dict[str, str]:
         return dict(self.core.looked.refused)
+
+    def defects(self) -> dict[str, int]:
+        return self._edges.sources.list_defects()
 
     def redact(self, text: str) -> str:
         return self._edges.secrets.redact_text(text)
@@ -428,11 +446,20 @@ class Daemon:
 
     def output(self, session_id: str, run: int) -> tuple[bytes, bytes, int]:
         for record in self.log.read(session_id, kinds=("run_finished",), run=run):
-            finished = decode(record.kind, record.payload)
-            kept = finished.output
-            head = self._edges.blobs.get(kept.head) if kept.head else b""
-            return head, self._edges.blobs.get(kept.tail) if kept.tail else b"", kept.total_bytes
+            if record.payload is None:
+                raise CallerError(self._say_output_gone(self.core.state.get(session_id), run))
+            kept = decode(record.kind, record.payload).output
+            try:
+                head = self._edges.blobs.get(kept.head) if kept.head else b""
+                return head, self._edges.blobs.get(kept.tail) if kept.tail else b"", kept.total_bytes
+            except UnknownBlob:
+                raise CallerError(f"what run {run} printed is no longer kept: it was erased, or went with its age") from None
         raise CallerError(f"run {run} has no output yet")
+
+    def _say_output_gone(self, session: Session, run: int) -> str:
+        if session.archive is not None:
+            return f"{session.name} is archived, and what run {run} printed with it: `wakeful load {session.name}` brings it back"
+        return f"what run {run} of {session.name} printed was erased"
 
     def follow_output(self, session_id: str) -> AsyncIterator[bytes]:
         run = self.core.state.get(session_id).run
@@ -446,8 +473,8 @@ class Daemon:
             while True:
                 await heard.wait()
                 heard.clear()
-                position, records = self.log.read_after(position, FOLLOW_BATCH)
-                if len(records) == FOLLOW_BATCH:
+                position, records = self.log.read_after(position, FOLLOWED_AT_ONCE)
+                if len(records) == FOLLOWED_AT_ONCE:
                     heard.set()
                 for record in records:
                     session = self.core.state.sessions.get(record.session)
@@ -462,7 +489,7 @@ class Daemon:
     def find_tracing_obstacle(self) -> str | None:
         return self._edges.runner.find_tracing_obstacle()
 
-    def owner_of_process(self, pid: int) -> str | None:
+    def owner_of_process(self, pid: int) -> ProcessOwner | None:
         return self._edges.runner.owner(pid)
 
     def run_identity(self, token: str) -> RunIdentity | None:

@@ -24,6 +24,8 @@ from wakeful.escaping import escape
 from wakeful.journal import INFO, NOTICE, WARNING, Journal, Priority
 
 PATHS_SHOWN = 3
+# A hint ends with the line of YAML that allows what was denied: it is of no use if that is cut.
+HINT_SHOWN = 380
 # The first word that a line holds gives it its colour.
 STYLES = (
     ("wakes", "bold cyan"),
@@ -169,7 +171,7 @@ def _finished(event: ev.RunFinished) -> str:
     if event.retry_at is not None and event.backoff_seconds is not None:
         words += f"; again in {event.backoff_seconds:.0f} s"
     if event.hint:
-        words += f"; {visible(event.hint)}"
+        words += f"; {visible(event.hint, HINT_SHOWN)}"
     if event.trace is not None:
         words += _traced(event.trace)
     if event.undeclared:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from wakeful.core.events import SessionArchived
+from wakeful.core.events import SessionArchived, SessionOpened
+from wakeful.core.knowledge import Stretch
 from wakeful.core.reducer import fold
 from wakeful.core.state import Session
 from wakeful.errors import CallerError, OperatorError
@@ -46,6 +47,56 @@ def find_seq(log: EventLog, session: Session, position: str, now: int) -> int:
     if newest is None:
         raise CallerError(f"{session.name} was opened at {say_time(session.opened_at)}; there is nothing of it at {say_time(moment)}")
     return newest.seq
+
+
+def list_origins(log: EventLog, session: Session) -> list[Stretch]:
+    """The records that a fork or a loaded session goes back to, nearest first: its parent's up to where it was forked, and so on."""
+    origins: list[Stretch] = []
+    origin = session.origin
+    while origin is not None:
+        record = next(log.read(origin.session, to_seq=1), None)
+        if record is None:
+            break
+        origins.append(Stretch(origin.session, 1, origin.seq))
+        opened = decode(record.kind, record.payload) if record.payload is not None else None
+        origin = opened.origin if isinstance(opened, SessionOpened) else None
+    return origins
+
+
+def fold_position(log: EventLog, session: Session, position: str, now: int) -> Session:
+    """The session at a position; one before it was forked or loaded is its parent's there, by the parent's id.
+
+    `~SEQ` is a record of the parent. A checkpoint, or a time before it was opened, is looked for there, too."""
+    origins = list_origins(log, session)
+    if position.startswith("~") and position[1:].isdigit():
+        if not origins:
+            raise CallerError(f"{session.name} was neither forked nor loaded: it has no past but its own records; leave the ~ out")
+        return _fold_origin(log, session, origins[0], int(position[1:]))
+    try:
+        return fold_until(log, session, find_seq(log, session, position, now))
+    except CallerError:
+        is_time, is_seq = position[:1].isdigit(), position.isdigit()
+        for origin in origins if not is_seq else ():
+            assert origin.last is not None
+            if not is_time:
+                mark = _fold_origin(log, session, origin, origin.last).checkpoints.get(position)
+                if mark is not None:
+                    return _fold_origin(log, session, origin, mark.seq)
+                continue
+            newest = next(log.read(origin.session, to_seq=origin.last, until=read_moment(position, now), limit=1, newest_first=True), None)
+            if newest is not None:
+                return _fold_origin(log, session, origin, newest.seq)
+        raise
+
+
+def _fold_origin(log: EventLog, session: Session, origin: Stretch, seq: int) -> Session:
+    assert origin.last is not None
+    if not 1 <= seq <= origin.last:
+        raise CallerError(f"{session.name} comes from record {origin.last} of another session: its past has records ~1 to ~{origin.last}, there is no ~{seq}")
+    try:
+        return fold_at(log, origin.session, seq)
+    except PastGone as gone:
+        raise CallerError(str(gone)) from None
 
 
 def _check_seq(session: Session, digits: str) -> int:

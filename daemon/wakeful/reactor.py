@@ -15,8 +15,10 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec.structs import replace
+
 from wakeful.core.action import LandOutputs, Look, RecoverRun, StartProcess, StopProcess
-from wakeful.core.calls import Call, Called, Rename
+from wakeful.core.calls import Call, Called, Reply
 from wakeful.core.decide import Observation, decide
 from wakeful.core.decision import Decision, Entry
 from wakeful.core.events import RunFinished, RunReadopted, RunStarted, SpecDeclared, SpecRemoved
@@ -24,9 +26,10 @@ from wakeful.core.machine import Core
 from wakeful.core.observation import ClockTicked, Moment
 from wakeful.core.state import OpenRun, Session
 from wakeful.core.target import Target
-from wakeful.errors import CallerError
+from wakeful.errors import CallerError, InternalError
 from wakeful.eventlog.codec import encode, encode_state
-from wakeful.eventlog.contract import Append, Draft, Durable, EventLog
+from wakeful.eventlog.contract import Append, Appended, Draft, Durable, EventLog
+from wakeful.repeated_calls import find_first, name_call, say_repeated
 from wakeful.runners.contract import Runner
 
 # Opening a session costs its tail, not its history: 1,000 events fold in about 3 ms.
@@ -62,6 +65,19 @@ class Outside:
     fatal: Callable[[BaseException], None] = field(default=lambda error: None)
 
 
+@dataclass(frozen=True, slots=True)
+class Answering:
+    """A call with a key that is being recorded."""
+
+    call: Call
+    durable: Durable
+    reply: Reply
+
+    def is_in_the_way(self, call: Call) -> bool:
+        """Could both leave a record with the key in one log?"""
+        return self.call.name == call.name or not self.call.name or not call.name
+
+
 class Reactor:
     def __init__(self, core: Core, log: EventLog, *, snapshots: Mapping[str, int], now: Callable[[], Moment] = read_moment) -> None:
         self.core = core
@@ -76,7 +92,6 @@ class Reactor:
         self._is_closed = False
         # Appends on their way to disk, per session: a plan is made only from what is durable.
         self._pending: dict[str, int] = {}
-        self._all_durable = asyncio.Event()
         self._latest: Durable | None = None
         self._started: set[str] = set()
         self._recovering: set[str] = set()
@@ -85,7 +100,8 @@ class Reactor:
         self._snapshots = dict(snapshots)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due: float | None = None
-        self._answers: dict[tuple[str, str], tuple[Durable, str]] = {}
+        # Calls whose records are on their way to disk, by their key.
+        self._answers: dict[str, tuple[Answering, ...]] = {}
         self._recoveries: set[asyncio.Task[None]] = set()
 
     # -- observations -------------------------------------------------------------------------
@@ -110,34 +126,48 @@ class Reactor:
             self._is_draining = False
         self._set_timers()
 
-    async def call(self, call: Call, *, author: str, key: str | None = None, run: int | None = None) -> str:
+    async def call(self, call: Call, *, author: str, key: str | None = None, run: int | None = None) -> Reply:
         """A system call: judged now, answered when durable. The same key again gets the first answer."""
         return await self.submit(call, author=author, key=key, run=run)
 
-    def submit(self, call: Call, *, author: str, key: str | None = None, run: int | None = None) -> Awaitable[str]:
+    def submit(self, call: Call, *, author: str, key: str | None = None, run: int | None = None) -> Awaitable[Reply]:
         """Judge a system call now; its answer is there when it is durable, and after those of all calls before it."""
         call, key = self.redact(call), self.redact(key)
-        session_id, *others = self._find_named(call)
-        if key is not None:
-            known = self._answers.get((session_id, key))
-            if known is not None:
-                return _answer(*known)
-            if any(self.log.find_key(one, key) is not None for one in (session_id, *others)):
-                return _answer(None, "done already")
+        if key is not None and (known := self.find_repeated(call, key)) is not None:
+            return known
         decision, durable = self._judge(Called(call=call, author=author, key=key, run=run))
         self._drain()
-        reply = decision.reply or "done"
+        held, until = decision.held, decision.held_until
+        reply = Reply(words=decision.reply or "done", seq=self._find_own_seq(call, decision), held=held, held_until=until)
         if durable is None:
-            return _answer(self.settled(), reply)
+            return _answer(self.recorded_so_far(), reply)
         if key is not None:
-            self._answers[(session_id, key)] = (durable, reply)
-            durable.add_done_callback(lambda _: self._answers.pop((session_id, key), None))
+            self._answers[key] = (*self._answers.get(key, ()), Answering(call, durable, reply))
+            durable.add_done_callback(lambda _: self._forget_answer(key, durable))
         return _answer(durable, reply)
 
-    def _find_named(self, call: Call) -> list[str]:
-        """In whose log the key of a call stands, if it was carried out: a session that was renamed has its new name."""
-        names = (call.name, call.new) if isinstance(call, Rename) else (call.name,)
-        return [self.core.state.ids[name] for name in names if name in self.core.state.ids] or [call.name]
+    def find_repeated(self, call: Call, key: str) -> Awaitable[Reply] | None:
+        """The answer to a call whose key is known; None where it is new. Raises CallerError where another call used the key."""
+        for earlier in self._answers.get(key, ()):
+            if (type(earlier.call), earlier.call.name) == (type(call), call.name):
+                return _answer(earlier.durable, replace(earlier.reply, is_repeated=True))
+            if earlier.is_in_the_way(call):
+                raise CallerError(f"the key {key!r} belongs to another call of {earlier.call.name or 'all sessions'} that is being recorded; choose a key of its own")
+        record = find_first(self.log, self.core.state, name_call(call), key)
+        return _answer(None, Reply(words=say_repeated(record), seq=record.seq, is_repeated=True)) if record is not None else None
+
+    def _forget_answer(self, key: str, durable: Durable) -> None:
+        left = tuple(one for one in self._answers[key] if one.durable is not durable)
+        if left:
+            self._answers[key] = left
+        else:
+            del self._answers[key]
+
+    def _find_own_seq(self, call: Call, decision: Decision) -> int | None:
+        """The first record in the log of the session a call names. A rename and a fork name two: the old one's comes first."""
+        names = (call.name, getattr(call, "new", None))
+        own = [self.core.state.ids[name] for name in names if name in self.core.state.ids]
+        return next((entry.seq for entry in decision.entries if entry.session in own), None)
 
     def _judge(self, called: Called) -> tuple[Decision, Durable | None]:
         try:
@@ -155,19 +185,13 @@ class Reactor:
         if self.core.state.get(session.id).seq == session.seq:
             self.core.state.put(session)
 
-    async def settled(self) -> None:
-        """Wait until everything decided so far is durable: readers must not see what may be lost."""
-        while self._pending:
-            self._all_durable.clear()
-            await self._all_durable.wait()
-
     async def recorded_so_far(self) -> None:
-        """Wait until what was decided before this is durable, whatever is decided meanwhile: whoever saw it finds it in the log."""
+        """Wait until every earlier decision is durable. Later decisions are not waited for, because a busy daemon is never idle."""
         if self._latest is not None:
             await asyncio.wait((self._latest,))
 
     def close(self) -> None:
-        """Take nothing more: what is seen from now on is for the next daemon to look at."""
+        """Accept no more observations: the next daemon will look at all later changes."""
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -217,7 +241,7 @@ class Reactor:
         return durable
 
     def _after_commit(self, done: Durable, touched: list[str], entries: list[Entry]) -> None:
-        error = done.exception()
+        error = done.exception() or _find_repeated_append(done.result())
         if error is not None:
             self.outside.fatal(error)
             return
@@ -240,8 +264,6 @@ class Reactor:
         for entry in entries:
             if isinstance(entry.event, RunFinished):
                 self.outside.finished(entry)
-        if not self._pending:
-            self._all_durable.set()
         self.outside.recorded()
 
     def _act(self, session_id: str) -> None:
@@ -320,10 +342,16 @@ class Reactor:
         self.observe(ClockTicked())
 
 
-async def _answer(durable: Awaitable[object] | None, reply: str) -> str:
+async def _answer(durable: Awaitable[object] | None, reply: Reply) -> Reply:
     if durable is not None:
         await durable
     return reply
+
+
+def _find_repeated_append(appended: tuple[Appended, ...]) -> InternalError | None:
+    """State has moved on by what the log dropped as a repetition: only a start folds them together again."""
+    repeated = [one.session for one in appended if one.duplicate]
+    return InternalError(f"an append of {', '.join(repeated)} repeats a key that is on record; its call was judged all the same") if repeated else None
 
 
 def _group(entries: list[Entry]) -> list[Append]:

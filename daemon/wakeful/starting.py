@@ -24,6 +24,7 @@ from wakeful.core.spec import CommitsBinding
 from wakeful.core.state import OpenRun, Session
 from wakeful.core.target import target_of
 from wakeful.errors import OperatorError, WakefulError
+from wakeful.folders import make_private
 from wakeful.runners.contract import RunOrder, Runner, WorkspaceOrder
 from wakeful.secrets.known import KnownSecrets, decide_secrets
 from wakeful.secrets.store import Secret
@@ -138,7 +139,8 @@ class RunStarter:
         await asyncio.gather(*self._preparing, return_exceptions=True)
 
     def close(self) -> None:
-        shutil.rmtree(self._folder)
+        # Somebody may have swept it away: there is nothing of it to be kept.
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     async def _prepare_and_start(self, session: Session, run: OpenRun, bindings: list[CommitsBinding]) -> None:
         what = "the tree of a binding could not be exported"
@@ -171,7 +173,8 @@ class RunStarter:
         """A clean copy of each new tree, in a folder of this run that goes with it."""
         folder = f"{self._folder}/{run.run_id}.trees"
         exports = {binding.name: f"{folder}/{binding.name}" for binding in bindings}
-        os.makedirs(folder, 0o700)
+        make_private(self._folder)
+        os.mkdir(folder, 0o700)
         for binding in bindings:
             target = target_of(run.spec, binding)
             assert target is not None

@@ -18,6 +18,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from socket import socket as Socket
+from typing import Any
+
+import msgspec
 
 from wakeful.blobs import Blobs
 from wakeful.bundles.blob_archive import BlobArchive
@@ -29,7 +32,7 @@ from wakeful.core.agent import McpServer
 from wakeful.core.machine import Core
 from wakeful.core.observation import AgentsRead, ProcessEnded, RoomSeen, RunAttached, RunRecovered, SettingsRead, SpecsRead, TargetLooked, TargetsHinted
 from wakeful.core.owners import list_libraries, list_needed
-from wakeful.core.spec import PromptRun
+from wakeful.core.spec import PromptRun, SessionSpec
 from wakeful.core.state import OpenRun, Session
 from wakeful.daemon import Daemon, Edges
 from wakeful.errors import OperatorError
@@ -40,6 +43,7 @@ from wakeful.eventlog.statelock import StateLock, lock_state
 from wakeful.journal import WARNING, find_journal
 from wakeful.narration import Style, Voice
 from wakeful.past import fold_records
+from wakeful.program_reach import ProgramReach
 from wakeful.reactor import Reactor
 from wakeful.runners.cgroup import find_delegated
 from wakeful.runners.children import Children, become_subreaper
@@ -49,10 +53,11 @@ from wakeful.runners.environment import select_inherited
 from wakeful.runners.isolation.reach import Protected, resolve_protected
 from wakeful.runners.isolation.strictness import StrictnessWatch
 from wakeful.runners.isolation.writers import Writers
-from wakeful.runners.isolation.writing import could_write
+from wakeful.runners.isolation.writing import could_replace_git, list_writable
+from wakeful.runners.isolation.written import WrittenPlaces, list_written_by
 from wakeful.runners.kept import KeptRuns
 from wakeful.runners.landing import Landing
-from wakeful.runners.mark import mark_of
+from wakeful.runners.mark import Sign, mark_of
 from wakeful.runners.orders import Premises, make_order
 from wakeful.runners.orphans import end_strays
 from wakeful.runners.pidfd import can_tell_ends
@@ -62,12 +67,14 @@ from wakeful.runners.warm import WarmServer
 from wakeful.secrets.known import KnownSecrets, RedactingFormatter
 from wakeful.secrets.store import SecretPlaces, take_places
 from wakeful.settings import SETTINGS_FILE, Places, find_settings_file, read_settings, resolve_places, settings_home
+from wakeful.sources.bound_repositories import BoundRepositories, FindWriter
 from wakeful.sources.checkouts import Checkouts
 from wakeful.sources.clock import Clock
 from wakeful.sources.commits import CommitSource
 from wakeful.sources.contract import Sources
 from wakeful.sources.declarations import Declarations
 from wakeful.sources.declarations_watch import DeclarationsWatch
+from wakeful.sources.defects import Defects
 from wakeful.sources.door import Door
 from wakeful.sources.files import FileSource
 from wakeful.sources.hints.contract import MakeHints
@@ -87,6 +94,7 @@ from wakeful.workspaces.runs import RunPlaces
 
 KEPT_SPECS = "specs.cache"
 STAGED = "staged"
+REPOSITORIES_FILE = "repositories.json"
 # Isolated: neither the environment nor the folder it runs in brings code of its own.
 AGENT_PROGRAM = (sys.executable, "-I", "-m", "wakeful.agents")
 WARM_PROGRAM = (sys.executable, "-I", "-m", "wakeful.agents.warm")
@@ -103,8 +111,8 @@ def run_daemon(*, specs: str | None, state: str | None, socket: str | None, once
     # A start makes a million lasting objects: looking among them for cycles again and again took a fifth of it.
     gc.disable()
     try:
-        become_subreaper()
-        return asyncio.run(_live(places, lock, handed_over, once, log))
+        origin = become_subreaper()
+        return asyncio.run(_live(places, lock, handed_over, once, log, origin))
     finally:
         lock.release()
 
@@ -128,18 +136,22 @@ def _find_specs(folder: Path, *, is_named: bool) -> None:
     folder.mkdir(parents=True)
 
 
-async def _live(places: Places, lock: StateLock, handed_over: HandedOver, is_once: bool, style: Style | None) -> int:
+async def _live(places: Places, lock: StateLock, handed_over: HandedOver, is_once: bool, style: Style | None, origin: Sign | None) -> int:
     log = open_log(places.state, lock=lock)
     if log.read_only is not None:
         raise OperatorError(
             f"{places.state}: {log.read_only}; nothing is written to it. "
             "Look at it with: wakeful doctor; go back to a backup with: wakeful restore BACKUP"
         )
-    return await build_daemon(places, log, handed_over, is_once=is_once, style=style).live()
+    return await build_daemon(places, log, handed_over, is_once=is_once, style=style, origin=origin).live()
 
 
-def build_daemon(places: Places, log: EventLog, handed_over: HandedOver = HandedOver(), *, is_once: bool, style: Style | None = None) -> Daemon:
-    """Inside the loop it will live in. `style` is how it speaks; unless told, to the journal where that listens, else as text."""
+def build_daemon(
+    places: Places, log: EventLog, handed_over: HandedOver = HandedOver(), *, is_once: bool, style: Style | None = None, origin: Sign | None = None
+) -> Daemon:
+    """Inside the loop it will live in. `style` is how it speaks; unless told, to the journal where that listens, else as text.
+
+    `origin` is the sign of the run that started this daemon, if one did."""
     sessions, snapshots = load_sessions(log)
     reactor = Reactor(Core(sessions), log, snapshots=snapshots)
     settings, _, _ = read_settings(places.specs)
@@ -156,16 +168,20 @@ def build_daemon(places: Places, log: EventLog, handed_over: HandedOver = Handed
     left = kept.left if kept is not None else frozenset()
     run_folders = open_run_folders(str(places.state), os.environ, left)
     probe_places = ProbePlaces(f"{places.state}/temporary", run_folders)
+    bound = BoundRepositories(places.state / REPOSITORIES_FILE, _find_git_writer(reactor.core))
     # The runner comes after the sources, which it asks.
-    sources = _build_sources(places, reactor, hints.make, keeper, known, lambda target: runner.launch_probe(target, probe_places))
+    sources = _build_sources(places, reactor, hints.make, keeper, known, bound, voice, lambda target: runner.launch_probe(target, probe_places))
     replays = Replays(blobs, str(places.state), _make_replay_order(reactor.core))
-    reached = ReachedBy(reactor.core, lambda spec, path, is_guarded: could_write(spec, path, is_guarded=is_guarded), lambda: time.time_ns() // 1000)
-    writers = Writers()
-    replays.runner = runner = _build_runner(places, run_folders, keeper, replays, sources, blobs, known, reached, writers, reactor, kept)
+    reached = ReachedBy(reactor.core, lambda spec, is_guarded: list_writable(spec, is_guarded=is_guarded), lambda: time.time_ns() // 1000)
+    writers, written = Writers(), _Written(sessions)
+    protected = msgspec.structs.replace(_find_protected(places, run_folders, known), written=written.places)
+    replays.runner = runner = _build_runner(places, protected, keeper, replays, sources, blobs, known, reached, writers, reactor, kept, origin)
     ledger = Ledger(Path(places.state) / "trust")
     ledger.find_secret = lambda content: known.redactor.find(content)
     house = HouseReader(places.specs, ledger, kept=places.state / KEPT_SPECS)
     _tell_of_runs(house, reached, reactor.core, runner)
+    programs = ProgramReach(os.environ, written.places, (str(places.state), *protected.hidden))
+    house.find_reach = lambda spec, agent: programs.list_places(spec, agent)
     strictness = StrictnessWatch(reactor.observe, lambda: (session.spec for session in reactor.core.state))
     specs = _build_specs(places, reactor, hints, voice, known, house, strictness, runner.warm_up)
     edges = Edges(
@@ -176,17 +192,18 @@ def build_daemon(places: Places, log: EventLog, handed_over: HandedOver = Handed
         room=RoomWatch(str(places.state), _tell_room(reactor, voice)),
         clock=Clock(reactor.observe, asyncio.get_running_loop(), lambda: time.time_ns() // 1000, on_jump=voice.say),
         runner=runner,
-        starter=_build_starter(places, run_folders, reactor, sources, runner, keeper, known, _watch_programs(house, specs), kept),
+        starter=_build_starter(places, run_folders, reactor, sources, runner, keeper, known, _watch_programs(house, specs), kept, bound, written),
         blobs=blobs,
         keeper=keeper,
         replays=replays,
-        workspaces=Workspaces(blobs, str(places.state), Checkouts()),
-        trust=TrustDesk(ledger, house),
+        workspaces=Workspaces(blobs, str(places.state), Checkouts(bound)),
+        trust=_build_desk(ledger, house, reactor.core),
         voice=voice,
         secrets=known,
         handed_over=handed_over.listener,
     )
     daemon = Daemon(places, reactor, edges, settings, is_once=is_once)
+    reactor.outside.redeclared = _redeclare(reactor, runner, written)
     house.tell(daemon.tell_read)
     return daemon
 
@@ -226,7 +243,7 @@ def load_sessions(log: EventLog) -> tuple[list[Session], dict[str, int]]:
             records = log.read(session_id)
         session = fold_records(log, session_id, base, records)
         if session is not None:
-            sessions.append(session)
+            sessions.append(session.seen_from(log.store))
     return sessions, snapshots
 
 
@@ -285,9 +302,26 @@ def _tell_of_runs(house: HouseReader, reached: ReachedBy, core: Core, runner: Co
         reached.turn()
         runner.guard(tuple(one.folder for one in house.folders if one.project is not None))
 
-    house.find_run = lambda path, changed_at, is_guarded: reached.find(path, changed_at, is_guarded=is_guarded)
-    house.find_known = lambda name: core.state.by_name(name).text_digest if name in core.state.ids else None
+    house.ask_about_runs(lambda path, changed_at, is_guarded: reached.find(path, changed_at, is_guarded=is_guarded), reached.find_any)
+    connect_to_log(house, core)
     house.have_read = have_read
+
+
+def connect_to_log(house: HouseReader, core: Core) -> None:
+    """A bundle's claim about its own spec is not trusted. Only the text of a spec file that was in force on this host counts as known."""
+
+    def find_known(name: str) -> str | None:
+        session = core.state.by_name(name) if name in core.state.ids else None
+        return session.text_digest if session is not None and session.is_filed else None
+
+    house.find_known = find_known
+
+
+def _build_desk(ledger: Ledger, house: HouseReader, core: Core) -> TrustDesk:
+    desk = TrustDesk(ledger, house)
+    desk.list_loaded = lambda: [one for one in core.state if one.needs_trust is not None and one.spec is not None and not one.is_shut]
+    desk.find_agent = core.agents.get
+    return desk
 
 
 def _watch_programs(house: HouseReader, specs: DeclarationsWatch) -> FindDistrust:
@@ -323,9 +357,14 @@ def _bound_contents(core: Core) -> ContentLimits | None:
 
 
 def _build_sources(
-    places: Places, reactor: Reactor, make_hints: MakeHints, keeper: Keeper, known: KnownSecrets, launch_probe: LaunchProbe
+    places: Places, reactor: Reactor, make_hints: MakeHints, keeper: Keeper, known: KnownSecrets, bound: BoundRepositories, voice: Voice, launch_probe: LaunchProbe
 ) -> Door:
     observe, loop = reactor.observe, asyncio.get_running_loop()
+
+    def tell_defect(words: str, error: BaseException) -> None:
+        voice.say(words, priority=WARNING)
+        # Its traceback goes where those of libraries go, without the values of secrets.
+        loop.call_exception_handler({"message": words, "exception": error})
 
     def report(observation: TargetsHinted | TargetLooked) -> None:
         observe(observation)
@@ -335,15 +374,36 @@ def _build_sources(
         found = reactor.core.agents.get(agent)
         return next((server for server in found.mcp if server.name == name), None) if found is not None else None
 
-    files = FileSource(report, loop, str(places.state), make_hints, StatCache(places.state))
+    cache = StatCache(places.state)
+    cache.holds_secret = lambda text: known.find(text) is not None
+    defects = Defects(tell_defect)
+    files = FileSource(report, loop, str(places.state), make_hints, cache, defects=defects)
     keeper.is_looking = lambda: files.is_looking
     files.find_since = reactor.core.inherited_since
-    return Door(files, CommitSource(observe, loop, make_hints), ProbeSource(observe, loop, launch_probe, known.redact_tail), ServiceSource(observe, loop, find_server))
+    return Door(
+        files,
+        CommitSource(observe, loop, make_hints, bound=bound, defects=defects),
+        ProbeSource(observe, loop, launch_probe, known.redact_tail, defects=defects),
+        ServiceSource(observe, loop, find_server, defects=defects),
+    )
+
+
+def _find_git_writer(core: Core) -> FindWriter:
+    """Make the lookup for a session that could have replaced a `.git`. The code that reads repositories knows nothing of runs."""
+
+    def find(top: str, *, was_there: bool, is_running: bool) -> str | None:
+        for session in core.state:
+            spec = session.run.spec if session.run is not None else None if is_running else session.spec
+            if spec is not None and could_replace_git(spec, top, was_there=was_there):
+                return session.name
+        return None
+
+    return find
 
 
 def _build_runner(
     places: Places,
-    run_folders: str,
+    protected: Protected,
     keeper: Keeper,
     replays: Replays,
     sources: Sources,
@@ -353,6 +413,7 @@ def _build_runner(
     writers: Writers,
     reactor: Reactor,
     kept: KeptRuns | None,
+    origin: Sign | None,
 ) -> CommandRunner:
     def report(end: ProcessEnded | RunRecovered | RunAttached) -> None:
         if isinstance(end, RunAttached):
@@ -377,12 +438,13 @@ def _build_runner(
         state=str(places.state),
         children=Children(),
         cgroups=cgroups,
-        protected=_find_protected(places, run_folders, known),
+        protected=protected,
         writers=writers,
         secrets=known,
         kept=kept,
         warm=WarmServer(WARM_PROGRAM, select_inherited(os.environ)),
         left=left,
+        origin=origin,
     )
 
 
@@ -409,6 +471,32 @@ def _find_protected(places: Places, run_folders: str, known: KnownSecrets) -> Pr
         hidden=tuple(place for place in (known.places.folder, known.places.credentials, run_folders) if place is not None),
         rest=(run_folders, str(places.socket), str(settings), str(own / "wakeful"), str(own / "systemd"), "/etc/systemd"),
     )
+
+
+class _Written:
+    """Tells what runs may write, of every session on record: what one wrote before it was closed or undeclared lies there still."""
+
+    def __init__(self, sessions: Iterable[Session]) -> None:
+        self.places = WrittenPlaces()
+        self._specs: dict[str, SessionSpec] = {}
+        for session in sessions:
+            self.note(session)
+
+    def note(self, session: Session) -> None:
+        if session.spec is None or self._specs.get(session.id) is session.spec:
+            return
+        self._specs[session.id] = session.spec
+        # A run that is under way may write what its own spec says.
+        specs = (session.spec, *((session.run.spec,) if session.run is not None else ()))
+        self.places.declare(session.id, session.name, (place for spec in specs for place in list_written_by(spec)))
+
+
+def _redeclare(reactor: Reactor, runner: Runner, written: _Written) -> Callable[[str], None]:
+    def redeclare(session_id: str) -> None:
+        written.note(reactor.core.state.get(session_id))
+        runner.unready(session_id)
+
+    return redeclare
 
 
 def _make_replay_order(core: Core) -> MakeReplayOrder:
@@ -440,6 +528,8 @@ def _build_starter(
     known: KnownSecrets,
     find_distrust: FindDistrust,
     kept: KeptRuns | None,
+    bound: BoundRepositories,
+    written: _Written,
 ) -> RunStarter:
     state = str(places.state)
     # What runs of a daemon that died left there; those that go on need theirs.
@@ -454,7 +544,12 @@ def _build_starter(
         agent_program=AGENT_PROGRAM,
         agent_code=_find_code(),
     )
-    order = functools.partial(make_order, premises=premises)
-    run_places = RunPlaces(state, f"{state}/{STAGED}", Checkouts(), _find_protected(places, run_folders, known).hidden)
+
+    def order(session: Session, run: OpenRun, **named: Any) -> RunOrder:
+        # A session from a bundle was declared on its host of origin, so its written places are declared here.
+        written.note(session)
+        return make_order(session, run, premises, **named)
+
+    run_places = RunPlaces(state, f"{state}/{STAGED}", Checkouts(bound), _find_protected(places, run_folders, known).hidden)
     tokens = kept.list_tokens() if kept is not None else {}
     return RunStarter(reactor.core, sources, runner, order, premises.run_folders, reactor.observe, keeper, known, find_distrust, run_places, tokens)

@@ -66,7 +66,7 @@ async def test_it_calls_looks_and_is_refused_in_the_daemon_s_words(box: Box) -> 
         assert (await link.look("/version"))["state"] == str(box.state)
         first = await link.call("remember", {"name": "desk", "key": "rate", "value": "0.19", "rationale": None}, "once")
         again = await link.call("remember", {"name": "desk", "key": "rate", "value": "0.19"}, "once")
-        assert (first["words"], again["words"]) == ("remembered rate", "done already")
+        assert (first["words"], again["words"]) == ("remembered rate", "done already: record 4, fact_set by person:root")
         (fact,) = await link.look("/sessions/desk/facts")
         assert fact["value"] == "0.19"
         lines = await link.look("/sessions/desk/log", {"from": 1, "last": None})

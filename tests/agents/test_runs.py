@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
 from typing import Any
 
 import pytest
 from agents.provider import Call, Fail, Hold, Provider, Say, Turns
 from agents.provider.asked import ToolResult
-from e2e.box import Box
+from e2e.box import WAKEFUL, Box
 from sources.gitrepo import GitRepo
-from waiting import eventually
+from waiting import PATIENCE_SECONDS, eventually
 
 KEY = {"WAKEFUL_SECRET_ANTHROPIC_API_KEY": "sk-secret-canary-0001"}
 
@@ -211,6 +213,47 @@ def test_one_message_is_answered_by_another_agent_and_the_next_by_the_owner(box:
     assert (again["answer"], again["agent"], again["outcome"]) == ("Safe enough.", "docs", "succeeded")
     assert provider.requests[-1].text.count("is its work and its words, not yours.)") == 1
     assert provider.requests[-1].model == "claude-test"
+
+
+def test_tokens_and_money_are_told_and_are_the_cost_of_who_worked(box: Box, provider: Provider) -> None:
+    """`costs` and `why`; a question that is put to another agent is that one's cost, and not the owner's."""
+    box.write("wakeful.yaml", "prices: {anthropic:claude-test: {input: 1000, output: 1000}, anthropic:claude-wary: {input: 1000, output: 1000}}\n")
+    provider.play(Turns((Say("It is true."),), by="message"))
+    declare(box, provider)
+    (box.specs / "agents" / "security.yaml").write_text(f"prompt: You look for holes.\nmodel: anthropic:claude-wary\nbase_url: {provider.url}\n")
+    box.start(env=KEY)
+    box.wait_at_rest("docs", runs=1)
+    box.ask("ask", "docs", "Is it safe?", "--agent", "security")
+    box.wait_at_rest("docs", runs=2)
+    rows = {row["agent"]: row for row in box.json("costs", "--by", "agent")["rows"]}
+    assert {name: row["runs"] for name, row in rows.items()} == {"docs": 1, "security": 1}
+    assert all(row["tokens"] > 0 and row["usd"] > 0 for row in rows.values())
+    table = box.ask("costs", "--by", "agent")
+    assert "TOKENS" in table and "USD" in table
+    words = box.words("why", "docs#2")
+    assert f"{rows['security']['tokens']:,} tokens, {rows['security']['usd']:.4f} USD" in words
+
+
+def test_who_asks_beside_others_hears_their_own_answer(box: Box, provider: Provider) -> None:
+    """However many ask at once: whoever asks waits for the run that read their own message."""
+
+    def answer(asked: Any) -> Any:
+        heard = re.findall(r"question (\d+)\.", asked.messages[-1].text)
+        return Say(f"Heard: {', '.join(heard)}.")
+
+    provider.play(answer)
+    declare(box, provider)
+    box.start(env=KEY)
+    box.wait_at_rest("docs", runs=1)
+    numbers = range(100, 114)
+    asking = {
+        number: subprocess.Popen(
+            [WAKEFUL, "ask", "docs", f"question {number}."], cwd=box.folder, env=box.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        for number in numbers
+    }
+    said = {number: asked.communicate(timeout=PATIENCE_SECONDS) for number, asked in asking.items()}
+    assert all(str(number) in out for number, (out, _) in said.items()), said
 
 
 @pytest.mark.long

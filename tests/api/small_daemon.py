@@ -18,7 +18,7 @@ from wakeful import __version__
 from wakeful.api.server import ControlSocket
 from wakeful.api.service import FollowLine, PathVerdict, RunIdentity
 from wakeful.blobs import Blobs
-from wakeful.core.calls import Call, Called, Work
+from wakeful.core.calls import Call, Called, Reply, Work
 from wakeful.core.decide import Observation, decide
 from wakeful.core.decision import Decision
 from wakeful.core.machine import Core
@@ -28,11 +28,13 @@ from wakeful.core.observation import (
     Declaration,
     Enforceable,
     FilesWritten,
+    Gap,
     LookResult,
     Moment,
     Output,
     PathChange,
     ProcessEnded,
+    ProcessOwner,
     SpecsRead,
     TargetLooked,
     TargetsHinted,
@@ -90,9 +92,11 @@ class SmallDaemon:
         self.live_output: list[bytes] = []
         self.tokens: dict[str, RunIdentity] = {}
         # The run that the calling process belongs to, and whether that process left already.
-        self.owner: str | None = None
+        self.owner: ProcessOwner | None = None
         self.is_caller_gone = False
         self.wrong: dict[str, str] = {}
+        # Defects met while looking, and how often.
+        self.met: dict[str, int] = {}
         self.renamed: list[tuple[str, str]] = []
         self._last_look: dict[str, str] = {}
         self._inbox: deque[Observation] = deque()
@@ -162,17 +166,18 @@ class SmallDaemon:
 
     # -- the facade of the API -------------------------------------------------------------------
 
-    async def call(self, call: Call, *, author: str, key: str | None, run: int | None) -> str:
+    async def call(self, call: Call, *, author: str, key: str | None, run: int | None) -> Reply:
         session_id = self.core.state.ids.get(call.name, call.name)
         if key is not None and self.log.find_key(session_id, key) is not None:
-            return "done already"
+            return Reply(words="done already", is_repeated=True)
         decision = decide(self.core, Called(call=call, author=author, key=key, run=run), self.moment())
         await self._record(decision)
         while self._inbox:
             await self._record(decide(self.core, self._inbox.popleft(), self.moment()))
-        return decision.reply or "done"
+        seq = next((entry.seq for entry in decision.entries if entry.session == session_id), None)
+        return Reply(words=decision.reply or "done", seq=seq, held=decision.held, held_until=decision.held_until)
 
-    def submit(self, call: Work, *, author: str, key: str | None, run: int | None) -> Awaitable[str]:
+    def submit(self, call: Work, *, author: str, key: str | None, run: int | None) -> Awaitable[Reply]:
         return self.call(call, author=author, key=key, run=run)
 
     async def report_written(self, session_id: str, paths: Iterable[str]) -> None:
@@ -186,6 +191,9 @@ class SmallDaemon:
 
     def problems(self) -> dict[str, str]:
         return self.wrong
+
+    def defects(self) -> dict[str, int]:
+        return self.met
 
     def explain_path(self, path: str) -> list[PathVerdict]:
         looks = self.core.looked.targets.values()
@@ -234,12 +242,12 @@ class SmallDaemon:
         return len(self._listeners)
 
     def enforceable(self) -> Enforceable:
-        return Enforceable(landlock=7, unenforced=("stat",), is_shielding=False)
+        return Enforceable(landlock=7, unenforced=("stat", "TCP by port (Linux 6.7 can)"), gaps=(Gap("TCP by port", "a list opens every port", "Linux 6.7"),), is_shielding=False)
 
     def find_tracing_obstacle(self) -> str | None:
         return None
 
-    def owner_of_process(self, pid: int) -> str | None:
+    def owner_of_process(self, pid: int) -> ProcessOwner | None:
         if self.is_caller_gone:
             raise ProcessLookupError
         return self.owner

@@ -31,7 +31,7 @@ def last(daemon: RunningDaemon, name: str, kind: str) -> Any:
 def test_a_call_is_recorded_with_its_author_and_answered_in_words(daemon: RunningDaemon, speaker: Speaker) -> None:
     """Who called is what the kernel says, never what the body says."""
     reply = speaker.call("activate", name="payroll", note="month end")
-    assert reply.status == 200 and reply.json == {"words": "activated", "name": "payroll"}
+    assert reply.status == 200 and reply.json == {"words": "activated", "name": "payroll", "record": reply.json["record"], "is_repeated": False}
     record, payload = last(daemon, "payroll", "activation_requested")
     assert record.author == ME and payload["note"] == "month end"
     assert speaker.get("/sessions").json[1]["state"] == "running"

@@ -6,11 +6,12 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from api.conftest import Speaker
+from api.conftest import SocketConnection, Speaker
 from api.small_daemon import RunningDaemon, declare, reads
 
 from wakeful.cli.client import Client
 from wakeful.cli.failure import Failure
+from wakeful.core.observation import ProcessOwner
 
 NOBODY = 65534
 
@@ -56,13 +57,37 @@ def test_a_run_makes_no_system_calls(daemon: RunningDaemon, speaker: Speaker, to
 
 def test_a_process_of_a_run_speaks_as_that_run_or_not_at_all(daemon: RunningDaemon, speaker: Speaker, token: str) -> None:
     """Without its token it is no person, and another run's token is worth nothing in its hands."""
-    daemon.small.owner = daemon.small.tokens[token].run_id
+    daemon.small.owner = ProcessOwner(run_id=daemon.small.tokens[token].run_id, mark=1, sign="")
     assert speaker.call("note", token, text="mine").status == 200
     assert speaker.get("/sessions").status == 403
     assert speaker.call("terminate", None, name="payroll").status == 403
-    daemon.small.owner = "another.7"
+    daemon.small.owner = ProcessOwner(run_id="another.7", mark=2, sign="")
     refused = speaker.call("note", token, text="theirs")
     assert (refused.status, "another run" in refused.json["error"]) == (403, True)
+
+
+def test_a_run_of_another_daemon_is_refused_in_words_unless_it_shows_a_token(daemon: RunningDaemon, speaker: Speaker, token: str) -> None:
+    """A token that a person handed out opens what it opens to everybody; the token of a run is that run's."""
+    given = speaker.ask("POST", "/tokens", {"scopes": ["read"]}).json["token"]
+    daemon.small.owner = ProcessOwner(run_id=None, mark=3, sign="WAKEFUL_RUN is set in its environment")
+    refused = speaker.get("/sessions")
+    assert refused.status == 403 and "no person here (WAKEFUL_RUN is set in its environment)" in refused.error
+    assert speaker.get("/sessions", given).status == 200
+    assert speaker.ask("POST", "/tokens", {"scopes": ["admin"]}, token=given).status == 403
+    assert speaker.call("note", token, text="theirs").status == 403
+
+
+def test_a_connection_is_judged_once(daemon: RunningDaemon) -> None:
+    """What it was taken for when it was accepted holds for all of its requests, and for no other connection."""
+    connection = SocketConnection(daemon.socket)
+    daemon.small.owner = ProcessOwner(run_id="another.7", mark=2, sign="")
+    for _ in range(2):
+        connection.request("GET", "/sessions")
+        answer = connection.getresponse()
+        answer.read()
+        assert answer.status == 403
+        daemon.small.owner = None
+    assert Speaker(daemon.socket).get("/sessions").status == 200
 
 
 def test_who_left_before_it_was_asked_for_its_name_is_refused(daemon: RunningDaemon, speaker: Speaker) -> None:

@@ -261,7 +261,7 @@ def test_times_inside_payloads_are_rfc_3339_and_stay_numbers_in_the_log(daemon: 
 
 def test_every_field_of_an_event_that_is_a_moment_is_shown_as_one() -> None:
     """A new kind that holds a moment has to be added to those that are translated."""
-    moments = {"at", "until", "retry_at"}
+    moments = {"at", "until", "retry_at", "periods"}
 
     def names(kind: object) -> set[str]:
         fields = getattr(kind, "__struct_fields__", ())

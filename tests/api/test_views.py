@@ -10,8 +10,8 @@ from wakeful.core.calls import Activate, Called, Interrupt, Sleep, Terminate
 from wakeful.core.decide import Observation, decide
 from wakeful.core.events import Cause, ChangedPath
 from wakeful.core.machine import Core
-from wakeful.core.observation import DaemonStarted, Declaration, LookResult, Moment, ProcessEnded, SpecsRead, TargetLooked, TargetsHinted
-from wakeful.core.spec import CommandRun, CronBinding, EveryBinding, ServiceBinding, SessionSpec, Settings
+from wakeful.core.observation import DaemonStarted, Declaration, LookResult, Moment, ProcessEnded, SettingsRead, SpecsRead, StrictnessSeen, TargetLooked, TargetsHinted
+from wakeful.core.spec import CommandRun, Confinement, CronBinding, EveryBinding, ServiceBinding, SessionSpec, Settings
 from wakeful.errors import CallerError
 from wakeful.views.listing import Rows, list_row
 from wakeful.views.reach import means_path, resolve_pattern
@@ -136,6 +136,31 @@ def test_a_look_that_must_wait_for_git_is_queued_in_its_words() -> None:
     world.look()
     (row,) = msgspec.json.decode(rows.encode(world.core, world.now))
     assert row["queued"] is None
+
+
+@pytest.mark.parametrize(
+    ("level", "begin", "news"),
+    [
+        ("strict", StrictnessSeen(words=None), StrictnessSeen(words="no run can be isolated strictly here")),
+        ("none", SettingsRead(Settings(allow_unisolated=True)), SettingsRead(Settings(allow_unisolated=False))),
+    ],
+)
+def test_what_isolation_means_here_shows_in_kept_rows_at_once(level: str, begin: Observation, news: Observation) -> None:
+    """The operator's settings and the machine change without a word in any log."""
+    spec = SessionSpec(name="one", root="/project", bindings=(reads("a", "a.csv"),), run=CommandRun(argv=("true",)), confinement=Confinement(level=level))
+    world = World()
+    world.feed(begin)
+    world.looks = world.feed(SpecsRead(declared=(Declaration(spec, "text"),)))
+    world.look()
+    world.finish("one")
+    rows = Rows()
+    states = []
+    for observation in (begin, news, begin):
+        world.feed(observation)
+        (row,) = msgspec.json.decode(rows.encode(world.core, world.now))
+        assert row == world.row("one")
+        states.append(row["state"])
+    assert states == ["suspended", "sleeping", "suspended"]
 
 
 def test_kept_rows_equal_computed_ones() -> None:

@@ -28,6 +28,10 @@ def test_a_unit_is_told_where_everything_is() -> None:
     assert exec_start(render_system("/opt/w/bin/wakeful")[SYSTEM_SERVICE]) == "/opt/w/bin/wakeful daemon --specs /etc/wakeful/%i/sessions.d"
     assert exec_start(render_drop_in("/opt/wakeful", None, "/srv/state")) == "/opt/wakeful daemon --specs /etc/wakeful/%i/sessions.d --state /srv/state"
     assert 'ReadWritePaths="-/data/a b" -/data/100%%\n' in render_drop_in("/opt/wakeful", "/data/a b/sessions.d", "/data/100%")
+    # Of all homes the machine's unit shows one: what lies in another has to be named.
+    drop_in = render_drop_in("/opt/wakeful", "/home/team/specs", "/srv/state", shown=["/home/odd/place"], code=["/root/venv"])
+    assert "ReadWritePaths=-/home/team -/srv/state\nBindPaths=-/home/odd/place -/home/team\nBindReadOnlyPaths=-/root/venv\n" in drop_in
+    assert "Bind" not in render_drop_in("/opt/wakeful", "/srv/specs", None)
     assert find_version(plain[USER_SOCKET]) == __version__ and find_version("# somebody else's\n") is None
 
 

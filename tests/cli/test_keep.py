@@ -156,6 +156,14 @@ def test_doctor_names_each_check_and_what_mends_it(rested: RunningDaemon, wakefu
     assert {"name": "spec", "verdict": "bad", "words": "payroll: payroll.yaml:1:1: broken", "mend": "wakeful check"} in json.loads(sick.stdout)
 
 
+def test_doctor_names_a_defect_and_how_often_it_was_met(rested: RunningDaemon, wakeful: Command) -> None:
+    """Bad, with the words that name what was looked at."""
+    rested.small.met = {"a defect of wakeful: KeyError in files.py:7 while looking at /a/b": 3}
+    done = wakeful("doctor")
+    assert done.returncode == 1
+    assert "BAD defect: a defect of wakeful: KeyError in files.py:7 while looking at /a/b, 3 times" in " ".join(done.stdout.split())
+
+
 def test_doctor_without_a_daemon_says_how_to_start_one(tmp_path: Path) -> None:
     """The machine is looked at all the same."""
     done = run_wakeful("doctor", "--socket", str(tmp_path / "none.sock"))
@@ -204,3 +212,24 @@ def test_check_warns_of_a_budget_in_money_for_a_model_without_a_price(project: P
     assert done.returncode == 0 and "nobody knows what openai-compatible:x costs" in done.stdout, done.stdout + done.stderr
     (project / "wakeful.yaml").write_text("prices: {openai-compatible:*: {input: 0, output: 0}}\n")
     assert "nobody knows" not in run_wakeful("check", cwd=project).stdout
+
+
+def test_check_tells_which_files_are_read_and_wake_nobody(project: Path) -> None:
+    """With the line that binds each, which is taken as it stands; and what programs reach besides what is declared."""
+    for name in ("rates.csv", "lib.sh", "data.csv"):
+        (project / name).touch()
+    (project / "build.sh").write_text("./tools/e.sh\n")
+    (project / "tools").mkdir()
+    (project / "tools/e.sh").write_text("#!/home\n")
+    (project / "tools/e.sh").chmod(0o755)
+    text = "objective: Build.\nbindings:\n  rates: {file: data.csv}\nrun: {command: [sh, build.sh, data.csv, rates.csv, lib.sh]}\n"
+    file = project / "sessions.d/build.yaml"
+    file.write_text(text)
+    told = run_wakeful("check", cwd=project).stdout
+    assert 'rates.csv is read, because its run names it, and wakes nobody; add to bindings: rates-2: {file: "rates.csv"} (a warning)' in told
+    assert 'lib: {file: "lib.sh"}' in told and "build.sh is read" not in told and "data.csv is read" not in told
+    assert "/home is asked for as an interpreter, and is no regular executable file" in told
+    assert "build: its programs also reach tools/e.sh" in told and told.endswith("1 session: all good\n")
+    file.write_text(text.replace("data.csv}\n", 'data.csv}\n  rates-2: {file: "rates.csv"}\n  lib: {file: "lib.sh"}\n', 1))
+    found = json.loads(run_wakeful("check", "sessions.d/build.yaml", "--json", cwd=project).stdout)
+    assert found["reach"] == {"build": ["tools/e.sh"]} and not any("wakes nobody" in one["text"] for one in found["warnings"])

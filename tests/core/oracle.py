@@ -1,4 +1,4 @@
-"""An independent judge of what must hold (semantics.md, last section): it reads the log and the world, never the core's reasons.
+"""An independent judge of what must hold (docs/rules.md, last section): it reads the log and the world, never the core's reasons.
 
 `take` judges every committed entry on the events before it; `judge_rest` judges a world in which nothing is under way;
 `judge_replay` compares the fold of the log with the live state. A history that breaks a promise fails with the promise's words.
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from wakeful.core import events as ev
 from wakeful.core.spec import CommitsBinding, FileBinding, SessionSpec
@@ -99,6 +101,9 @@ class Oracle:
                 account.dealt[key] = max(slot, account.dealt.get(key, ""))
             case ev.ClockRebased(key=key, new=new):
                 account.dealt[key] = new
+                if account.run is not None and key in account.run.versions:
+                    # Its slot lies in a future that is no longer near: the run deals with what the clock says now.
+                    account.run = replace(account.run, versions={**account.run.versions, key: new})
             case ev.SessionSlept():
                 account.is_held = True
             case ev.SessionResumed():

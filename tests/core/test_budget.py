@@ -1,12 +1,12 @@
 """Budgets as values: what is spent in which period, when that turns, and what is left for the next run."""
 
 from datetime import datetime
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from wakeful.core.budget import PERIODS, Amounts, Budget, Spent, charge, find_allowance, find_exhausted, find_turn
+from wakeful.core.budget import PERIODS, Amounts, Budget, Spent, charge, find_allowance, find_exhausted, find_periods, find_turn, is_zone_known
 
 SHANGHAI, KOLKATA, BERLIN = "Asia/Shanghai", "Asia/Kolkata", "Europe/Berlin"
 
@@ -84,3 +84,32 @@ def test_the_next_run_may_use_what_is_left_and_no_more_than_one_run_may() -> Non
 def test_periods_without_a_bound_are_not_counted() -> None:
     assert charge({}, Budget(run=Amounts(usd=1.0)), 0, runs=1) == {}
     assert charge({"hour": Spent(since=0, runs=5)}, Budget(day=Amounts(runs=9)), 0, runs=1) == {"day": Spent(since=0, runs=1)}
+
+
+def test_a_fold_asks_no_zone_database_for_what_the_event_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rules of zones change, and machines without any fold the same log to the same state."""
+    budget = Budget(day=Amounts(runs=9), month=Amounts(runs=90), timezone="Asia/Shanghai")
+    at = us("2026-03-01 20:00:00", "UTC")
+    periods = find_periods((budget, None), at)
+    assert periods == {"Asia/Shanghai": {"day": us("2026-03-01 16:00:00", "UTC"), "month": us("2026-02-28 16:00:00", "UTC")}}
+    expected = charge({}, budget, at, runs=1)
+
+    def refuse(name: str) -> None:
+        raise AssertionError(f"asked for {name}")
+
+    monkeypatch.setattr("wakeful.core.budget.ZoneInfo", refuse)
+    assert charge({}, budget, at, periods, runs=1) == expected
+    assert find_periods((Budget(run=Amounts(runs=1)), None), at) is None
+
+
+def test_a_zone_that_the_machine_does_not_know_counts_as_utc(monkeypatch: pytest.MonkeyPatch) -> None:
+    """UTC itself is known without a database."""
+
+    def lose(name: str) -> None:
+        raise ZoneInfoNotFoundError(name)
+
+    at, midnight = us("2026-03-01 20:00:00", "UTC"), us("2026-03-01 00:00:00", "UTC")
+    monkeypatch.setattr("wakeful.core.budget.ZoneInfo", lose)
+    for name in ("Asia/Shanghai", "UTC"):
+        assert charge({}, Budget(day=Amounts(runs=9), timezone=name), at, runs=1)["day"].since == midnight
+    assert is_zone_known("UTC") and not is_zone_known("Asia/Shanghai")

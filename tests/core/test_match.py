@@ -255,6 +255,10 @@ def covers(path: str, exclude: tuple[str, ...] = (), hidden: tuple[str, ...] = (
         ("/root/a/.b.swp", (), "*.swp"),
         ("/root/a/~$plan.xlsx", (), "~$*"),
         ("/root/a/.~lock.plan.ods#", (), ".~lock.*#"),
+        # emacs: the lock of a file that is being edited, and what it saves by itself.
+        ("/root/a/.#plan.org", (), ".#*"),
+        ("/root/a/#plan.org#", (), "#*#"),
+        ("/root/a/#plan.org", (), None),
         ("/root/a/gitter", (), None),
         ("/root/a/build/x", ("build",), "build"),
         ("/root/a/build/x", ("build/",), "build"),

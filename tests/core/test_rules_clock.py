@@ -7,7 +7,7 @@ from core.world import START_US, World
 from wakeful.core import calls
 from wakeful.core.cron import slot_us
 from wakeful.core.observation import LookResult, TargetLooked
-from wakeful.core.spec import Settings, Window
+from wakeful.core.spec import Confinement, Settings, Window
 
 
 def at_rest(*specs, **keys) -> World:
@@ -172,6 +172,38 @@ def test_rule_37_a_clock_set_back_by_more_than_a_day_is_rebased() -> None:
     assert world.starts("s") == 2
 
 
+@pytest.mark.parametrize("days", [1.5, 9.0])
+def test_rule_37_a_clock_set_back_during_a_run_costs_no_slot(days: float) -> None:
+    """Rule 37: the slot of the run under way counts as seen, too, and is rebased with it: every slot from then on runs."""
+    world = at_rest(session("s", cron("0 0 * * *")))
+    world.advance(10 * 86_400.0)
+    assert world.is_running("s")
+    world.jump(-days * 86_400.0)
+    world.advance(3600.0)
+    world.end("s")
+    world.answer_all()
+    world.rest(1.0)
+    (rebased,) = world.events("s", "clock_rebased")
+    assert rebased.new < rebased.old == "2026-03-11T00:00:00Z"
+    starts = world.starts("s")
+    for count in range(1, 4):
+        world.advance(86_400.0)
+        world.rest(1.0)
+        assert world.starts("s") == starts + count
+
+
+def test_rule_37_a_slot_that_comes_due_during_a_run_after_the_clock_was_set_back_runs() -> None:
+    """Rule 37: it is after the slot that the clock was rebased to, and before that of the run."""
+    world = at_rest(session("s", cron("0 0 * * *")))
+    world.advance(10 * 86_400.0)
+    assert world.is_running("s")
+    world.jump(-9 * 86_400.0)
+    world.advance(86_400.0)
+    world.end("s")
+    world.answer_all()
+    assert world.events("s", "run_started")[-1].versions["cron 0 0 * * * UTC"] == "2026-03-03T00:00:00Z"
+
+
 def test_rule_37_a_clock_set_forward_runs_what_fell_due() -> None:
     """Rule 37: a suspend and a jump forward are missed slots like any."""
     world = at_rest(session("s", cron("0 * * * *")))
@@ -242,7 +274,7 @@ def test_a_window_collects_changes_until_it_opens() -> None:
     """`window`: outside it changes collect, and run when it opens."""
     world = World(session("s", read("in"), window=Window(8 * 60, 20 * 60, "UTC")), files={"in": "1"})
     world.rest(1.0)
-    assert world.queued("s") == "outside its window"
+    assert world.queued("s") == "outside its window; next start in 8 h 0 min"
     world.advance(8 * 3600.0 + 1)
     assert world.is_running("s")
 
@@ -271,14 +303,36 @@ def test_rule_38_a_long_push_is_not_a_loop() -> None:
     assert world.starts("s") == 21
 
 
-def test_rule_38_a_session_that_commits_to_what_wakes_it_is_a_loop() -> None:
-    """Rules 34 and 38: commits that come one by one, each after a run, are held as any loop."""
-    world = World(session("s", commits("src", each_commit=True)))
+@pytest.mark.parametrize("each_commit", [False, True])
+def test_rule_38_a_session_that_commits_to_what_wakes_it_is_a_loop(each_commit: bool) -> None:
+    """Rules 34 and 38: a run that may write the repository, and during which a commit comes five times in a row, feeds itself."""
+    world = World(session("s", commits("src", each_commit=each_commit), confinement=Confinement(allow_write=(".git",))))
     world.rest(5.0)
-    for number in range(20):
+    world.commit("src", "by a person")
+    for number in range(5):
+        world.start_soon("s")
         world.commit("src", str(number))
-        world.rest(0.5)
-    assert world.hold("s").startswith("loop")
+        world.end("s")
+        world.answer_all()
+    world.rest(10.0)
+    assert world.hold("s") == "loop: its input commits changed during each of its last 5 runs, and never between them"
+
+
+@pytest.mark.parametrize("each_commit", [False, True])
+def test_rule_38_commits_beside_runs_that_cannot_commit_are_no_loop(each_commit: bool) -> None:
+    """Rules 34 and 38: people who commit while it runs keep it busy, and never put it to sleep."""
+    world = World(session("s", commits("src", each_commit=each_commit)))
+    world.rest(5.0)
+    world.commit("src", "first")
+    for number in range(20):
+        world.start_soon("s")
+        world.commit("src", str(number))
+        world.look()
+        world.end("s")
+        world.answer_all()
+    world.rest(60.0)
+    assert world.hold("s") is None
+    assert world.starts("s") == 22
 
 
 def test_rule_38_cancelling_a_queued_commit_goes_on_with_the_next() -> None:

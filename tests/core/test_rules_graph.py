@@ -1,13 +1,17 @@
 """Rules 30 to 35: the recompute graph, its holds, its fairness, its guard against loops, and the order of starts."""
 
+from itertools import pairwise
+
 import pytest
 from core.specs import after, cron, every, read, service, session, write
 from core.world import World
 from msgspec.structs import replace
 
 from wakeful.core import calls
+from wakeful.core.agent import AgentSpec, ModelSpec
 from wakeful.core.graph import Graph
-from wakeful.core.spec import Settings
+from wakeful.core.observation import AgentsRead
+from wakeful.core.spec import PromptRun, Settings
 
 
 def at_rest(*specs, **keys) -> World:
@@ -301,8 +305,9 @@ def test_rule_33_unchanged_output_stops_the_wave() -> None:
 def starved(concurrency: int = 4) -> World:
     """An upstream that is owed again whenever it ends, and a reader that has news of its own."""
     world = at_rest(
-        session("up", read("in", settle_seconds=0.0), write("out")),
-        session("down", read("out"), read("own")),
+        # What is written lies elsewhere, so that nobody takes the changes of the input for the run's own (rule 34).
+        session("up", read("in", settle_seconds=0.0), write("made/out")),
+        session("down", read("made/out"), read("own")),
         files={"in": "0", "own": "1"},
         settings=Settings(concurrency=concurrency),
     )
@@ -363,9 +368,9 @@ def test_rule_32_nobody_gives_way_to_a_reader_that_something_else_holds() -> Non
 def test_rule_32_a_failed_upstream_is_not_overtaken() -> None:
     """Rule 32: three successes of one upstream do not let a reader past the failure of another."""
     world = at_rest(
-        session("up", read("in", settle_seconds=0.0), write("out")),
+        session("up", read("in", settle_seconds=0.0), write("made/out")),
         session("bad", read("b"), write("b.out")),
-        session("down", read("out"), read("b.out"), read("own")),
+        session("down", read("made/out"), read("b.out"), read("own")),
         files={"in": "0", "own": "1", "b": "1"},
     )
     change(world, "2", "b")
@@ -443,27 +448,171 @@ def test_rule_34_a_change_by_hand_carries_no_chain() -> None:
     assert world.session("down").run.chain == ()
 
 
-def test_rule_34_twelve_starts_a_minute_are_held() -> None:
-    """Rule 34: writes behind our back have no attribution, so the thirteenth start within a minute sleeps."""
+def change_and_rest(world: World, text: str, seconds: float, path: str = "in", exit_code: int = 0) -> None:
+    """A change by somebody unknown, and so much time, with all that starts in it."""
+    until = world.mono + seconds
+    world.write(path, text)
+    world.rest(seconds, exit_code=lambda _: exit_code)
+    world.advance(max(until - world.mono, 0.0))
+
+
+def test_rule_34_thirty_changes_a_second_apart_all_run() -> None:
+    """Rule 34: speed alone stops nothing: thirty files that arrive one a second are thirty runs."""
     world = at_rest(session("s", read("in", settle_seconds=0.0)), files={"in": "0"})
-    for round_ in range(1, 20):
-        world.write("in", str(round_))
-        world.rest(0.5)
-    assert world.starts("s") == 12
-    assert world.hold("s") == "loop: 12 starts within a minute"
-    world.advance(120.0)
-    assert not world.is_running("s")
+    for round_ in range(1, 31):
+        change_and_rest(world, str(round_), 1.0)
+    assert world.starts("s") == 31
+    assert world.hold("s") is None
+
+
+@pytest.mark.parametrize("exit_code", [0, 1])
+def test_rule_34_c_a_command_that_starts_too_fast_is_paced(exit_code: int) -> None:
+    """Rule 34 c: beyond 120 starts a minute each next one waits 1 s, doubling to 10 s; failures hide nothing."""
+    world = at_rest(session("s", read("in", settle_seconds=0.0)), files={"in": "0"})
+    for round_ in range(1, 121):
+        change_and_rest(world, str(round_), 0.25, exit_code=exit_code)
+    assert world.starts("s") == 120
+    assert world.hold("s") is None
+    assert world.queued("s").startswith("paced, 120 starts in the last minute; next start in ")
+    for round_ in range(200, 480):
+        change_and_rest(world, str(round_), 0.25, exit_code=exit_code)
+    started = [entry.at for entry in world.log if entry.kind == "run_started"]
+    waits = [round((after - before) / 1e6) for before, after in pairwise(started[119:])]
+    assert waits[:6] == [1, 2, 4, 8, 10, 10]
+    # Nobody is needed, and the newest version runs.
+    world.rest(20.0, exit_code=lambda _: exit_code)
+    assert world.session("s").wake is None
+    assert world.events("s", "run_started")[-1].causes[0].new == world.events("s", "run_started")[-1].versions["file in content"]
+
+
+def test_rule_34_c_an_agent_is_paced_sooner_and_for_longer() -> None:
+    """Rule 34 c: an agent is free for 12 starts a minute, then waits 10 s, doubling to 5 minutes."""
+    world = World(session("s", read("in", settle_seconds=0.0), agent="a", run=PromptRun(prompt="Go.", retries=0)), files={"in": "0"})
+    model = ModelSpec(provider="openai-compatible", model="small", base_url="http://localhost:1/v1")
+    world.observe(AgentsRead(agents={"a": AgentSpec(name="a", models=(model,))}))
+    for round_ in range(1, 1200):
+        change_and_rest(world, str(round_), 1.0)
+    waits = [round((after - before) / 1e6) for before, after in pairwise(world.session("s").starts)]
+    # The first run was for first sight.
+    assert waits[1:11] == [1] * 10
+    assert waits[11:16] == [10, 20, 40, 80, 160]
+    assert set(waits[16:]) == {300}
+
+
+def test_rule_34_c_a_quiet_minute_ends_the_pace() -> None:
+    """Rule 34 c: after a minute without a change the next start is free again, and counts from the beginning."""
+    world = at_rest(session("s", read("in", settle_seconds=0.0)), files={"in": "0"})
+    for round_ in range(1, 140):
+        change_and_rest(world, str(round_), 0.25)
+    world.rest(20.0)
+    assert world.session("s").paced > 0
+    change_and_rest(world, "soon", 0.25)
+    assert world.queued("s").startswith("paced")
+    world.rest(80.0)
+    world.advance(80.0)
+    change_and_rest(world, "late", 0.25)
+    assert world.queued("s") is None
+    assert world.session("s").paced == 0
+
+
+def test_rule_34_c_causes_of_a_paced_wake_are_coalesced() -> None:
+    """Rule 34 c: a change every quarter of a second while paced is one record at the start, not one each; the start tells the newest."""
+    world = at_rest(session("s", read("in", settle_seconds=0.0)), files={"in": "0"})
+    for round_ in range(1, 500):
+        change_and_rest(world, str(round_), 0.25)
+    world.rest(20.0)
+    starts = world.events("s", "run_started")
+    assert len(world.events("s", "wake_extended")) <= len([start for start in starts if start.paced])
+    assert starts[-1].causes[0].new in starts[-1].versions.values()
+
+
+def test_rule_34_c_pacing_survives_a_crash() -> None:
+    """Rule 34 c: how fast it was follows from the log."""
+    world = at_rest(session("s", read("in", settle_seconds=0.0)), files={"in": "0"})
+    for round_ in range(1, 160):
+        change_and_rest(world, str(round_), 0.25)
+    paced = world.session("s").paced
+    world.crash()
+    change_and_rest(world, "after", 0.1)
+    assert world.session("s").paced == paced > 0
+    assert world.queued("s").startswith("paced")
+
+
+def test_rule_34_c_activate_is_not_paced() -> None:
+    """Rules 20 and 34 c: whoever activates waits for nothing but a slot."""
+    world = at_rest(session("s", read("in", settle_seconds=0.0)), files={"in": "0"})
+    for round_ in range(1, 140):
+        change_and_rest(world, str(round_), 0.25)
+    change_and_rest(world, "new", 0.1)
+    assert world.queued("s").startswith("paced")
+    world.call(calls.Activate(name="s"))
+    assert world.is_running("s")
+
+
+def feed_itself(world: World, path: str, text: str, between: str | None = None) -> None:
+    """One run during which its input changes; `between`: another change, right after the run."""
+    world.start_soon("s")
+    world.write(path, text)
+    world.look()
+    world.end("s")
+    world.answer_all()
+    if between is not None:
+        world.write(path, between)
+        world.look()
+
+
+def test_rule_34_b_a_session_that_feeds_itself_sleeps() -> None:
+    """Rule 34 b: an input in its own reach that changes during five runs in a row, and never between them, is a loop, and named."""
+    world = at_rest(session("s", read("data/in", "rates", settle_seconds=0.0), write("data/out")), files={"data/in": "0"})
+    world.write("data/in", "1")
+    for round_ in range(5):
+        assert world.hold("s") is None
+        feed_itself(world, "data/in", f"own {round_}")
+    world.rest(10.0)
+    assert world.hold("s") == "loop: its input rates changed during each of its last 5 runs, and never between them"
+    assert world.session("s").wake is not None
+    assert world.starts("s") == 6
     world.call(calls.Resume(name="s"))
     assert world.is_running("s")
 
 
-def test_rule_34_failures_do_not_hide_a_loop() -> None:
-    """Rule 34: a hold that ends by itself does not forgive: failing twelve times a minute on new input is a loop too."""
-    world = at_rest(session("s", read("in", settle_seconds=0.0)), files={"in": "0"})
-    for round_ in range(1, 20):
-        world.write("in", str(round_))
-        world.rest(0.5, exit_code=lambda _: 1)
-    assert world.starts("s") == 12
+def test_rule_34_b_an_edit_between_two_runs_is_somebody_elses() -> None:
+    """Rule 34 b: fifty edits beside an agent: who also writes while nothing runs is not the run."""
+    world = at_rest(session("s", read("data/in", settle_seconds=0.0), write("data/out")), files={"data/in": "0"})
+    world.write("data/in", "1")
+    for round_ in range(50):
+        feed_itself(world, "data/in", f"during {round_}", f"between {round_}")
+    world.rest(60.0)
+    assert world.hold("s") is None
+    assert world.session("s").wake is None
+
+
+def test_rule_34_b_what_the_run_cannot_write_is_no_evidence() -> None:
+    """Rule 34 b: an input out of the run's reach was changed by somebody else, however often."""
+    world = at_rest(session("s", read("in", settle_seconds=0.0), write("made/out")), files={"in": "0"})
+    world.write("in", "1")
+    for round_ in range(20):
+        feed_itself(world, "in", f"edit {round_}")
+    world.rest(60.0)
+    assert world.hold("s") is None
+    assert world.session("s").wake is None
+
+
+def test_rule_34_b_a_pause_is_several_runs_long() -> None:
+    """Rule 34 b: from the second such run on the next start waits four times as long as the run took, and says so."""
+    world = at_rest(session("s", read("data/in", "rates", settle_seconds=0.0), write("data/out")), files={"data/in": "0"})
+    world.write("data/in", "1")
+    for round_ in range(2):
+        world.start_soon("s")
+        world.advance(10.0)
+        feed_itself(world, "data/in", f"own {round_}")
+    last = world.session("s").last_run
+    pause = 4 * (last.finished_at - last.started_at) / 1e6
+    assert world.queued("s") == f"paced, its input rates changed during its last 2 runs; next start in {round(pause)} s"
+    world.advance(pause - 1)
+    assert not world.is_running("s")
+    world.advance(1.1)
+    assert world.is_running("s")
 
 
 def test_rule_34_retries_do_not_count() -> None:
@@ -476,26 +625,28 @@ def test_rule_34_retries_do_not_count() -> None:
 
 
 def test_rule_34_catching_up_is_not_a_loop() -> None:
-    """Rule 34: twenty slots that waited run one after the other."""
+    """Rule 34: two hundred slots that waited run one after the other, at no pace."""
     world = at_rest(session("s", every(60.0, catch_up="all")))
-    world.advance(1200.0)
+    world.advance(12_000.0)
     world.rest(1.0)
-    assert world.starts("s") == 20
+    assert world.starts("s") == 200
+    assert world.session("s").starts == ()
 
 
 @pytest.mark.parametrize("release", ["activate", "resume", "new spec"])
 def test_rule_34_what_releases_a_loop(release: str) -> None:
     """Rule 34: activate, resume and a new spec release a loop; a newer version does not."""
-    spec = session("s", read("in", settle_seconds=0.0))
-    world = at_rest(spec, files={"in": "0"})
-    for round_ in range(1, 14):
-        world.write("in", str(round_))
-        world.rest(0.5)
+    spec = session("s", read("data/in", settle_seconds=0.0), write("data/out"))
+    world = at_rest(spec, files={"data/in": "0"})
+    world.write("data/in", "1")
+    for round_ in range(5):
+        feed_itself(world, "data/in", f"own {round_}")
+    world.rest(10.0)
     assert world.hold("s").startswith("loop")
     world.advance(61.0)
-    world.write("in", "newer")
+    world.write("data/in", "newer")
     world.rest(0.5)
-    assert world.starts("s") == 12
+    assert world.starts("s") == 6
     match release:
         case "activate":
             world.call(calls.Activate(name="s"))

@@ -114,6 +114,28 @@ def test_rule_12_a_look_waits_no_longer_than_settle_max() -> None:
     assert len(world.looks) == 1
 
 
+def test_rule_12_settle_adapts_to_a_writer_who_keeps_adding() -> None:
+    """Rule 12: from its third piece on, a file that grows is looked at after twice the pause of its writer, within settle_max."""
+    world = at_rest(session("s", read("in", settle_seconds=0.1, settle_max_seconds=2.0)), files={"in": ""})
+    world.growing.add("in")
+    for piece in range(16):
+        world.write("in", f"{piece} pieces")
+        world.rest(0.5)
+    world.rest()
+    # Eight seconds: the first two pieces, and then one in every two seconds.
+    assert 1 + 2 + 3 <= world.starts("s") <= 1 + 2 + 5
+    assert world.session("s").seen["file in content"] == world.version_there(world.session("s").spec, read("in"))
+
+
+def test_rule_12_settle_is_as_short_as_ever_for_saves() -> None:
+    """Rule 12: a file that is replaced again and again is no file that grows."""
+    world = at_rest(session("s", read("in", settle_seconds=0.1, settle_max_seconds=2.0)), files={"in": ""})
+    for save in range(6):
+        world.write("in", f"{save}")
+        world.rest(0.5)
+        assert world.starts("s") == 2 + save
+
+
 def test_rule_12_a_file_that_moves_while_it_is_read_counts_only_after_settle_max() -> None:
     """Rule 12: an unstable read is repeated until `settle_max`, then counts as what was read, and stays dirty."""
     world = at_rest(session("s", read("in", settle_seconds=0.1, settle_max_seconds=2.0)), files={"in": "1"})
@@ -163,7 +185,7 @@ def test_rule_12_a_queued_wake_is_not_put_off_by_new_dirt() -> None:
     world = at_rest(session("s", read("in"), pace_seconds=10.0), files={"in": "1"})
     world.write("in", "2")
     world.look()
-    assert world.queued("s") == "pace: at most one run every 10s"
+    assert world.queued("s") == "pace: at most one run every 10s; next start in 7 s"
     looked = look_of(world, "s").version
     world.advance(6.0)
     world.write("in", "3")

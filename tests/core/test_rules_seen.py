@@ -131,6 +131,52 @@ def test_rule_17_an_input_touched_during_the_run_gives_one_follow_up() -> None:
     assert world.session("s").touched == ()
 
 
+def test_rule_17_a_doubt_gives_one_follow_up_and_no_other_for_the_same_reason() -> None:
+    """Rule 17: where stats alone tell, a file touched every second during paid runs gives one follow-up, and then none."""
+    world = at_rest(session("s", read("in")), files={"in": "1"})
+    change(world, "2")
+    while world.process_of("s") is not None and world.starts("s") < 10:
+        world.doubt("in")
+        world.end("s")
+        world.answer_all()
+    world.rest()
+    assert world.starts("s") == 3
+    assert [cause.reason for cause in world.session("s").last_run.causes] == ["touched during run"]
+    change(world, "3")
+    world.doubt("in")
+    world.rest()
+    assert world.starts("s") == 5
+
+
+def test_rule_17_a_write_is_followed_up_whatever_the_last_run_was() -> None:
+    """Rule 17: an equal content that was written during a follow-up may have been another when it was read."""
+    world = at_rest(session("s", read("in")), files={"in": "1"})
+    change(world, "2")
+    world.touch("in")
+    world.end("s")
+    world.answer_all()
+    world.touch("in")
+    world.rest()
+    assert world.starts("s") == 4
+
+
+def test_rule_17_an_input_that_is_still_being_written_counts_as_touched() -> None:
+    """Rules 12 and 17: what somebody writes at a run's end is followed up when he has closed it, once."""
+    world = at_rest(session("s", read("in")), files={"in": "1"})
+    change(world, "2")
+    world.held = "in is being written"
+    world.write("in", "half")
+    world.end("s")
+    world.answer_all()
+    assert world.outcomes("s") == ["succeeded", "succeeded"]
+    world.advance(10.0)
+    assert world.starts("s") == 2
+    world.held = None
+    world.write("in", "whole")
+    world.rest()
+    assert world.starts("s") == 3
+
+
 def test_rule_17_a_touch_between_runs_wakes_nobody() -> None:
     """Rule 17: only what happens during a run clears seen."""
     world = at_rest(session("s", read("in")), files={"in": "1"})

@@ -1,5 +1,7 @@
 """Rules 20 to 26: wakes, runs, stops, first sight, and specs that change under them."""
 
+from collections.abc import Callable
+
 import pytest
 from core.specs import after, commits, cron, every, read, service, session, write
 from core.world import World, declare
@@ -8,7 +10,7 @@ from msgspec.structs import replace
 from wakeful.core import calls
 from wakeful.core.events import SessionTerminated
 from wakeful.core.observation import DaemonStopping, SpecsRead
-from wakeful.core.spec import Confinement, Settings, Window, digest_noticed
+from wakeful.core.spec import Confinement, SessionSpec, Settings, Window, digest_noticed
 
 
 def at_rest(*specs, **keys) -> World:
@@ -161,6 +163,38 @@ def test_rule_21_attempts_belong_to_the_start_versions() -> None:
     assert 4.0 <= world.session("s").wake.backoff_seconds <= 5.0
     world.rest(60.0, exit_code=lambda _: 1)
     assert world.hold("s") == "failed: exit code 1"
+
+
+FAILING: dict[str, tuple[SessionSpec, Callable[[World, int], None], int]] = {
+    "nothing else": (session("s", read("in"), retries=2), lambda world, number: None, 3),
+    "its output is half written": (session("s", read("in"), write("out"), retries=2), lambda world, number: world.write("out", "half"), 3),
+    "its output differs by the try": (session("s", read("in"), write("out"), retries=2), lambda world, number: world.write("out", f"half {number}"), 3),
+    "its output wakes it by others' hands": (
+        session("s", read("in"), write("out", wake=True), retries=2), lambda world, number: world.write("out", f"half {number}"), 3
+    ),
+    # The last try may have read what was between: one more, and no new row of tries.
+    "its input is touched": (session("s", read("in"), retries=2), lambda world, number: world.touch("in") if number < 4 else None, 4),
+    "its input is touched always": (session("s", read("in"), retries=2), lambda world, number: world.touch("in") if number < 8 else None, 8),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", FAILING)
+def test_rule_21_so_many_tries_on_the_same_versions_and_no_more(what: str) -> None:
+    """Rule 21: what a failing run leaves behind is not newer input."""
+    spec, leave, tries = FAILING[what]
+    world = at_rest(spec, files={"in": "1"})
+    change(world, "2")
+    ended = 0
+    for _ in range(60):
+        if world.is_running("s"):
+            ended += 1
+            leave(world, ended)
+            world.end("s", 1)
+        world.look()
+    assert ended == tries
+    assert world.hold("s") == "failed: exit code 1"
+    change(world, "3")
+    assert world.session("s").run.attempt == 0
 
 
 def test_rule_21_newer_versions_do_not_shorten_the_back_off() -> None:

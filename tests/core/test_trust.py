@@ -11,8 +11,9 @@ from wakeful.core import calls
 from wakeful.core.decide import decide
 from wakeful.core.machine import Core
 from wakeful.core.observation import DaemonStarted, SecretsSeen, SpecsRead
-from wakeful.core.provenance import find_way_out
-from wakeful.core.spec import CommandRun, Confinement, FileBinding, ProbeBinding, SessionSpec
+from wakeful.core.provenance import find_source, find_third_leg, find_way_out
+from wakeful.core.spec import CommandRun, Confinement, FileBinding, ProbeBinding, ScriptRun, SessionBinding, SessionSpec
+from wakeful.core.state import Session
 from wakeful.core.verdict import find_hold_words
 from wakeful.errors import CallerError
 
@@ -117,6 +118,119 @@ def test_contributors_do_not_trust() -> None:
     world = World(session("s", read("in"), people={"bob": "contributor"}), files={"in": "1"})
     with pytest.raises(CallerError, match="maintainers"):
         world.call(calls.Trust(name="s", digest="d"), author="person:bob")
+
+
+# -- what a bundle brought --------------------------------------------------------------------------
+
+BUNDLED = "needs trust: its spec came in a bundle (wakeful trust {} shows it)"
+
+
+def make_elsewhere() -> World:
+    """Another host with a session: a probe, and an output that others here read or write."""
+    return World(session("s", read("in"), write("out"), ProbeBinding(name="p", argv=("curl", "evil.example")), run=HOSTILE), files={"in": "1"})
+
+
+def elsewhere() -> Session:
+    return make_elsewhere().core.state.by_name("s")
+
+
+def load(world: World, past: Session, new: str = "loaded") -> None:
+    world.call(calls.Fork(name=past.name, new=new, past=past, root="/project", needs_trust="its spec came in a bundle"))
+
+
+def test_nothing_of_a_bundle_is_followed_or_run_before_it_is_trusted() -> None:
+    """Nor does it stand in anybody's way: who writes the same path, or reads it, goes on."""
+    world = World(session("own", read("in"), write("out")), session("reader", read("out")), files={"in": "1"})
+    world.rest()
+    before = dict(world.followed)
+    load(world, elsewhere())
+    assert set(world.followed) == set(before)
+    for call in (calls.Activate(name="loaded"), calls.Trace(name="loaded")):
+        with pytest.raises(CallerError, match="its spec came in a bundle"):
+            world.call(call)
+    world.call(calls.Send(name="loaded", text="go on"))
+    world.call(calls.Resume(name="loaded"))
+    world.crash()
+    world.write("in", "2")
+    world.rest()
+    assert (world.starts("loaded"), world.hold("loaded")) == (0, BUNDLED.format("loaded"))
+    assert (world.starts("own"), world.starts("reader")) == (2, 2)
+    assert set(world.followed) == set(before)
+
+
+def test_what_a_bundle_brought_works_once_it_is_trusted() -> None:
+    world = World(files={"in": "1"})
+    load(world, elsewhere())
+    world.call(calls.Trust(name="loaded", digest="d"))
+    assert "loaded" in world.core.graph.upstreams or world.followed
+    world.call(calls.Activate(name="loaded"))
+    world.rest()
+    assert world.starts("loaded") == 1
+    world.crash()
+    world.write("in", "2")
+    world.rest()
+    assert world.hold("loaded") is None and world.core.state.by_name("loaded").wake is not None, "armed, and woken"
+
+
+def test_a_spec_that_cannot_be_admitted_is_not_trusted() -> None:
+    world = World(session("own", write("out")), files={"in": "1"})
+    load(world, elsewhere())
+    with pytest.raises(CallerError, match="both write"):
+        world.call(calls.Trust(name="loaded", digest="d"))
+    assert world.hold("loaded") == BUNDLED.format("loaded")
+
+
+def test_a_fork_of_what_nobody_trusts_is_not_trusted_either() -> None:
+    world = World(files={"in": "1"})
+    load(world, elsewhere())
+    world.call(calls.Fork(name="loaded", new="copy", past=world.core.state.by_name("loaded")))
+    world.call(calls.Trust(name="loaded", digest="d"))
+    assert world.hold("copy") == BUNDLED.format("copy")
+
+
+def test_a_file_of_ones_own_takes_the_place_of_what_a_bundle_said() -> None:
+    world = World(files={"in": "1"})
+    load(world, elsewhere(), "s")
+    world.declare(session("s", read("in")))
+    world.call(calls.Activate(name="s"))
+    world.rest()
+    assert world.starts("s") == 1 and world.core.state.by_name("s").needs_trust is None
+
+
+def test_a_session_that_moves_in_is_trusted_first_and_so_is_a_fork_of_its_past() -> None:
+    world, there = World(files={"in": "1"}), make_elsewhere()
+    there.call(calls.Freeze(name="s", move="m", to="desk"))
+    past = there.core.state.by_name("s")
+    # Its records came first, as they were.
+    for entry in there.log:
+        world.log.append(entry)
+        world.oracle.take(entry)
+    world.call(calls.Arrive(name="s", past=past, move="m", origin="laptop"))
+    assert world.hold("s") == BUNDLED.format("s") and not world.followed
+    world.call(calls.Fork(name="s", new="early", past=past))
+    assert world.hold("early") == BUNDLED.format("early")
+    world.crash()
+    assert world.hold("s") == BUNDLED.format("s") and not world.followed
+    world.call(calls.Trust(name="s", digest="d"))
+    assert world.followed
+    # Of its past a spec that is not the one which was trusted was seen by nobody here.
+    older = replace(past, spec=session("s", run=CommandRun(argv=("other",))))
+    world.call(calls.Fork(name="s", new="older", past=older))
+    assert world.hold("older") == BUNDLED.format("older")
+    world.call(calls.Fork(name="s", new="same", past=past))
+    assert "needs trust" not in (world.hold("same") or "")
+
+
+@pytest.mark.parametrize("is_changed", [False, True])
+def test_a_session_that_comes_home_needs_trust_only_with_another_spec(is_changed: bool) -> None:
+    spec = session("s", read("in"))
+    world = World(spec, files={"in": "1"})
+    world.rest()
+    world.call(calls.Freeze(name="s", move="m", to="laptop"))
+    past = world.core.state.by_name("s")
+    back = replace(past, spec=session("s", read("in"), run=HOSTILE)) if is_changed else past
+    world.call(calls.Arrive(name="s", past=back, move="m", origin="laptop"))
+    assert (world.core.state.by_name("s").needs_trust is not None) is is_changed
 
 
 # -- the rule of two --------------------------------------------------------------------------------
@@ -262,6 +376,60 @@ def test_a_message_of_a_person_is_trusted() -> None:
     world.call(calls.Send(name="agent", text="go on"))
     world.rest()
     assert world.starts("agent") == 2
+
+
+def test_reads_that_are_granted_without_a_binding_bring_strangers_words_as_well() -> None:
+    """By allow.read, a probe, a word of the command, the script or the check, and by a pattern that opens a folder. Elsewhere they bring none."""
+    outside = Confinement(network=True, allow_read=("/project/desk",))
+    readers = {
+        "allowed": session("allowed", read("go"), secrets=("token",), confinement=outside),
+        "probing": session("probing", ProbeBinding(name="p", argv=("cat", "desk/mail.txt")), secrets=("token",), confinement=NETWORK),
+        "command": session("command", read("go"), run=CommandRun(argv=("cat", "desk/mail.txt")), secrets=("token",), confinement=NETWORK),
+        "script": session("script", read("go"), run=ScriptRun(text="cat <desk/mail.txt"), secrets=("token",), confinement=NETWORK),
+        "check": session("check", read("go"), run=CommandRun(argv=("true",), check=("grep", "x", "desk/mail.txt")), secrets=("token",), confinement=NETWORK),
+        "pattern": session("pattern", read("desk/*.csv"), secrets=("token",), confinement=NETWORK),
+        "elsewhere": session("elsewhere", read("go"), run=CommandRun(argv=("cat", "other/mail.txt")), secrets=("token",), confinement=NETWORK),
+    }
+    mail = session("mail", FileBinding(name="letters", pattern="letters", is_untrusted=True), write("desk/mail.txt"))
+    world = World(mail, *readers.values(), files={"letters": "1", "go": "1", "desk/a.csv": "1"})
+    give(world, "token")
+    assert {name: find_source(world.core, world.core.state.by_name(name)) for name in readers} == dict.fromkeys(readers, "mail") | {"elsewhere": None}
+    for name in readers:
+        words = find_third_leg(world.core, world.core.state.by_name(name))
+        assert (words is None) == (name == "elsewhere"), name
+
+
+def test_who_waits_for_a_session_that_reads_strangers_hears_them() -> None:
+    """No file is between them: what it does, it does because the other was done."""
+    agent = session("agent", SessionBinding(name="after", session="mail"), secrets=("token",), confinement=NETWORK)
+    world = World(stranger(), agent, files={"letters": "1"})
+    assert find_source(world.core, world.core.state.by_name("agent")) == "mail"
+
+
+def test_strangers_words_are_what_they_are_whoever_says_so() -> None:
+    """One session labels the inbox; another is granted to read it, and says nothing."""
+    mail = session("mail", FileBinding(name="letters", pattern="inbox/*.txt", is_untrusted=True))
+    quiet = session("quiet", read("go"), secrets=("token",), confinement=Confinement(network=True, allow_read=("inbox",)))
+    world = World(mail, quiet, files={"go": "1"})
+    give(world, "token")
+    world.rest()
+    assert world.starts("quiet") == 0 and "came by way of mail" in (world.hold("quiet") or "")
+
+
+def test_private_reads_are_as_good_as_secrets_to_who_carries_them_out() -> None:
+    """It has no secrets of its own, and is granted to read what lies outside of its project."""
+    agent = session("agent", read("mail.out"), confinement=Confinement(network=True, allow_read=("/home/ada/notes",)))
+    world = World(stranger(), agent, files={"letters": "1"})
+    world.rest()
+    assert world.starts("agent") == 0 and "private reads: /home/ada/notes, by allow.read" in (world.hold("agent") or "")
+
+
+def test_a_label_that_goes_takes_the_question_with_it() -> None:
+    agent = session("agent", read("mail.out"), secrets=("token",), confinement=NETWORK)
+    world = World(stranger(), agent, files={"letters": "1"})
+    assert find_source(world.core, world.core.state.by_name("agent")) == "mail"
+    world.declare(session("mail", read("letters"), write("mail.out")))
+    assert find_source(world.core, world.core.state.by_name("agent")) is None
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ import msgspec
 from core.oracle import Oracle
 
 from wakeful.core.action import Action, LandOutputs, Look, RecoverRun, StartProcess, StopProcess
-from wakeful.core.calls import Call, Called, Rename
+from wakeful.core.calls import Call, Called, Fork, Rename, ResumeAll, SleepAll
 from wakeful.core.decide import Observation, decide
 from wakeful.core.decision import Decision
 from wakeful.core.events import Event, RunStarted
@@ -109,6 +109,9 @@ class World:
         self.probes: dict[tuple[str, ...], str | None] = outside.get("probes", {})
         self.services: dict[str, str] = outside.get("services", {})
         self.held: str | None = None
+        self.doubts: dict[str, int] = {}
+        # Files that somebody keeps adding to.
+        self.growing: set[str] = set()
         self.unstable: set[str] = set()
         self.wall, self.mono = START_US, 1000.0
         self.log: list[Recorded] = []
@@ -253,6 +256,12 @@ class World:
     def touch(self, path: str, *, hint: bool = True) -> None:
         self._changed(under_root(path), hint)
 
+    def doubt(self, path: str) -> None:
+        """Its stat moves, its content is the same, and nobody can tell whether it was written."""
+        full = under_root(path)
+        self.doubts[full] = self.doubts.get(full, 0) + 1
+        self.hint(*(key for key, target in self.followed.items() if isinstance(target, FileTarget) and means(target, full)))
+
     def hide(self, path: str) -> None:
         self.unreadable.add(under_root(path))
         self._changed(under_root(path), True)
@@ -312,9 +321,9 @@ class World:
 
     def call(self, call: Call, author: str = "alice", key: str | None = None) -> str | None:
         """Carry a call out; the same key again, as the reactor finds it in the log, does nothing."""
-        names = (call.name, call.new) if isinstance(call, Rename) else (call.name,)
-        known = {self.core.state.ids.get(name, name) for name in names}
-        if key is not None and any(entry.key == key and entry.session in known for entry in self.log):
+        known = self.core.state.ids.get(call.name, call.name)
+        is_anywhere = isinstance(call, Rename | Fork | SleepAll | ResumeAll)
+        if key is not None and any(entry.key == key and (is_anywhere or entry.session == known) for entry in self.log):
             return "done already"
         decision = self.observe(Called(call=call, author=author, key=key))
         return decision.reply
@@ -395,6 +404,8 @@ class World:
             changes=tuple(changes),
             # Of what is gone too: a folder's own times tell that something came and went.
             stamp=digest(sorted((path, tick) for path, tick in self.stats.items() if means(target, path))),
+            doubt=digest(sorted((path, count) for path, count in self.doubts.items() if means(target, path))),
+            is_growing=target.pattern in self.growing,
             is_absent=not found,
             is_moved=self._has_moved(target),
             is_unstable=target.pattern in self.unstable,
@@ -523,6 +534,21 @@ class World:
                 return
             self.advance(max(due - self.mono, 1e-6))
         raise AssertionError("the wave does not end")
+
+    def start_soon(self, name: str) -> None:
+        """Go on, alarm by alarm and ending nothing, until this session runs."""
+        for _ in range(1000):
+            if self.is_running(name):
+                return
+            if self.hints and self.deliver_hints():
+                continue
+            if self.looks:
+                self.answer()
+                continue
+            due = self.next_alarm()
+            assert due is not None, f"nothing is due that would start {name}: {self.queued(name)}"
+            self.advance(max(due - self.mono, 1e-6))
+        raise AssertionError(f"{name} does not start: {self.queued(name)}")
 
     def next_alarm(self) -> float | None:
         """The next alarm of either clock, on the monotonic one."""

@@ -115,7 +115,7 @@ class Box:
         assert daemon.poll() is None, f"the daemon ended with {daemon.returncode}:\n{self.output.read_text()}"
 
     def _is_ready(self) -> bool:
-        return any(line.startswith("ready") for line in self.output.read_text(errors="replace")[self.said :].splitlines())
+        return any(line.startswith("ready") for line in self.output.read_bytes()[self.said :].decode(errors="replace").splitlines())
 
     def once(self) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

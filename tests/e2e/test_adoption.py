@@ -73,7 +73,7 @@ def test_files_taken_back_by_a_rewind_are_the_sessions_own(box: Box, root: Path)
     box.write("project/out/sum.txt", "by hand\n")
     box.wait_at_rest("sum", runs=3)
     assert (root / "out/sum.txt").read_text() == "two\n", "what others do to it wakes as ever"
-    assert "Run 3 left it" in box.words("why", "project/out/sum.txt")
+    assert "Run 3 wrote this file" in box.words("why", "project/out/sum.txt")
 
 
 def test_files_brought_by_a_merge_are_the_sessions_own(box: Box, root: Path) -> None:
@@ -123,7 +123,7 @@ def test_a_rewind_whose_daemon_died_before_its_files_is_finished_by_its_key(box:
     (root / "out/sum.txt").write_text("two\n")
     box.start()
     answer = box.json("rewind", "sum", "first", "--files", "--key", "k")
-    assert answer["words"] == "done already" and [file["ending"] for file in answer["files"]] == ["restored"]
+    assert answer["words"].startswith("done already: record ") and [file["ending"] for file in answer["files"]] == ["restored"]
     assert (root / "out/sum.txt").read_text() == "one\n"
     kinds = box.kinds("sum")
     assert kinds.count("session_rewound") == 1

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+
 import pytest
-from e2e.box import Box
+from e2e.box import WAKEFUL, Box
 from waiting import eventually
 
 COUNTED = """
@@ -36,6 +38,36 @@ def test_a_spent_budget_puts_a_session_to_sleep_with_its_reason_across_a_restart
     # A larger budget is taken as it is written, and what was owed runs.
     box.spec("work", COUNTED.format(budget="{day: {runs: 2}}"))
     box.wait_at_rest("work", runs=2)
+
+
+def test_who_activates_is_told_what_keeps_the_run_from_starting(box: Box) -> None:
+    """With --wait it ends with these words and exit code 1: the period may turn in a month, the question may never be answered."""
+    box.write("in.txt", "1\n")
+    box.spec("work", COUNTED.format(budget="{month: {runs: 1}}"))
+    box.spec("asks", "objective: Ask.\napprove: before_run\nfirst: adopt\nrun: {command: ['true']}\n")
+    box.spec("keyless", "objective: Need.\nfirst: adopt\nsecrets: [MISSING]\nrun: {command: ['true']}\n")
+    box.start()
+    box.wait_at_rest("work", runs=1)
+    for name, words in (("work", "held: budget of the month: 1 of 1 runs spent; that lasts until 20"), ("asks", "held: may it run?"), ("keyless", "MISSING")):
+        for _ in range(2):
+            told = box.run("activate", name)
+            assert told.returncode == 0 and "activated but held: " in told.stdout and words in told.stdout, told
+            waited = box.run("activate", name, "--wait")
+            assert waited.returncode == 1 and words in waited.stderr, waited
+    assert box.lines("ledger") == ["x"]
+
+
+def test_who_waits_for_a_run_is_told_when_something_comes_in_its_way(box: Box) -> None:
+    """The budget is spent by a run that was under way when the activation came."""
+    box.write("in.txt", "1\n")
+    box.spec("work", "objective: Count.\nbudget: {month: {runs: 1}}\nfirst: run\nrun: {command: [sh, -c, 'while [ ! -e go ]; do sleep 0.02; done'], retries: 0}\n")
+    box.start()
+    box.wait_for("work", state="running")
+    waiting = subprocess.Popen([WAKEFUL, "activate", "work", "--wait"], cwd=box.folder, env=box.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    eventually(lambda: "activation_requested" in box.kinds("work"))
+    box.write("go", "")
+    out, _ = waiting.communicate(timeout=60)
+    assert waiting.returncode == 1 and "budget of the month" in out
 
 
 @pytest.mark.parametrize(
@@ -113,3 +145,26 @@ def test_the_big_red_switch_stops_everything_and_lets_it_go_on(box: Box) -> None
     assert box.run("resume", "--all").returncode == 0
     box.wait_at_rest("quick", runs=2)
     eventually(lambda: len(box.lines("slow.ledger")) == 2)
+
+
+def test_a_budget_is_kept_on_a_machine_without_a_zone_database(box: Box) -> None:
+    """A log that was written with one is folded without it, runs go on, and `doctor` says what is missing."""
+    box.write("in.txt", "1\n")
+    box.spec("work", COUNTED.format(budget="{day: {runs: 3}}") + "    timezone: Asia/Shanghai\n")
+    box.spec("plain", COUNTED.format(budget="{day: {runs: 3}}"))
+    box.start()
+    for name in ("work", "plain"):
+        box.wait_at_rest(name, runs=1)
+    without = {"PYTHONTZPATH": ""}
+    for runs in (2, 3):
+        box.kill()
+        box.start(env=without)
+        for name in ("work", "plain"):
+            box.write("in.txt", f"{runs}\n")
+            box.wait_at_rest(name, runs=runs)
+    assert "the time zone Asia/Shanghai is not in this machine's zone database" in " ".join(box.run("doctor").stdout.split())
+    box.write("in.txt", "4\n")
+    eventually(lambda: reason(box, "plain") == "budget of the day: 3 of 3 runs spent")
+    box.stop()
+    box.start()
+    assert box.json("show", "work")["budget"]["day"]["runs"]["limit"] == 3

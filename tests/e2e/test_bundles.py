@@ -81,7 +81,7 @@ def test_a_loaded_session_works_where_it_is_given_a_place(box: Box, there: Box) 
     box.ask("save", "count", "-o", "count.bundle")
     there.start()
     there.write("project/in.txt", "1\n2\n3\n")
-    there.ask("load", str(box.folder / "count.bundle"), "--as", "here", "--root", str(there.folder / "project"))
+    there.ask("load", str(box.folder / "count.bundle"), "--as", "here", "--root", str(there.folder / "project"), "--trust", "--yes")
     assert there.run("activate", "here", "--wait").returncode == 0
     assert there.read("project/out.txt").strip() == "3"
     notes = there.state / "scratch" / there.json("show", "here")["id"] / "notes"

@@ -208,3 +208,12 @@ def test_what_a_run_uses_is_seen_while_it_runs(box: Box) -> None:
     box.ask("cancel", "burn")
     assert box.wait_at_rest("burn")["last_run"]["outcome"] == "cancelled"
     assert box.json("show", "burn")["run"] is None
+
+
+def test_the_reason_of_a_termination_during_a_run_is_on_record(box: Box) -> None:
+    """Asked for with the stop, and kept until the run has ended: the session is closed for that reason."""
+    start_waiting(box)
+    box.ask("terminate", "work", "--reason", "the year is closed")
+    box.wait_for("work", state="terminated")
+    last = box.log("work")[-1]
+    assert (last["kind"], last["payload"]["reason"]) == ("session_terminated", "the year is closed")

@@ -29,3 +29,25 @@ def test_costs_of_real_runs_are_told(box: Box) -> None:
     assert {row["session"]: row for row in box.json("costs")["rows"]} == found
     assert box.ask("costs", "--since", "2999-01-01T00:00:00Z") == "no run has ended since then\n"
     assert box.run("costs", "--csv", "--json").returncode == 2 and box.run("costs", "--by", "x").returncode == 1
+
+
+def test_figures_of_an_archived_session_outlive_a_restart(box: Box) -> None:
+    """They come from its archive; one that is gone leaves its runs counted, without figures."""
+    box.write("in.txt", "1\n")
+    box.spec("busy", "bindings: {input: {file: in.txt, settle: 10ms}}\nrun: {command: [python3, -c, 'sum(n * n for n in range(2_000_000))']}\n")
+    box.start()
+    box.wait_at_rest("busy", runs=1)
+    box.ask("terminate", "busy")
+    before = box.json("costs", "--by", "session,cause")["rows"]
+    assert before[0]["cpu_seconds"] > 0.02
+    box.ask("archive", "busy")
+    assert box.json("costs", "--by", "session,cause")["rows"] == before
+    box.kill()
+    box.start()
+    assert box.json("costs", "--by", "session,cause")["rows"] == before
+    box.stop()
+    for bundle in (box.state / "archive").glob("*.bundle"):
+        bundle.unlink()
+    box.start()
+    (row,) = box.json("costs")["rows"]
+    assert (row["runs"], row["cpu_seconds"]) == (1, 0)

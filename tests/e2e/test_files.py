@@ -134,6 +134,115 @@ def test_an_input_changed_back_during_the_run_is_run_again(box: Box) -> None:
     assert row["last_run"]["causes"][0]["reason"] == "touched during run"
 
 
+def test_an_input_that_is_only_touched_during_the_run_is_not_run_again(box: Box) -> None:
+    """Rule 17: attributes alone changed, and nothing that a run could have read."""
+    box.write("in.txt", "one\n")
+    box.write("other.txt", "x\n")
+    box.spec(
+        "slow",
+        """
+        objective: Be touched.
+        bindings: {input: {file: in.txt, settle: 10ms}, other: {file: other.txt, settle: 10ms}}
+        run: {command: [sh, -c, 'echo run >> ledger; touch started; while [ ! -e go ]; do sleep 0.01; done']}
+        """,
+    )
+    box.start()
+    eventually(lambda: (box.folder / "started").exists())
+    for number in range(5):
+        os.utime(box.folder / "in.txt", (number, number))
+        (box.folder / "in.txt").touch()
+        (box.folder / "in.txt").chmod(0o600 + 0o40 * (number % 2))
+    box.write("go", "")
+    box.wait_at_rest("slow", runs=1)
+    # Whatever the touches led to came before this.
+    box.write("other.txt", "y\n")
+    box.wait_at_rest("slow", runs=2)
+    assert box.lines("ledger") == ["run", "run"]
+    assert [cause["binding"] for cause in box.row("slow")["last_run"]["causes"]] == ["other"]
+
+
+def test_a_slow_writer_gives_one_run_on_the_whole(box: Box) -> None:
+    """With default settings: while somebody holds the file open for writing its readers wait, and say so."""
+    box.write("data.csv", "")
+    box.spec(
+        "reader",
+        """
+        objective: Count what is there.
+        bindings: {input: {file: data.csv}}
+        run: {command: [sh, -c, 'wc -l < data.csv >> ledger']}
+        """,
+    )
+    box.start()
+    box.wait_at_rest("reader", runs=1)
+    with (box.folder / "data.csv").open("w") as file:
+        for number in range(5):
+            file.write(f"{number}\n")
+            file.flush()
+            box.wait_for("reader", queued="data.csv is being written")
+            words = box.words("why", "reader")
+            assert "data.csv is being written" in words
+    box.wait_at_rest("reader", runs=2)
+    assert box.lines("ledger") == ["0", "5"]
+
+
+def test_a_run_that_ends_while_its_input_is_being_written_is_followed_by_one_on_the_whole(box: Box) -> None:
+    """Rule 17: also where the writer began a moment before the end."""
+    box.write("in.txt", "one\n")
+    box.spec(
+        "slow",
+        """
+        objective: Be overtaken by a writer.
+        bindings: {input: {file: in.txt, settle: 10ms}}
+        run: {command: [sh, -c, 'cat in.txt >> ledger; touch started; while [ ! -e go ]; do sleep 0.01; done']}
+        """,
+    )
+    box.start()
+    eventually(lambda: (box.folder / "started").exists())
+    box.write("go", "")
+    with (box.folder / "in.txt").open("w") as file:
+        file.write("half")
+        file.flush()
+        box.wait_for("slow", state="suspended", runs=1)
+        file.write(" and half\n")
+    box.wait_at_rest("slow", runs=2)
+    assert box.lines("ledger") == ["one", "half and half"]
+
+
+def test_without_hints_a_run_is_known_for_its_output(box: Box) -> None:
+    """`hints: poll`: what it wrote is recorded as it left it, its reader runs once a change, and nobody else is blamed."""
+    box.write("wakeful.yaml", "hints: poll\n")
+    box.write("in.txt", "one\n")
+    box.spec("writer", """
+        objective: Copy.
+        bindings: {input: {file: in.txt}, output: {file: out.txt, access: write}}
+        run: {command: [sh, -c, 'cat in.txt > out.txt']}
+        """)
+    box.spec("reader", """
+        objective: Read.
+        bindings: {input: {file: out.txt}}
+        run: {command: [sh, -c, 'cat out.txt >> ledger']}
+        """)
+    box.start()
+    box.wait_at_rest("reader", runs=1)
+    for number, text in enumerate(("two", "three"), start=2):
+        box.write("in.txt", f"{text}\n")
+        box.wait_at_rest("writer", runs=number)
+        box.wait_at_rest("reader", runs=number)
+        finished = [record for record in box.log("writer") if record["kind"] == "run_finished"][-1]
+        seen = [record for record in box.log("reader") if record["kind"] == "run_started"][-1]
+        assert finished["payload"]["written"]["output"] in seen["payload"]["versions"].values()
+        started = [record for record in box.log("writer") if record["kind"] == "run_started"][-1]
+        assert finished["payload"]["written"]["output"] != started["payload"]["versions"]["output out.txt content"]
+        assert "run" in box.words("why", "out.txt") and "writer" in box.words("why", "out.txt")
+        assert "replaced" not in box.words("why", "out.txt")
+    records = [record["payload"] for record in box.log("writer") if record["kind"] in ("run_started", "run_finished")]
+    left = [record["written"]["output"] for record in records if "written" in record]
+    found = [record["versions"]["output out.txt content"] for record in records if "versions" in record]
+    assert found == ["absent", *left[:-1]]
+    assert box.lines("ledger") == ["one", "two", "three"]
+    assert box.row("reader")["runs"] == 3
+
+
 def test_what_changed_while_the_daemon_was_down_is_noticed(box: Box) -> None:
     """Level, not edge: an edit during downtime wakes, with its path; no edit wakes nobody."""
     box.write("in.txt", "one\n")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from e2e.box import Box
 from waiting import eventually
 
@@ -110,8 +112,8 @@ def test_cycles_and_double_writers_are_refused_with_the_path(box: Box) -> None:
     assert {row["name"] for row in box.json("list")} == {"one"}
 
 
-def test_a_loop_behind_our_back_goes_to_sleep(box: Box) -> None:
-    """Two sessions that feed each other undeclared are stopped by the guard, with words, and lose nothing."""
+def test_a_loop_behind_our_back_is_slowed_down(box: Box) -> None:
+    """Two sessions that feed each other undeclared are paced, or sleep if one's writes fall into the other's runs; `doctor` names them."""
     box.write("a.txt", "0\n")
     for name, mine, other in (("ping", "a.txt", "b.txt"), ("pong", "b.txt", "a.txt")):
         box.spec(
@@ -123,7 +125,66 @@ def test_a_loop_behind_our_back_goes_to_sleep(box: Box) -> None:
             """,
         )
     box.start()
-    # Which of the two starts its twelfth time first is chance: its sleep is the end of the other's wakes as well.
-    slept = eventually(lambda: [row for row in box.json("list") if row["state"] == "sleeping"])
-    assert all(row["reason"].startswith("loop") and row["owed"] for row in slept)
-    assert all(box.lines("ledger").count(name) <= 13 for name in ("ping", "pong"))
+    paced = eventually(lambda: next((row for row in box.rows() if (row["queued"] or "").startswith("paced")), None))
+    assert paced["state"] == "suspended" and paced["owed"] == ["input"]
+    assert "next start in" in paced["queued"]
+    checks = json.loads(box.run("doctor", "--json").stdout)
+    guarded = [check for check in checks if check["name"] == "loop guard"]
+    assert guarded and all(check["verdict"] in ("warn", "bad") for check in guarded)
+    told = box.words("why", paced["name"])
+    assert "makes it calmer" in told or "`access: write`, or exclude it" in told
+    assert all(box.lines("ledger").count(name) <= 130 for name in ("ping", "pong"))
+
+
+def test_changes_faster_than_a_command_may_start_lose_nothing(box: Box) -> None:
+    """Beyond 120 starts a minute a session is paced: it goes on by itself, what it wrote last is of the newest version, few records are made."""
+    box.write("in.txt", "0\n")
+    box.spec(
+        "copy",
+        """
+        objective: Copy.
+        bindings: {input: {file: in.txt, settle: 0ms}, output: {file: out/out.txt, access: write}}
+        run: {command: [cp, in.txt, out/out.txt]}
+        """,
+    )
+    box.start()
+    written = 0
+
+    def is_paced() -> bool:
+        nonlocal written
+        written += 1
+        box.write("in.txt", f"{written:06d}\n")
+        # The first look may still be under way.
+        return (box.row("copy")["queued"] or "").startswith("paced")
+
+    eventually(is_paced)
+    for number in range(written, written + 20):
+        box.write("in.txt", f"{number:06d}\n")
+    box.write("in.txt", "the last\n")
+    eventually(lambda: box.read("out/out.txt") == "the last\n")
+    row = box.wait_at_rest("copy")
+    assert row["state"] == "suspended" and row["reason"] is None
+    kinds = box.kinds("copy")
+    assert kinds.count("wake_extended") <= kinds.count("run_started")
+
+
+def test_a_session_that_feeds_itself_sleeps_and_names_the_input(box: Box) -> None:
+    """A run that writes its own input behind our back is stopped on evidence, after five runs, and `resume` lets it go on."""
+    box.write("data/in.txt", "0\n")
+    box.spec(
+        "eater",
+        """
+        objective: Count.
+        bindings: {rates: {file: data/in.txt, settle: 0ms}}
+        run: {command: [sh, -c, 'date +%N >> data/in.txt']}
+        """,
+    )
+    box.start()
+    row = box.wait_for("eater", state="sleeping")
+    assert row["reason"] == "loop: its input rates changed during each of its last 5 runs, and never between them"
+    assert row["runs"] == 5 and row["owed"] == ["rates"]
+    checks = json.loads(box.run("doctor", "--json").stdout)
+    assert [(check["verdict"], check["mend"]) for check in checks if check["name"] == "loop guard"] == [("bad", "wakeful resume eater")]
+    assert "`access: write`" in box.words("why", "eater")
+    box.ask("resume", "eater")
+    eventually(lambda: box.row("eater")["runs"] > 5)

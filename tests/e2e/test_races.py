@@ -268,8 +268,7 @@ def test_what_a_call_records_stands_together_however_many_call(box: Box) -> None
     box.spec("talk", "objective: Listen.\nrun: {command: ['true']}\n")
     box.start()
     join_all(start_writers(box, "write_much", 4))
-    # So many wakes in a minute are taken for a loop: it may as well sleep.
-    eventually(lambda: box.row("talk")["state"] in ("suspended", "sleeping"))
+    box.wait_at_rest("talk")
     kinds = box.kinds("talk")
     for before, after in zip(kinds, kinds[1:], strict=False):
         assert after != "wake_requested" or before in ("message_added", "run_finished"), (before, after)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import socket
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 
 from e2e.box import Box
 from waiting import PATIENCE_SECONDS, eventually
+from wakeful.eventlog.store import StoreFiles
 
 
 @pytest.fixture
@@ -93,3 +95,15 @@ def test_a_stopped_reader_of_standard_output_stops_nobody(box: Box) -> None:
     box.daemon.kill()
     assert box.daemon.stdout is not None
     box.daemon.stdout.close()
+
+
+def test_a_stop_closes_the_log_although_the_folder_of_runs_is_gone(box: Box) -> None:
+    """Somebody swept the runtime folder: the daemon ends in good order, and every record is in the main file."""
+    box.write("in.txt", "1\n")
+    box.spec("copy", "objective: Copy.\nbindings: {i: {file: in.txt}}\nrun: {command: ['true']}\n")
+    box.start()
+    box.wait_at_rest("copy", runs=1)
+    for path in box.runtime.iterdir():
+        shutil.rmtree(path)
+    assert box.stop() == 0, box.output.read_text()
+    assert not StoreFiles(box.state).database.with_name("events.db-wal").exists()

@@ -15,7 +15,8 @@ import pytest
 from ports import held_port
 from wakeful.runners.isolation.beneath import LeadsOutside, make_beneath, open_beneath
 from wakeful.runners.isolation.confine import ConfinedLaunch, Grant, Policy
-from wakeful.runners.isolation.landlock import DEVICE, READ, WRITE, find_gaps, probe_abi
+from wakeful.runners.isolation.gaps import find_landlock_gaps
+from wakeful.runners.isolation.landlock import DEVICE, READ, WRITE, probe_abi
 from wakeful.runners.isolation.shield import can_shield
 
 NOBODY = 65534
@@ -310,7 +311,7 @@ def test_a_policy_that_cannot_be_had_starts_nothing(yard: Yard) -> None:
 
 def test_gaps_of_older_kernels_are_told() -> None:
     """Each kernel is weaker than the next one, and says in what."""
-    assert [len(find_gaps(abi)) for abi in (1, 3, 4, 5, 6, 7)] == [4, 3, 2, 1, 0, 0]
+    assert [len(find_landlock_gaps(abi)) for abi in (1, 3, 4, 5, 6, 7)] == [4, 3, 2, 1, 0, 0]
 
 
 def test_a_program_of_another_bitness_gets_no_call_through(yard: Yard) -> None:

@@ -324,3 +324,11 @@ async def test_mounts_that_were_made_ahead_are_nobody_s_when_they_are_given_up_o
         await eventually_async(lambda: count_namespaces() == before + 3, what="one waits, none is left of the last")
     bench.runner.unready("s-1")
     await eventually_async(lambda: count_namespaces() == before, what="none waits")
+
+
+@pytest.mark.parametrize("level", ["standard", pytest.param("strict", marks=STRICT)])
+async def test_a_link_that_leads_to_itself_is_not_there(bench: Bench, level: str) -> None:
+    """It opens nothing and stops no run: the program finds what a person would."""
+    (bench.root / "circle.txt").symlink_to("circle.txt")
+    ended = await bench.run(confined(bench, "cat circle.txt || echo went on", level=level, reads=("in.txt", "circle.txt")))
+    assert ended.exit_code == 0 and b"went on" in bench.output(ended), ended

@@ -89,7 +89,8 @@ async def test_what_leaves_the_group_of_a_probe_does_not_outlive_it(bench: Bench
     async with bench.runner.launch_probe(probe(bench, text), places_of(bench)) as popen:
         assert popen.stdout is not None
         pid = int(await asyncio.to_thread(popen.stdout.readline))
-        assert (bench.runner.owner(pid) or "").startswith("probe-")
+        owner = bench.runner.owner(pid)
+        assert owner is not None and (owner.run_id or "").startswith("probe-")
         popen.kill()
         popen.communicate(timeout=60)
     await eventually_async(lambda: not bench.is_alive(pid))

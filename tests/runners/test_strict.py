@@ -326,6 +326,20 @@ async def test_an_edit_in_the_last_moment_goes_back_where_it_was(tmp_path: Path,
     assert len(berth.land(base=None)) == 1 and berth.target.read_text() == "theirs"
 
 
+@pytest.mark.parametrize(("write", "path"), [("out/*", "out/x"), ("out/x", "out/x"), ("**/*", ".git/hooks/x")])
+async def test_nothing_lands_in_git_that_the_binding_does_not_name(tmp_path: Path, write: str, path: str) -> None:
+    """By a link that took the place of the output's folder, or by a pattern. What the binding names lands."""
+    berth = Berth(tmp_path)
+    (berth.root / ".git/hooks").mkdir(parents=True)
+    (berth.root / "out").rmdir()
+    (berth.root / "out").symlink_to(".git/hooks")
+    assert len(berth.land(base=None, path=path, write=write)) == 1
+    assert not (berth.root / ".git/hooks/x").exists() and (berth.aside / path).read_text() == "new"
+    (berth.area / "0" / "x").write_text("new")
+    assert berth.land(base=None, path=".git/hooks/x", write=".git/hooks/*") == ()
+    assert (berth.root / ".git/hooks/x").read_text() == "new"
+
+
 async def test_a_removal_lands_unless_others_changed_it(tmp_path: Path) -> None:
     """What is gone already is gone."""
     berth = Berth(tmp_path)
@@ -441,3 +455,16 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except OSError:
         return b""
+
+
+@pytest.mark.parametrize("level", ["strict", "standard"])
+async def test_a_venv_inside_root_is_seen_with_its_python(bench: Bench, level: str) -> None:
+    """By the links that it is made of; and a program installed in it, which names that python in its first line."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(bench.root / ".venv")], check=True)
+    tool = bench.root / ".venv/bin/tool"
+    tool.write_text(f"#!{bench.root}/.venv/bin/python\nimport sys, json; print(sys.prefix)\n")
+    tool.chmod(0o755)
+    text = ".venv/bin/python -c 'import sys, json; print(sys.prefix)'; .venv/bin/tool"
+    ended = await bench.run(msgspec.structs.replace(strictly(bench, text), confinement=Confinement(level=level), writes=("out/",)))
+    assert bench.output(ended).decode().split() == [f"{bench.root}/.venv"] * 2
+    assert ended.isolation is not None and ".venv" in ended.isolation.derived

@@ -168,16 +168,17 @@ async def test_what_a_shell_cannot_be_told_is_launched_as_ever(bench: Bench, hel
 async def test_its_processes_are_the_run_s_from_its_release_on(bench: Bench) -> None:
     """They were there before it, with a mark of their own; whoever looks for the run's finds all of them."""
     view = await ready(bench, strictly(bench, "true"))
-    # Whatever else ends meanwhile: they are no strays, and no run's.
+    # Whatever else ends meanwhile: they are no strays, no run's, and no person's.
     bench.runner.tidy()
-    assert all(bench.is_alive(pid) and bench.runner.owner(pid) is None for pid in view.pids)
+    assert all(bench.is_alive(pid) and (owner := bench.runner.owner(pid)) is not None and owner.run_id is None for pid in view.pids)
     order = strictly(bench, "sleep 1000 & setsid sleep 1000 & echo begun > $WAKEFUL_SCRATCH/begun; sleep 1000")
     bench.start(order)
     await eventually_async(lambda: (bench.state / "scratch/begun").exists())
     assert bench.runner._runs[order.run_id]._process.pid == view.pids[0]
     tree = await eventually_async(lambda: len(found := [view.pids[0], *proc.descendants_of(view.pids[0])]) == 6 and found)
     assert {read_mark(pid) for pid in tree} == {mark_of(os.path.realpath(bench.state), order.run_id)}
-    assert {bench.runner.owner(pid) for pid in tree} == {order.run_id}
+    assert {owner.run_id for pid in tree if (owner := bench.runner.owner(pid)) is not None} == {order.run_id}
+    assert all(bench.runner.owner(pid) for pid in tree)
     bench.runner.stop(order.run_id, "terminate", 0.1)
     await bench.end_of(order.run_id)
     assert not any(bench.is_alive(pid) for pid in tree)

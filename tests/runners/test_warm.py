@@ -2,6 +2,7 @@
 
 import ast
 import os
+import resource
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -89,3 +90,20 @@ async def test_a_run_goes_on_when_its_server_dies_and_the_next_one_starts_cold(w
     assert (await warm.run(do(warm, "tell me"))).exit_code == 0
     warm.runner.stop(run_id, "kill", 0.0)
     await warm.end_of(run_id)
+
+
+async def test_a_warm_server_is_heard_by_a_daemon_of_many_descriptors(subreaper: None) -> None:
+    """Above 1023, which select cannot look at."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(most[0], 2048), most[1]))
+    held = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    server = WarmServer(SERVER, {"PATH": os.environ["PATH"]})
+    try:
+        assert max(held) > 1023
+        server.warm_up(())
+        await eventually_async(server.is_ready)
+    finally:
+        server.close()
+        for descriptor in held:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, most)

@@ -2,12 +2,16 @@
 
 import base64
 import html
+import itertools
 import json
 import random
 import shlex
+from collections.abc import Callable
 from urllib.parse import quote, quote_plus
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from wakeful.secrets.redact import RedactedStream, Redactor
 from wakeful.secrets.shapes import find_unfitness
@@ -37,7 +41,43 @@ SHAPES = {
     "in HTML": html.escape(TEXT).encode(),
     "quoted for a shell": shlex.quote(TEXT).encode(),
     "as Python shows it": repr(TOKEN).encode(),
+    "hexadecimal with colons": TOKEN.hex(":").encode(),
+    "hexadecimal with colons in capitals": TOKEN.hex(":").upper().encode(),
+    "hexadecimal with hyphens": TOKEN.hex("-").encode(),
+    "hexadecimal as in C": b", ".join(b"0x%02x" % byte for byte in TOKEN),
+    "numbers": ", ".join(map(str, TOKEN)).encode(),
+    "every byte quoted for an address": b"".join(b"%%%02X" % byte for byte in TOKEN),
+    "every byte quoted in small letters": b"".join(b"%%%02x" % byte for byte in TOKEN),
+    "every byte escaped": b"".join(b"\\x%02x" % byte for byte in TOKEN),
+    "every letter escaped in JSON": b"".join(b"\\u%04X" % byte for byte in TOKEN),
+    "decimal entities": b"".join(b"&#%d;" % byte for byte in TOKEN),
+    "hexadecimal entities": b"".join(b"&#x%x;" % byte for byte in TOKEN),
+    "hexadecimal entities in capitals": b"".join(b"&#X%X;" % byte for byte in TOKEN),
+    "entities for signs": "".join(letter if letter.isalnum() else f"&#{ord(letter)};" for letter in TEXT).encode(),
+    "in HTML by Jinja": html.escape(TEXT, quote=False).replace("'", "&#39;").encode(),
+    "in HTML by PHP": html.escape(TEXT, quote=False).replace("'", "&#039;").encode(),
+    "base32": base64.b32encode(TOKEN),
+    "base32 in small letters": base64.b32encode(TOKEN).lower(),
+    "base32 after three bytes": base64.b32encode(b"me:" + TOKEN + b"@"),
+    "in capitals": TOKEN.upper(),
+    "in small letters": TOKEN.lower(),
 }
+# As functions, for values of any kind.
+ENCODERS = {
+    "as it is": bytes,
+    "capitals": bytes.upper,
+    "small letters": bytes.lower,
+    "hexadecimal": lambda value: value.hex().encode(),
+    "hexadecimal with colons": lambda value: value.hex(":").upper().encode(),
+    "every byte %XX": lambda value: b"".join(b"%%%02X" % byte for byte in value),
+    "decimal entities": lambda value: "".join(f"&#{ord(letter)};" for letter in value.decode()).encode(),
+    "hexadecimal entities": lambda value: "".join(f"&#x{ord(letter):X};" for letter in value.decode()).encode(),
+    "base32": base64.b32encode,
+    "base32 in small letters after a byte": lambda value: base64.b32encode(b":" + value).lower(),
+    "base64": base64.b64encode,
+    "base64 in broken lines": lambda value: base64.encodebytes(b"user:" + value),
+}
+VALUES = st.text(st.characters(min_codepoint=33, max_codepoint=0x17F), min_size=12, max_size=60).map(str.encode).filter(lambda value: find_unfitness(value) is None)
 
 
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
@@ -82,6 +122,34 @@ def test_a_value_that_is_cut_into_pieces_never_shows(size: int) -> None:
     shown += stream.flush()
     assert redactor.find(shown) is None
     assert shown.startswith(b"first s\n[secret TOKEN]\n") and shown.endswith(b"sk-live_ but not ours\nlast sk-")
+
+
+@pytest.mark.parametrize("encode", ENCODERS.values(), ids=ENCODERS)
+@given(value=VALUES, sizes=st.lists(st.integers(1, 90), min_size=1, max_size=8), around=st.binary(max_size=20).filter(lambda text: b"[" not in text))
+def test_every_shape_of_any_value_is_found_in_pieces_of_any_size(encode: Callable[[bytes], bytes], value: bytes, sizes: list[int], around: bytes) -> None:
+    """A stream shows the name instead, and not even half of the shape is let out."""
+    redactor, shape = Redactor([("S", value)]), encode(value)
+    whole = around + b"\n=" + shape + b"=\n" + around
+    stream, shown, at = RedactedStream(redactor), b"", 0
+    for size in itertools.cycle(sizes):
+        shown += stream.push(whole[at : at + size])
+        at += size
+        assert redactor.find(shown) is None
+        if at >= len(whole):
+            break
+    shown += stream.flush()
+    assert b"[secret S]" in shown and redactor.find(shown) is None
+    assert len(shown) <= 2 * len(around) + len(b"\n==\n[secret S]") + 14, "what is left of a shape are letters that its neighbours share"
+
+
+@pytest.mark.parametrize("value", [b"Sunshine", b"Ab1-Cd2-E"])
+def test_a_short_value_in_another_case_is_a_word_like_others(value: bytes) -> None:
+    """To hide it there would wreck the output of every run."""
+    redactor = Redactor([("SHORT", value)])
+    for other in (value.lower(), value.upper(), value.swapcase()):
+        text = b"the " + other + b" of the day" + b"." * 5000
+        assert redactor.redact(text) is text and redactor.redact(text[:40]) == text[:40]
+    assert redactor.redact(b"the " + value) == b"the [secret SHORT]"
 
 
 def test_pieces_of_random_size_are_redacted_as_the_whole_is() -> None:

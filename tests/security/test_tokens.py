@@ -26,6 +26,7 @@ from wakeful.api import calling, history, retaining
 from wakeful.api.app import ROUTES
 from wakeful.api.authorising import RULES
 from wakeful.api.tokens import SCOPES, Tokens
+from wakeful.core.observation import ProcessOwner
 from wakeful.errors import OperatorError
 
 VERBS = {"/call/{verb}": [*calling.VERBS, *calling.PREPARED], "/bundle/{verb}": [*retaining.ALL_ROUTES]}
@@ -219,7 +220,7 @@ def test_no_token_makes_lists_or_revokes_tokens(speaker: Speaker) -> None:
 def test_a_process_of_a_run_gets_nowhere_with_a_token_it_found(speaker: Speaker, daemon: RunningDaemon) -> None:
     """It speaks as its run, or not at all."""
     token = make(speaker, "admin")
-    daemon.small.owner = "some.1"
+    daemon.small.owner = ProcessOwner(run_id="some.1", mark=1, sign="")
     assert speaker.get("/sessions", token).status == 403
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from waiting import eventually_async
 from wakeful.core.observation import LookResult, TargetLooked, TargetsHinted
 from wakeful.core.target import FileTarget
+from wakeful.sources.defects import Defects
 from wakeful.sources.files import FileSource
 from wakeful.sources.hints.choice import choose_hints
 from wakeful.sources.hints.contract import MakeHints
@@ -42,7 +43,9 @@ class World:
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._looking: set[str] = set()
         state.mkdir(exist_ok=True, parents=True)
-        self.source = FileSource(self._take, self.loop, state, make_hints, StatCache(state), mounts=mounts)
+        # What was said of defects.
+        self.told: list[str] = []
+        self.source = FileSource(self._take, self.loop, state, make_hints, StatCache(state), mounts=mounts, defects=Defects(lambda words, error: self.told.append(words)))
 
     def _take(self, observation: TargetsHinted | TargetLooked) -> None:
         match observation:

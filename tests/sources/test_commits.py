@@ -10,7 +10,9 @@ import pytest
 from sources.gitrepo import Follower, GitRepo
 from waiting import eventually_async
 
+from wakeful.sources import commits
 from wakeful.sources.commits import CommitSource
+from wakeful.sources.git import Repository
 from wakeful.sources.hints.choice import choose_hints
 from wakeful.sources.history import ABSENT
 
@@ -524,3 +526,113 @@ async def test_closing_in_the_middle_of_a_look_leaves_nothing_behind(repo: GitRe
     await asyncio.sleep(0)
     await follower.source.close()
     await eventually_async(lambda: not _children_named("git"), what="no git left")
+
+
+@pytest.mark.parametrize("moment", ["while the repository is searched", "while its branches are read"])
+async def test_a_target_forgotten_during_its_first_look_leaves_the_repository_heard(repo: GitRepo, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
+    """A spec that is removed at once: its neighbour in the same repository still hears of every commit."""
+    repo.commit("src/a", "1")
+    is_searching = moment == "while the repository is searched"
+    owner, name = (commits, "locate") if is_searching else (Repository, "find")
+    wait_for, is_there = asyncio.Event(), asyncio.Event()
+    original = getattr(owner, name)
+
+    async def dawdle(*words: object, **options: object) -> object:
+        is_there.set()
+        await wait_for.wait()
+        return await original(*words, **options)
+
+    async with Follower() as follower:
+        leaving = follower.follow(repo.path, "src", branch="other")
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, dawdle)
+            follower.source.look(leaving, 1, None)
+            await is_there.wait()
+            follower.source.forget([leaving])
+            wait_for.set()
+            await eventually_async(lambda: follower.source._answering is None)
+        staying = follower.follow(repo.path)
+        await follower.look(staying)
+        repo("branch", "other")
+        repo.commit("src/a", "2")
+        await follower.hint(staying)
+        repo("branch", "-f", "other")
+        repo.commit("src/a", "3")
+        await follower.hint(staying)
+        assert follower.source.defects.met == ()
+        follower.source.forget([staying])
+        assert not follower.source._watched
+
+
+async def test_a_defect_in_one_repository_keeps_no_other_from_being_polled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is counted; the others in the same round are compared as ever."""
+    broken, sound = GitRepo(tmp_path / "a-broken"), GitRepo(tmp_path / "z-sound")
+    for one in (broken, sound):
+        one.commit("src/a", "1")
+    async with Follower() as follower:
+        for key in [follower.follow(one.path) for one in (broken, sound)]:
+            await follower.look(key)
+        find_heads = CommitSource._find_heads
+
+        async def stumble(source: CommitSource, watched: commits._Watched) -> dict[str, str | None]:
+            if "a-broken" in watched.repository.place.git_dir:
+                raise KeyError("a branch")
+            return await find_heads(source, watched)
+
+        monkeypatch.setattr(CommitSource, "_find_heads", stumble)
+        sound.commit("src/a", "2")
+        await follower.hint(key)
+        assert [defect.words.partition(" in ")[0] for defect in follower.source.defects.met] == ["a defect of wakeful: KeyError"]
+
+
+async def test_a_repository_made_anew_in_the_same_place_is_seen_soon(repo: GitRepo) -> None:
+    """`rm -rf .git; git init`: also where the next round of polling was an hour away."""
+    repo.commit("src/a", "1")
+    async with Follower(make_hints=choose_hints("inotify"), poll_seconds=1.0, idle_poll_seconds=3600.0) as follower:
+        key = follower.follow(repo.path)
+        old = await follower.look(key)
+        follower.source._quiet_rounds = 1000
+        follower.source._hurry_poll()
+        shutil.rmtree(repo.path / ".git")
+        repo("init", "-q", "-b", "main")
+        new = repo.commit("src/a", "other")
+        tree = repo.id(f"{new}:src")
+
+        async def is_seen() -> bool:
+            found = await follower.look(key) if key in follower.hinted else None
+            return found is not None and found.version == tree
+
+        await eventually_async(is_seen, seconds=10.0)
+        assert old.version != tree
+
+
+async def test_commits_made_while_nobody_looked_are_all_named(repo: GitRepo) -> None:
+    """After a downtime nobody remembers the old head: the commits since the last version are found by that version."""
+    seen = repo.id("HEAD:src")
+    made = [repo.commit("src/a.py", text, f"made {text}") for text in ("two", "three")]
+    repo.commit("docs/a.md", "elsewhere")
+    made.append(repo.commit("src/b.py", "four", "made four"))
+    async with Follower() as follower:
+        found = await follower.look(follower.follow(repo.path, "src"), base=seen)
+        assert [line.partition(" ")[0] for line in found.commits] == made[::-1]
+        assert paths(found) == {"src/a.py": "modified", "src/b.py": "added"}
+
+
+async def test_commits_that_brought_a_path_are_all_named(repo: GitRepo) -> None:
+    """What was absent when it was last looked at came with the first of them."""
+    made = [repo.commit("new/a", text) for text in ("one", "two")]
+    async with Follower() as follower:
+        found = await follower.look(follower.follow(repo.path, "new"), base=ABSENT)
+        assert [line.partition(" ")[0] for line in found.commits] == made[::-1]
+
+
+async def test_after_a_rewrite_that_nobody_saw_no_commit_is_named(repo: GitRepo) -> None:
+    """The last version is in no commit of this history any more: which of them are new nobody knows, and the paths are told."""
+    repo.commit("src/a.py", "to be amended")
+    seen = repo.id("HEAD:src")
+    repo.write("src/a.py", "amended")
+    repo("commit", "-q", "-a", "--amend", "-m", "amended")
+    async with Follower() as follower:
+        found = await follower.look(follower.follow(repo.path, "src"), base=seen)
+        assert found.commits == ()
+        assert paths(found) == {"src/a.py": "modified"}

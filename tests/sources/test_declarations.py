@@ -2,10 +2,11 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
+from credentials import acting_as
 from wakeful.core.agent import AgentSpec
 from wakeful.core.observation import AgentsRead, SettingsRead, SpecsRead
 from wakeful.settings import ProjectReader
@@ -203,14 +204,11 @@ def test_a_folder_that_was_moved_away_removes_its_sessions_and_brings_them_back(
 @contextmanager
 def out_of_reach(folder: Path) -> Iterator[None]:
     """Nobody may look into the folder, and root, who always may, is somebody else meanwhile."""
-    me = os.geteuid()
     folder.chmod(0)
     try:
-        if me == 0:
-            os.seteuid(65534)
-        yield
+        with acting_as(65534) if os.geteuid() == 0 else nullcontext():
+            yield
     finally:
-        os.seteuid(me)
         folder.chmod(0o755)
 
 

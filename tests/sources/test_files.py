@@ -16,7 +16,10 @@ from sources.files_world import World, open_world
 from waiting import eventually_async
 from wakeful.core.meaning import Excluded, Found, NearlyMatched
 from wakeful.core.target import FileTarget
+from wakeful.sources import files, open_files
 from wakeful.sources.hints.choice import choose_hints
+from wakeful.sources.hints.contract import Lost
+from wakeful.sources.sweep import Polls
 
 pytestmark = pytest.mark.asyncio
 
@@ -144,17 +147,202 @@ async def test_both_watchers_notice_what_happens_in_a_tree(tmp_path: Path, hints
         assert world.source.describe(key).files == 4
 
 
-async def test_touching_changes_the_stamp_and_not_the_version(tmp_path: Path) -> None:
-    """The content decides; that it was touched is still known (rule 17)."""
+def touch(path: Path) -> None:
+    path.touch()
+
+
+def set_times(path: Path) -> None:
+    os.utime(path, (1, 1))
+
+
+def change_rights(path: Path) -> None:
+    path.chmod(0o640)
+
+
+def write_the_same(path: Path) -> None:
+    with path.open("r+") as file:
+        file.write(path.read_text())
+
+
+def replace_by_the_same(path: Path) -> None:
+    fresh = path.with_name("fresh")
+    fresh.write_text(path.read_text())
+    fresh.rename(path)
+
+
+def write_and_touch(path: Path) -> None:
+    path.touch()
+    write_the_same(path)
+    path.touch()
+
+
+@pytest.mark.parametrize("change", [touch, set_times, change_rights])
+async def test_a_change_of_attributes_alone_is_no_write(tmp_path: Path, change: Callable[[Path], None]) -> None:
+    """Rule 17: neither the version nor the stamp moves, since the watcher reported no write."""
     async with open_world(tmp_path) as world:
         path = world.root / "file"
         path.write_text("same")
         key = await world.follow("file")
         before = world.last(key)
-        await world.hinted(lambda: os.utime(path, (1, 1)))
+        for _ in range(3):
+            await world.hinted(lambda: change(path))
+            last = world.last(key)
+            assert (last.version, last.stamp, last.doubt, last.changes) == (before.version, before.stamp, before.doubt, ())
+
+
+async def test_attributes_that_one_target_found_changed_are_no_write_to_another(tmp_path: Path) -> None:
+    """Rules 10 and 17: what was reported of a path is told with it."""
+    async with open_world(tmp_path) as world:
+        path = world.root / "file"
+        path.write_text("same")
+        keys = [await world.follow("file"), await world.follow("*"), await world.follow("**")]
+        before = [(world.last(key).stamp, world.last(key).doubt) for key in keys]
+        for _ in range(3):
+            await world.hinted(lambda: touch(path))
+        assert [(world.last(key).stamp, world.last(key).doubt) for key in keys] == before
+
+
+async def test_after_lost_reports_nobody_knows_whether_a_file_was_written(tmp_path: Path) -> None:
+    """Rule 17: that no write was reported tells nothing then."""
+    async with open_world(tmp_path) as world:
+        path = world.root / "file"
+        path.write_text("same")
+        key = await world.follow("file")
+        before = world.last(key)
+        touch(path)
+        world.source.hear()
+        await world.hinted(lambda: world.source._take_dirt((Lost("a test"),)))
+        assert world.last(key).doubt != before.doubt
+
+
+@pytest.mark.parametrize("change", [write_the_same, replace_by_the_same, write_and_touch])
+async def test_a_write_of_the_same_content_moves_the_stamp_and_not_the_version(tmp_path: Path, change: Callable[[Path], None]) -> None:
+    """Rule 17: what was between the two nobody knows."""
+    async with open_world(tmp_path) as world:
+        path = world.root / "file"
+        path.write_text("same")
+        key = await world.follow("file")
+        before = world.last(key)
+        await world.hinted(lambda: change(path))
+        await eventually_async(lambda: world.last(key).stamp != before.stamp)
         assert world.version(key) == before.version
-        assert world.last(key).stamp != before.stamp
-        assert world.last(key).changes == ()
+
+
+@pytest.mark.parametrize("change", [touch, write_the_same])
+async def test_where_stats_alone_are_known_an_equal_content_is_a_doubt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], None]) -> None:
+    """Rule 17: nobody reported what happened; the core decides what a doubt is worth."""
+    monkeypatch.setattr(Polls, "SHORTEST_SECONDS", 0.05)
+    monkeypatch.setattr(files, "_TICK_SECONDS", 0.05)
+    async with open_world(tmp_path, choose_hints("poll")) as world:
+        path = world.root / "file"
+        path.write_text("same")
+        os.utime(path, (1, 1))
+        key = await world.follow("file")
+        before = world.last(key)
+        await world.hinted(lambda: change(path))
+        last = world.last(key)
+        assert (last.version, last.stamp) == (before.version, before.stamp)
+        assert last.doubt != before.doubt
+
+
+async def test_without_hints_a_look_that_is_asked_for_finds_what_is_there(tmp_path: Path) -> None:
+    """What a run left is recorded when it ends, and not at the next poll."""
+    async with open_world(tmp_path, choose_hints("poll")) as world:
+        path = world.root / "out"
+        path.write_text("before")
+        key = await world.follow("out")
+        path.write_text("after the run")
+        world.look(key)
+        await world.settled()
+        assert world.version(key) == await world.truth("out")
+
+
+async def test_a_file_that_is_open_for_writing_is_looked_at_when_it_is_closed(tmp_path: Path) -> None:
+    """Half of it is no version: the look waits, says so, and finds the whole."""
+    async with open_world(tmp_path) as world:
+        path = world.root / "data"
+        path.write_text("whole\n")
+        key = await world.follow("data")
+        before = world.version(key)
+        with path.open("w") as file:
+            for piece in range(3):
+                file.write(f"piece {piece}\n")
+                await world.hinted(file.flush)
+                assert world.last(key).held == "data is being written"
+        await world.noticed(key, "data")
+        assert world.versions(key) == [before, world.version(key)]
+
+
+async def test_a_second_writer_keeps_a_file_open_although_the_first_has_closed_it(tmp_path: Path) -> None:
+    """The watcher reports one close: the kernel knows of the other."""
+    async with open_world(tmp_path) as world:
+        path = world.root / "data"
+        path.write_text("")
+        key = await world.follow("data")
+        with path.open("a") as slow:
+            await world.hinted(lambda: path.write_text("one\n"))
+            assert world.last(key).held == "data is being written"
+            slow.write("two\n")
+        await world.noticed(key, "data")
+        assert world.last(key).held is None
+
+
+@pytest.mark.parametrize("bound", ["QUIET_SECONDS", "MOST_SECONDS"])
+async def test_a_file_that_stays_open_is_waited_for_no_longer_than_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str) -> None:
+    """A log is held open for ever: its readers hear of what it holds all the same, and sooner the next time."""
+    monkeypatch.setattr(open_files, bound, 0.0)
+    async with open_world(tmp_path) as world:
+        path = world.root / "log"
+        path.write_text("")
+        key = await world.follow("log", settle_seconds=0.01, settle_max_seconds=2.0)
+        with path.open("a") as log:
+            log.write("one\n")
+            log.flush()
+            await eventually_async(lambda: world.results[key][-1].held is None and len(world.versions(key)) == 2)
+            monkeypatch.setattr(open_files, bound, 3600.0)
+            log.write("two\n")
+            log.flush()
+            await world.noticed(key, "log")
+
+
+async def test_a_settle_max_that_the_spec_names_bounds_the_wait_for_a_close(tmp_path: Path) -> None:
+    """Who names it wants to be told by then."""
+    async with open_world(tmp_path) as world:
+        path = world.root / "log"
+        path.write_text("")
+        key = await world.follow("log", settle_max_seconds=0.2)
+        with path.open("a") as log:
+            log.write("one\n")
+            log.flush()
+            await world.noticed(key, "log")
+
+
+async def test_a_look_for_what_a_run_left_takes_open_files_as_they_are(tmp_path: Path) -> None:
+    """The run has ended: what it wrote is asked for now."""
+    async with open_world(tmp_path) as world:
+        path = world.root / "out"
+        path.write_text("")
+        key = await world.follow("out")
+        with path.open("a") as other:
+            other.write("by somebody else\n")
+            other.flush()
+            await eventually_async(lambda: world.hints)
+            world.source.look(key, 1000, takes_open=True)
+            assert world.last(key).held is None
+            assert world.version(key) == await world.truth("out")
+
+
+async def test_what_was_written_a_moment_ago_and_is_not_closed_is_heard_when_asked(tmp_path: Path) -> None:
+    """Rule 17: a report that is withheld because its writer is at work must not be missed at the end of a run."""
+    async with open_world(tmp_path) as world:
+        path = world.root / "in"
+        path.write_text("")
+        key = await world.follow("in")
+        with path.open("a") as file:
+            file.write("x")
+            file.flush()
+            world.source.hear()
+            assert world.hints == [(key,)]
 
 
 async def test_the_executable_bit_counts_and_other_bits_do_not(tmp_path: Path) -> None:
@@ -376,7 +564,7 @@ async def test_excluded_paths_are_neither_seen_nor_hinted(tmp_path: Path) -> Non
         assert [change.path for change in _all_changes(world, key)] == ["last"]
         (world.root / "last").unlink()
         await eventually_async(lambda: world.version(key) == before)
-        assert not any("/.git" in folder or "node_modules" in folder for folder in world.source._needed)
+        assert not any("/.git" in folder or "node_modules" in folder for folder in world.source._folders._needed)
 
 
 async def test_a_default_exclude_written_out_is_meant(tmp_path: Path) -> None:
@@ -426,7 +614,7 @@ async def test_what_is_forgotten_is_no_longer_watched(tmp_path: Path) -> None:
         (world.root / "b").mkdir()
         one, other = await world.follow("a/*"), await world.follow("b/*")
         world.source.forget([one])
-        assert str(world.root / "a") not in world.source._needed
+        assert str(world.root / "a") not in world.source._folders._needed
         count = len(world.results[one])
         world.source.look(one, 99)
         (world.root / "a/file").touch()
@@ -434,7 +622,7 @@ async def test_what_is_forgotten_is_no_longer_watched(tmp_path: Path) -> None:
         assert len(world.results[one]) == count
         assert all(one not in batch for batch in world.hints)
         world.source.forget([other, "never followed"])
-        assert not world.source._needed
+        assert not world.source._folders._needed
 
 
 async def test_following_twice_and_again_after_forgetting_is_harmless(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ import pytest
 from sources.files_world import World, look_now, open_world
 from waiting import eventually_async
 from wakeful.core.target import FileTarget
-from wakeful.sources import files, sweep
+from wakeful.sources import files, git_holds, sweep
 from wakeful.sources.entry import DIGEST_BYTES, RACY_NANOSECONDS, Seen, read_key
 from wakeful.sources.files import FileSource
 from wakeful.sources.hints.choice import choose_hints
@@ -91,12 +91,12 @@ async def test_a_write_through_a_hard_link_elsewhere_is_found_by_the_sweep(tmp_p
 
 
 async def test_a_write_through_mmap_is_found_by_the_sweep(tmp_path: Path) -> None:
-    """The kernel reports no event for it while the mapping is open."""
+    """The kernel reports no event for it while the mapping is open, and counts it as open for writing."""
     async with open_world(tmp_path) as world:
         path = world.root / "file"
         path.write_bytes(b"1" * 4096)
         with path.open("r+b") as file, mmap.mmap(file.fileno(), 4096) as mapped:
-            key = await world.follow("file")
+            key = await world.follow("file", settle_max_seconds=0.0)
             before = world.version(key)
             mapped[0:4] = b"2222"
             mapped.flush()
@@ -150,7 +150,7 @@ async def test_content_that_changed_within_one_timestamp_is_read_again(tmp_path:
         assert world.version(key) != await world.truth("file"), "the forgery was believed"
         seen.hashed_at = time.time_ns()
         assert seen.is_racy
-        world.source._racy.append((0.0, str(path)))
+        world.source._racy._waiting.append((0.0, str(path)))
         await world.noticed(key, "file")
 
 
@@ -316,7 +316,7 @@ async def test_a_hold_ends_after_ten_minutes(tmp_path: Path, monkeypatch: pytest
         (world.root / ".git/index.lock").touch()
         key = await world.follow("*")
         assert world.last(key).held == "git checkout"
-        monkeypatch.setattr(files, "_LONGEST_HOLD_SECONDS", 0.0)
+        monkeypatch.setattr(git_holds, "LONGEST_HOLD_SECONDS", 0.0)
         await eventually_async(lambda: world.last(key).held is None)
         assert world.last(key).version is not None
         await world.hinted((world.root / "file").touch)

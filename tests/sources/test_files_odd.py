@@ -17,6 +17,8 @@ from sources.files_world import look_now, open_world
 from waiting import eventually_async
 from wakeful.core.target import FileTarget
 from wakeful.sources.entry import Demand, read_entry
+from wakeful.sources.files import FileSource
+from wakeful.sources.look import Finding, Followed, Looker
 
 pytestmark = pytest.mark.asyncio
 
@@ -56,6 +58,97 @@ async def test_a_dangling_link_and_a_loop_of_links_are_their_text(tmp_path: Path
         assert world.last(key).problem is None
         await world.hinted(lambda: (world.root / "nowhere").write_text("there now"))
         await world.noticed(key, "**")
+
+
+async def test_a_link_and_its_target_may_swap_roles(tmp_path: Path) -> None:
+    """Each led to the other for a while: later edits of both are seen, and so are those of a neighbour in the same batch."""
+    async with open_world(tmp_path) as world:
+        one, two, beside = (world.root / name for name in ("one", "two", "beside"))
+        one.write_text("content")
+        two.symlink_to("one")
+        beside.write_text("before")
+        pattern, literal, innocent = await world.follow("*"), await world.follow("two"), await world.follow("beside")
+
+        def swap() -> None:
+            two.unlink()
+            one.rename(two)
+            one.symlink_to("two")
+
+        await world.hinted(swap)
+        await world.noticed(pattern, "*")
+        for text in ("first edit", "second edit"):
+            await world.hinted(lambda: (two.write_text(text), beside.write_text(text)))
+            await world.noticed(pattern, "*")
+            await world.noticed(literal, "two")
+            await world.noticed(innocent, "beside")
+        assert world.source.defects.met == ()
+
+
+async def test_a_link_to_itself_can_become_a_file(tmp_path: Path) -> None:
+    """It led to its own path: the file that takes its place is seen like any other."""
+    async with open_world(tmp_path) as world:
+        link = world.root / "link"
+        link.symlink_to("link")
+        key = await world.follow("link")
+
+        def become_file() -> None:
+            link.unlink()
+            link.write_text("a file now")
+
+        await world.hinted(become_file)
+        await world.noticed(key, "link")
+        await world.hinted(lambda: link.write_text("edited"))
+        await world.noticed(key, "link")
+        assert world.source.defects.met == ()
+
+
+async def test_a_defect_in_one_path_costs_nothing_but_that_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told once, counted, and the rest of the batch is looked at."""
+    async with open_world(tmp_path) as world:
+        broken, sound = await world.follow("a-broken"), await world.follow("z-sound")
+        take_path = FileSource._take_path
+
+        def stumble(source: FileSource, path: str, hinted: dict[str, None], **options: object) -> None:
+            if path.endswith("a-broken"):
+                raise KeyError(path)
+            take_path(source, path, hinted, **options)
+
+        monkeypatch.setattr(FileSource, "_take_path", stumble)
+        for text in ("one", "two"):
+            await world.hinted(lambda: ((world.root / "a-broken").write_text(text), (world.root / "z-sound").write_text(text)))
+            await world.noticed(sound, "z-sound")
+        (defect,) = world.source.defects.met
+        assert defect.count >= 2
+        assert "KeyError" in defect.words and "a-broken" in defect.words
+        assert len(world.told) == 1
+        assert world.version(broken) == "absent"
+
+
+@pytest.mark.parametrize("where", ["on the loop", "in a thread"])
+async def test_a_defect_in_a_look_makes_its_target_unknown_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    """Rule 5: what cannot be looked at is unknown, in words, and is tried again until it can be."""
+    monkeypatch.setattr("wakeful.sources.sweep.Polls.SHORTEST_SECONDS", 0.05)
+    async with open_world(tmp_path) as world:
+        count = 3 if where == "on the loop" else 100
+        for number in range(count):
+            (world.root / f"broken-{number}").write_text("x")
+        broken, sound = await world.follow("broken-*"), await world.follow("sound")
+        look = Looker.look
+
+        def stumble(looker: Looker, followed: Followed, *errand: object, **options: object) -> Finding:
+            if followed.key == broken:
+                raise IndexError("nothing there")
+            return look(looker, followed, *errand, **options)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Looker, "look", stumble)
+            await world.hinted(lambda: [(world.root / f"broken-{number}").write_text("y") for number in range(count)])
+            await world.hinted(lambda: (world.root / "sound").write_text("y"))
+            await world.noticed(sound, "sound")
+            await eventually_async(lambda: world.version(broken) is None)
+            assert "a defect of wakeful: IndexError" in str(world.last(broken).problem)
+        await world.noticed(broken, "broken-*")
+        assert world.last(broken).problem is None
 
 
 async def test_a_linked_folder_is_entered_only_when_it_is_named(tmp_path: Path) -> None:
@@ -306,7 +399,7 @@ async def test_the_state_folder_is_never_watched_walked_or_read(tmp_path: Path) 
         above = await world.follow("**", root=tmp_path)
         names = {Path(path).name for path in world.source._followed[above].manifest.members}
         assert "log.db" not in names and "cache.db" not in names
-        assert not any(folder.startswith(str(state)) for folder in world.source._needed)
+        assert not any(folder.startswith(str(state)) for folder in world.source._folders._needed)
         for pattern in (f"{state}/*", f"{state}/log.db", "folder/log.db", "folder/*"):
             key = await world.follow(pattern)
             assert world.version(key) is None

@@ -126,7 +126,7 @@ def test_an_agent_that_a_run_could_have_changed_is_not_followed_any_further(tmp_
     (tmp_path / "role.md").write_text("Be exact.")
     reader = HouseReader(tmp_path / "sessions.d", Ledger(tmp_path / "ledger"))
     assert set(reader.read().agents) == {"docs"}
-    reader.find_run = lambda changed, changed_at, is_guarded: "run 3 of ask" if changed == str(tmp_path / path) else None
+    reader.ask_about_runs(lambda changed, changed_at, is_guarded: "run 3 of ask" if changed == str(tmp_path / path) else None, lambda changed_at: None)
     (tmp_path / path).write_text((tmp_path / path).read_text() + "\n# and obey\n")
     reading = reader.read()
     assert "it changed during run 3 of ask" in (reading.declared["ask"].needs_trust or "")

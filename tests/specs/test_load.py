@@ -65,7 +65,7 @@ bindings:
   big: {file: /srv/big, compare: stat, wake: false, settle: 0}
   out: {file: out/, access: write}
   again: {file: out2, access: write, wake: true}
-  code: {commits: ./src//, repo: ../r, branch: 3.10, each_commit: true, export: yes}
+  code: {commits: ./src//, repo: ../r, branch: 3.10, each_commit: true, line: all, export: yes}
   monthly: {cron: "0  6 1 * *"}
   daily: {cron: "@daily", timezone: UTC, catch_up: none, catch_up_window: 2d, overlap: skip, jitter: 5m}
   often: {every: 30m}
@@ -111,7 +111,7 @@ def test_every_key_reaches_the_core_typed_and_resolved() -> None:
             FileBinding(name="big", pattern="/srv/big", compare="stat", wake=False, settle_seconds=0.0, settle_max_seconds=2.0),
             FileBinding(name="out", pattern="out/", access="write", wake=False),
             FileBinding(name="again", pattern="out2", access="write", wake=True),
-            CommitsBinding(name="code", path="src", repo="../r", branch="3.10", each_commit=True, export=True),
+            CommitsBinding(name="code", path="src", repo="../r", branch="3.10", each_commit=True, export=True, line="all"),
             CronBinding(name="monthly", expression="0 6 1 * *", timezone="Asia/Shanghai"),
             CronBinding(
                 name="daily", expression="@daily", timezone="UTC", catch_up="none", catch_up_window_seconds=2 * day,

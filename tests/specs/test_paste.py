@@ -103,6 +103,43 @@ def test_what_every_binding_leaves_out_is_allowed_instead() -> None:
     assert paste(deny("/project/.git/config"))[0] == ["allow:", "  read: [/project/.git/config]"]
 
 
+@pytest.mark.parametrize(
+    ("path", "cache"),
+    [
+        ("/project/.ruff_cache/0.1/x", ".ruff_cache"),
+        ("/project/.pytest_cache/v/cache", ".pytest_cache"),
+        ("/project/pytest-cache-files-ab12", ".pytest_cache"),
+        ("/project/src/.mypy_cache/3.11", "src/.mypy_cache"),
+        ("/project/src/__pycache__/a.pyc", "src/__pycache__"),
+        ("/project/web/node_modules/.cache/babel/x", "web/node_modules/.cache"),
+        ("/project/.gradle/8.1", ".gradle"),
+        ("/project/target/debug/deps", "target"),
+        ("/home/me/.cache/pip/http/a/b", '"~/.cache/pip"'),
+        ("/home/me/.cargo/registry/index/x", '"~/.cargo/registry"'),
+    ],
+)
+def test_a_cache_is_allowed_and_no_output(path: str, cache: str) -> None:
+    """Whatever of it was asked for, to be read or written, and as a whole."""
+    for access in ("read", "write"):
+        assert paste(deny(path, access=access))[0] == ["allow:", f"  write: [{cache}]"]
+    assert paste(deny(path, f"{path}/b", access="write") + deny(path))[0] == ["allow:", f"  write: [{cache}]"]
+
+
+def test_a_folder_that_is_merely_called_as_a_build_is_bound() -> None:
+    assert paste(deny("/project/target/report.txt", access="write"))[0] == ["bindings:", "  report: {file: target/report.txt, access: write}"]
+
+
+@pytest.mark.parametrize("place", ["*", "10.0.0.1:5432"])
+def test_no_network_is_offered_to_a_run_that_did_without(place: str) -> None:
+    denied = [Denied(access="connect", what="x", place=place)]
+    assert spell(suggest(read_spec("run: {command: [x]}\n"), denied, root="/project", home="/home/me", has_passed=True)) == []
+
+
+def test_the_folder_around_the_project_is_not_opened_for_one_file() -> None:
+    lines = spell(suggest(read_spec("run: {command: [x]}\n"), deny("/srv/work/site/made", access="write"), root="/srv/work/site/project", home="/home/me"))
+    assert lines == ["allow:", "  write: [/srv/work/site/made]"]
+
+
 def test_nothing_is_suggested_for_what_should_not_be_opened() -> None:
     """It has no place, only words."""
     assert paste([Denied(access="read", what="/home/me/.ssh/id", words="it may hold secrets")])[0] == []

@@ -10,8 +10,11 @@ from wakeful.core.machine import Core
 from wakeful.core.spec import CommandRun, Confinement, FileBinding, SessionSpec
 from wakeful.core.state import LastRun, OpenRun, Session
 from wakeful.runners.isolation.shield import can_shield
-from wakeful.runners.isolation.writing import could_write
+from wakeful.runners.isolation.writing import could_write, list_writable
+from wakeful.trust.ledger import Ledger
 from wakeful.trust.reached import LAG_US, ReachedBy
+from wakeful.trust.reader import HouseReader
+from wakeful.wiring import connect_to_log
 
 AT = 1_000_000_000
 
@@ -25,7 +28,7 @@ def reached(own: SessionSpec, *, is_open: bool) -> ReachedBy:
     run = OpenRun(run=3, run_id="id.3", wake=1, attempt=0, incarnation="i", started_at=AT, versions={}, causes=(), spec=own)
     last = LastRun(run=2, outcome="succeeded", reason=None, started_at=AT - 1_000_000, finished_at=AT - 500_000, causes=(), chain=())
     session = Session(id="id", name="s", opened_at=0, spec=own, run=run if is_open else None, last_run=last)
-    return ReachedBy(Core([session]), lambda one, path, is_guarded: could_write(one, path, is_guarded=is_guarded), lambda: AT + 1_000_000)
+    return ReachedBy(Core([session]), lambda one, is_guarded: list_writable(one, is_guarded=is_guarded), lambda: AT + 1_000_000)
 
 
 @pytest.mark.parametrize(("changed_at", "words"), [(AT - LAG_US - 1, None), (AT - LAG_US, "run 3 of s"), (AT + 5, "run 3 of s")])
@@ -45,6 +48,15 @@ def test_a_run_that_ended_since_the_last_reading_counts_and_one_before_it_does_n
     assert other.find(path, AT - 499_999, is_guarded=True) is None, "a person's edit, right after it ended"
     other.turn()
     assert other.find(path, AT - 700_000, is_guarded=True) is None
+
+
+@pytest.mark.parametrize(("is_filed", "known"), [(True, "text"), (False, None)])
+def test_what_a_bundle_says_of_its_text_is_not_known(tmp_path: Path, is_filed: bool, known: str | None) -> None:
+    """Else a run could plant the file of which a loaded session says that it was in force."""
+    core = Core([Session(id="id", name="s", opened_at=0, text_digest="text", is_filed=is_filed)])
+    house = HouseReader(tmp_path / "sessions.d", Ledger(tmp_path / "ledger"), {})
+    connect_to_log(house, core)
+    assert (house.find_known("s"), house.find_known("other")) == (known, None)
 
 
 def test_a_confined_run_could_write_what_its_outputs_open(tmp_path: Path) -> None:

@@ -118,6 +118,7 @@ BINDINGS = [
     ("{file: [a, b]}", "2:16: file: expected a path such as data/*.csv, found a list"),
     ("{file: '**/../x'}", "2:16: file: pattern '**/../x': '..' after a wildcard has no fixed meaning; write the folder it leads to"),
     ("{file: a, access: wriet}", "2:27: access is 'wriet'; expected read, write or both; did you mean 'write'?"),
+    ("{commits: src, line: all}", "2:30: line says which commits get a run of their own; add each_commit: true, or remove line"),
     ("{file: a, settle: 5s, settle_max: 1s}", "2:43: settle_max (1s) is shorter than settle (5s); make it longer"),
     ("{commits: src, branch: -x}", "2:32: branch: branch '-x' begins with '-', which git takes for an option; name the branch itself"),
     ("{commits: src, branch: a b}", "2:32: branch: 'a b' cannot be a branch; write a name such as main or origin/main"),

@@ -68,8 +68,8 @@ def test_a_template_in_a_sub_folder_names_its_sessions_below_it(tmp_path: Path) 
 
 def test_doubled_braces_are_braces_and_keys_are_left_alone(tmp_path: Path) -> None:
     """Escapes as in format strings."""
-    spec = one(tmp_path, "t/a.md", template='for_each: t/*.md\nrun: {command: [awk, "{{print $1}} {stem}", "{path}"]}\n')
-    assert isinstance(spec.run, CommandRun) and spec.run.argv == ("awk", "{print $1} a", "t/a.md")
+    spec = one(tmp_path, "t/a.md", template='for_each: t/*.md\nrun: {command: [printf, "{{print $1}} {stem}", "{path}"]}\n')
+    assert isinstance(spec.run, CommandRun) and spec.run.argv == ("printf", "{print $1} a", "t/a.md")
 
 
 WRONG = [
@@ -83,11 +83,19 @@ WRONG = [
     ),
     (
         "run: {command: [sh, -c, 'cat {path}']}",
-        "2:25: a file's name never becomes part of a program; pass it as a word of its own, or with env",
+        "2:25: a file's name would become code of sh here, and whoever names a file would say what is run; "
+        'pass it by a variable, env: {FILE: "{path}"}, and use that there',
     ),
     (
         "run: {command: [env, bash, -ec, 'cat {stem}']}",
-        "2:33: a file's name never becomes part of a program; pass it as a word of its own, or with env",
+        "2:33: a file's name would become code of bash here, and whoever names a file would say what is run; "
+        'pass it by a variable, env: {FILE: "{path}"}, and use that there',
+    ),
+    ("secrets: ['{stem}']", "2:11: a file's name does not say what a session may do, so secrets holds no {path} or {stem}"),
+    ("network: ['{stem}:443']", "2:11: a file's name does not say what a session may do, so network holds no {path} or {stem}"),
+    (
+        "run: {command: ['true'], env: {BASH_ENV: '{path}'}}",
+        "2:42: programs take this variable for code, or for where code lies, so it holds no {path} or {stem}; use a name of your own, such as FILE",
     ),
     ("priorty: 5", "2:1: unknown key 'priorty' in this session; did you mean 'priority'?"),
     ("priority: 500", "2:11: priority is 500; expected at most 100"),

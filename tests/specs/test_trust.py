@@ -55,8 +55,47 @@ def test_untrusted_input_secrets_and_a_way_out_are_refused_together(way: str, wo
     assert told == (
         f"f.yaml:3:42: untrusted input (mail), secrets (token) and a way out ({words}) do not go together; drop one of them, or part the session in two"
     )
-    for left in range(3):
+    # What nothing confines reads every secret there is, listed or not.
+    for left in (0, 2) if words == "isolation: none" else range(3):
         read(RUN + "\n".join(leg for number, leg in enumerate(legs) if number != left) + "\n")
+
+
+@pytest.mark.parametrize(
+    ("read_by", "words"),
+    [
+        ("allow: {read: [/home/ada/notes]}", "private reads (/home/ada/notes, by allow.read)"),
+        ("allow: {read: [/project/.ssh/id]}", "private reads (/project/.ssh/id, by allow.read)"),
+        ("allow: {read: [../other]}", "private reads (/other, by allow.read)"),
+        ("bindings: {notes: {file: '/home/ada/notes/*.md', wake: false}}", "private reads (/home/ada/notes, by binding notes)"),
+        ("bindings: {all: {file: '/home/ada/**/*.md', wake: false}}", "private reads (/home/ada, by binding all)"),
+        ("bindings: {code: {commits: src, repo: /home/ada/work}}", "private reads (/home/ada/work/src, by binding code)"),
+        ("bindings: {p: {probe: [cat, .aws/credentials]}}", "private reads (/project/.aws/credentials, by probe p)"),
+        ("run: {command: [cat, .netrc]}", "private reads (/project/.netrc, by command)"),
+        ("run: {script: 'cat < .ssh/id'}", "private reads (/project/.ssh/id, by script)"),
+        ("run: {command: ['true'], check: [cat, .netrc]}", "private reads (/project/.netrc, by check)"),
+        ("isolation: none", "private reads (everything, by isolation: none)"),
+    ],
+)
+def test_every_granted_read_counts_and_not_secrets_alone(read_by: str, words: str) -> None:
+    """With untrusted input and the network; without one of these it is taken."""
+    keys = {"run": "run: {command: ['true']}", "bindings": "bindings: {}", "network": "network: true"}
+    keys |= {read_by.partition(":")[0]: read_by}
+    mail = "mail: {file: mail.txt, trust: untrusted}"
+    label = keys | {"bindings": keys["bindings"].replace("{", f"{{{mail}, ", 1).replace(", }", "}")}
+    assert words in refusal("objective: x\n" + "\n".join(label.values()) + "\n")
+    read("objective: x\n" + "\n".join(keys.values()) + "\n")
+    if "isolation" not in read_by:
+        read("objective: x\n" + "\n".join(line for key, line in label.items() if key != "network") + "\n")
+
+
+@pytest.mark.parametrize(
+    "read_by",
+    ["allow: {read: [data]}", "allow: {read: [/usr/share/dict]}", "run: {command: [cat, notes.txt]}", "bindings: {rules: {file: '*.md', wake: false}}"],
+)
+def test_what_lies_in_the_project_or_belongs_to_the_system_is_not_private(read_by: str) -> None:
+    bindings = "mail: {file: /var/mail/ada, trust: untrusted}"
+    text = f"objective: x\nnetwork: true\n{read_by}\n" if "bindings" in read_by else f"objective: x\nnetwork: true\nbindings: {{{bindings}}}\n{read_by}\n"
+    read(text.replace("bindings: {rules", f"bindings: {{{bindings}, rules") + ("" if "run" in read_by else "run: {command: ['true']}\n"))
 
 
 def test_a_write_outside_of_root_is_a_way_out_and_one_inside_is_not() -> None:

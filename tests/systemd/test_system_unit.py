@@ -181,8 +181,8 @@ def test_each_run_has_a_control_group_of_its_own(service: Machine) -> None:
 
 
 def test_people_s_tools_work_inside(service: Machine) -> None:
-    """Tried in the unit itself, with all it takes away: nothing of what people's programs need is among it."""
-    service.write(f"{HOME}/tools", TOOLS)
+    """Tried in the unit itself, with all it takes away: nothing of what people's programs need is among it, but for namespaces of control groups."""
+    service.write(f"{HOME}/tools", TOOLS.replace("--unshare-all", "--unshare-user --unshare-ipc --unshare-pid --unshare-net --unshare-uts"))
     service.drop_in(SERVICE, f"[Service]\nExecStartPre=/bin/sh -c 'sh {HOME}/tools > {HOME}/tools.out 2>&1'\n")
     service.run("systemctl", "restart", SERVICE)
     service.run("rm", f"/etc/systemd/system/{SERVICE}.d/test.conf")
@@ -199,6 +199,13 @@ def test_the_system_is_closed(service: Machine) -> None:
         tried = service.ask("nsenter", "-t", pid, "-m", "sh", "-c", f"mkdir {place}/made && rmdir {place}/made")
         assert (tried.returncode == 0) == is_open, (place, tried.stderr)
     assert "Read-only" in service.ask("nsenter", "-t", pid, "-m", "sh", "-c", "echo 1 > /proc/sys/kernel/panic").stderr
+    # Of other people there is nothing: no home, no process, no file in /tmp; and of devices those that programs need.
+    service.run("sh", "-c", "mkdir -p /home/somebody && touch /tmp/of-somebody")
+    assert service.run("nsenter", "-t", pid, "-m", "ls", "/home").split() == [ACCOUNT]
+    assert "of-somebody" not in service.run("nsenter", "-t", pid, "-m", "ls", "/tmp").split()
+    seen = service.run("nsenter", "-t", pid, "-m", "setpriv", f"--reuid={UID}", f"--regid={UID}", "--clear-groups", "ls", "/proc").split()
+    assert pid in seen and "1" not in seen and "meminfo" in seen
+    assert {"null", "zero", "urandom", "ptmx", "pts", "shm"} <= set(service.run("nsenter", "-t", pid, "-m", "ls", "/dev").split())
 
 
 def test_doctor_knows_the_service(service: Machine) -> None:

@@ -137,6 +137,12 @@ class DaemonLink:
                 # Somebody waits no longer: the rest of this answer must not be taken for the next one.
                 connection.close()
                 raise
+            if _is_busy(answer) and monotonic() + LONGEST_PAUSE_SECONDS < deadline:
+                # It had no place for the connection, and read nothing of it: whatever was asked can be asked again.
+                connection.close()
+                begun = None
+                await asyncio.sleep(LONGEST_PAUSE_SECONDS)
+                continue
             self._put_back(connection, answer)
             return _read(answer, self._path)
 
@@ -290,6 +296,10 @@ def _read(answer: _Answer, path: str) -> Any:
     if answer.headers.get("content-type", "").startswith(_LINES):
         return msgspec.json.decode(b"[" + b",".join(line for line in answer.body.split(b"\n") if line) + b"]")
     return msgspec.json.decode(answer.body)
+
+
+def _is_busy(answer: _Answer) -> bool:
+    return answer.status == 503 and "retry-after" in answer.headers
 
 
 def _read_refusal(answer: _Answer) -> str:

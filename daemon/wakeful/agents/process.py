@@ -28,8 +28,8 @@ from wakeful.agents.tools.shell import ShellTool
 from wakeful.core import work
 from wakeful.core.agent import AgentSpec
 from wakeful.errors import OperatorError
-from wakeful.runners.isolation.looking import Looked
-from wakeful.runners.isolation.programs import find_program_places
+from wakeful.runners.isolation.programs import ProgramWords, derive_places
+from wakeful.runners.isolation.reach import is_wide
 from wakeful.secrets.store import name_variable
 
 # The agent is not done, and why is on record (sysexits: try again later).
@@ -123,16 +123,18 @@ def find_bounds(beginning: work.Beginning, environ: Mapping[str, str]) -> Bounds
 
 
 def find_narrowing(beginning: work.Beginning, bounds: Bounds, environ: Mapping[str, str], programs: Sequence[str] = ()) -> Narrowing | None:
-    """What programs that are not ours may touch; None: this session asked for no isolation."""
+    """Find the places that other programs (not ours) may touch. None: this session asked for no isolation."""
     if beginning.is_unisolated:
         return None
-    places = find_program_places(programs, None, environ.get("PATH", ""), beginning.root, Looked())
-    reads = (*beginning.allow_read, *places)
-    return narrow(bounds, environ, network=beginning.network, listens=beginning.listens, reads=reads, writes=beginning.allow_write)
+    words = ProgramWords(texts=tuple(programs), program=None, root=beginning.root, cwd=beginning.root, search_path=environ.get("PATH", ""), declared=beginning.allow_read)
+    # Places derived here widen nothing: the run itself still reaches only the places it was given at its start.
+    derived, _ = derive_places(words, None, is_wide)
+    reads = (*beginning.allow_read, *(place.path for place in derived.places), *derived.spelled)
+    return narrow(bounds, environ, network=beginning.network, listens=beginning.listens, looks_up_names=beginning.looks_up_names, reads=reads, writes=beginning.allow_write)
 
 
 async def hand_off(link: DaemonLink, beginning: work.Beginning, words: str) -> None:
-    """What it said last is what the next run starts from, unless it took the care to say so itself."""
+    """The agent's last words become the hand-off that the next run starts from, unless the agent left a hand-off itself."""
     await link.call("note", {"text": words[:LONGEST_HAND_OFF] or "done; it left no words"}, key=f"{beginning.run_id}.hand_off")
 
 

@@ -20,12 +20,14 @@ from wakeful.api import assembling, calling, comparing, costing, explaining, exp
 from wakeful.api.answers import Forbidden, answer_error, find_status, handle_error
 from wakeful.api.authorising import find_rule, judge_body, judge_request
 from wakeful.api.calling import decode_body, read_body
-from wakeful.api.peers import Caller, name_person, name_run, name_token
+from wakeful.api.connections import Connections
+from wakeful.api.peers import GONE, Caller, Peer, Unknown, is_there, name_person, name_run, name_token
+from wakeful.api.protocol import VERSION_HEADER
 from wakeful.api.service import Service
 from wakeful.api.tokens import Tokens, is_token
+from wakeful.core.observation import ProcessOwner
 from wakeful.errors import CallerError, WakefulError
 
-VERSION_HEADER = "Wakeful-Version"
 # The names under which clients of other programs put tokens into addresses.
 TOKEN_PARAMETERS = frozenset(("token", "access_token", "api_key", "apikey", "authorization", "bearer"))
 
@@ -77,13 +79,14 @@ ROUTES = (
 )
 
 
-def build_app(service: Service) -> ASGIApp:
+def build_app(service: Service, connections: Connections) -> ASGIApp:
     app = Starlette(routes=ROUTES, exception_handlers={WakefulError: handle_error, HTTPException: _handle_http, Exception: _handle_defect})
     app.state.service = service
     app.state.rows = reading.Rows()
     app.state.accounts = costing.Accounts()
     app.state.roster = participants.Roster()
     app.state.tokens = Tokens(service.places.state)
+    app.state.connections = connections
     return Gate(app, service)
 
 
@@ -132,44 +135,56 @@ class Gate:
     def _identify(self, scope: Scope) -> Caller:
         """Raise Unauthorised or Forbidden where nobody we know is at the other end."""
         scope["path"] = scope["raw_path"].decode("ascii")
-        uid, pid = scope["state"].pop("peer_uid"), scope["state"].pop("peer_pid")
-        if uid != self._uid:
-            raise Forbidden(f"this daemon belongs to user {self._uid}; user {uid} may not use it")
-        owner = self._find_owner(pid)
+        peer: Peer = scope["state"].pop("peer")
+        connection = scope["state"].pop("connection")
+        if peer.uid != self._uid:
+            raise Forbidden(f"this daemon belongs to user {self._uid}; user {peer.uid} may not use it")
+        # A process that hands its connection on and leaves may be a run's that wants to pass for a person.
+        if not is_there(connection, peer):
+            raise Forbidden(GONE)
         _refuse_in_address(scope)
         shown = Headers(scope=scope).getlist("authorization")
         if not shown:
-            if owner is not None:
-                raise Forbidden("a process of a run speaks with that run's token (WAKEFUL_TOKEN_FILE), or not at all")
-            return Caller(name_person(uid), uid=uid)
+            _refuse_no_person(peer)
+            return Caller(name_person(peer.uid), uid=peer.uid)
         kind, _, text = shown[0].partition(" ")
         # Which of two would count is nobody's to guess.
         if len(shown) > 1 or kind.lower() != "bearer":
             raise Unauthorised("one header is expected, Authorization: Bearer TOKEN")
-        return self._identify_by_token(text.strip(), uid, owner)
+        return self._identify_by_token(text.strip(), peer)
 
-    def _identify_by_token(self, text: str, uid: int, owner: str | None) -> Caller:
+    def _identify_by_token(self, text: str, peer: Peer) -> Caller:
+        standing = peer.standing
+        if isinstance(standing, Unknown) and not standing.may_show_token:
+            raise Forbidden(standing.words)
+        owner = standing if isinstance(standing, ProcessOwner) else None
         if is_token(text):
             token = self._tokens.find(text, self._service.moment().wall)
             if token is None:
                 raise Unauthorised("this token opens nothing: it was never given, is over, or was revoked; wakeful token list shows those there are")
-            if owner is not None:
+            if owner is not None and owner.run_id is not None:
                 raise Forbidden("a process of a run speaks with that run's token, and with no other")
-            return Caller(name_token(token), uid=uid, token=token, person=name_person(uid))
+            return Caller(name_token(token), uid=peer.uid, token=token, person=name_person(peer.uid))
         run = self._service.run_identity(text)
         if run is None:
             raise Unauthorised("this token belongs to no run under way; a token ends with its run")
-        if owner not in (None, run.run_id):
+        if owner is not None and owner.run_id != run.run_id:
             raise Forbidden("this token was given to another run")
         return Caller(name_run(run), run)
 
-    def _find_owner(self, pid: int | None) -> str | None:
-        # Systems that do not tell the process do not confine runs either.
-        try:
-            return None if pid is None else self._service.owner_of_process(pid)
-        except ProcessLookupError:
-            # It handed its connection on and left: so does a process of a run that wants to pass for a person.
-            raise Forbidden("the process that connected is gone, so nobody knows who calls; call again") from None
+
+def _refuse_no_person(peer: Peer) -> None:
+    """Raise Forbidden unless a process of a person is at the other end."""
+    match peer.standing:
+        case Unknown(words=words):
+            raise Forbidden(words)
+        case ProcessOwner(run_id=None, sign=sign):
+            raise Forbidden(
+                f"process {peer.pid} belongs to a run of another daemon, or to one that is over, and is no person here ({sign}); "
+                "call from a shell that no run started, or show a token of this daemon (wakeful token)"
+            )
+        case ProcessOwner():
+            raise Forbidden("a process of a run speaks with that run's token (WAKEFUL_TOKEN_FILE), or not at all")
 
 
 def _refuse_in_address(scope: Scope) -> None:

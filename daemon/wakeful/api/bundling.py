@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import shutil
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -20,21 +21,25 @@ from starlette.responses import Response
 
 from wakeful.api.answers import answer_lines, caller_of, find_named, service_of
 from wakeful.api.calling import build_call, decode_body, read_body
-from wakeful.api.history import Receipt, find_free_name
+from wakeful.api.history import ArrivalRecord, Receipt, find_free_name, moving
 from wakeful.api.participants import refuse_by_uid
 from wakeful.api.peers import Caller
 from wakeful.api.service import Service
 from wakeful.blobs import Blobs
-from wakeful.bundles.load import inspect, restore_archive, verify_bundle
+from wakeful.bundles.format import Manifest
+from wakeful.bundles.load import Loaded, inspect, restore_archive, verify_bundle
 from wakeful.bundles.load import load as take_bundle
 from wakeful.bundles.save import Saved
 from wakeful.bundles.save import save as cut_bundle
 from wakeful.core import calls
+from wakeful.core.judge_history import FROM_BUNDLE
 from wakeful.core.state import Session
 from wakeful.counting import count
 from wakeful.errors import CallerError, WakefulError
+from wakeful.eventlog.contract import Conflict
 from wakeful.past import fold_at
 from wakeful.specs.scalars import find_name_problem
+from wakeful.trust.desk import describe
 
 Progress = Callable[[int, int], None]
 Answer = dict[str, Any]
@@ -84,7 +89,7 @@ class Desk:
 
     async def call(self, call: calls.Call) -> str:
         refuse_by_uid(self.service.core, call, self._asking)
-        return await self.service.call(call, author=self._asking.author, key=None, run=None)
+        return (await self.service.call(call, author=self._asking.author, key=None, run=None)).words
 
     @property
     def now(self) -> int:
@@ -156,7 +161,11 @@ async def _load_fork(desk: Desk, path: Path, body: LoadBody) -> Answer:
     """Its records as they are, inert; and a session of its own that goes on from their end."""
     _refuse_archived(desk, path)
     staged = desk.scratch(f".loading-{secrets.token_hex(8)}")
-    loaded = await asyncio.to_thread(take_bundle, desk.log, desk.blobs, path, scratch=staged, progress=desk.tell, is_inert=True)
+    # Those of an older bundle are read alone: a newer one goes on where they end.
+    is_read_alone = inspect(path).session not in desk.service.core.state.sessions
+    loaded = await asyncio.to_thread(
+        take_bundle, desk.log, desk.blobs, path, scratch=staged, progress=desk.tell, is_inert=True, extend=is_read_alone
+    )
     manifest = loaded.contents.manifest
     past = await asyncio.to_thread(fold_at, desk.log, manifest.session, manifest.records)
     taken = desk.service.core.state.ids
@@ -164,10 +173,31 @@ async def _load_fork(desk: Desk, path: Path, body: LoadBody) -> Answer:
     problem = find_name_problem(new)
     if problem is not None:
         raise CallerError(problem)
-    words = await desk.call(calls.Fork(name=past.name, new=new, past=past, origin_hash=manifest.head, root=body.root))
+    doubt = None if _is_own(desk, manifest) else FROM_BUNDLE
+    words = await desk.call(calls.Fork(name=past.name, new=new, past=past, origin_hash=manifest.head, root=body.root, needs_trust=doubt))
     if staged.is_dir():
         await asyncio.to_thread(staged.rename, desk.scratch(taken[new]))
-    return {"name": new, "words": words, "origin": manifest.session, "head": manifest.head, "records": loaded.records}
+    answer = {"name": new, "words": words, "origin": manifest.session, "head": manifest.head, "records": loaded.records}
+    return answer | _show_asked(desk, new)
+
+
+def _is_own(desk: Desk, manifest: Manifest) -> bool:
+    """Did this daemon make the records of this bundle itself? Its own log tells, by the hash that covers them all; not the bundle."""
+    session = desk.service.core.state.sessions.get(manifest.session)
+    if session is None or session.needs_trust is not None or not session.foreign_until < manifest.records <= session.seq:
+        return False
+    last = next(desk.log.read(manifest.session, from_seq=manifest.records, limit=1), None)
+    return last is not None and last.seq == manifest.records and last.hash.hex() == manifest.head
+
+
+def _show_asked(desk: Desk, name: str) -> Answer:
+    """Show the person who loads a bundle what its spec asks for, and whether the session waits for their trust."""
+    session = find_named(desk.service, name)
+    spec = session.spec
+    if spec is None:
+        return {}
+    agent = desk.service.core.agents.get(spec.agent) if spec.agent is not None else None
+    return {"spec": describe(spec, agent), "reach": desk.service.trust.list_reach(spec, agent), "needs_trust": session.trust_words}
 
 
 def _refuse_archived(desk: Desk, path: Path) -> None:
@@ -186,20 +216,46 @@ async def _load_moved(desk: Desk, path: Path) -> Answer:
     if manifest.cut != "migrate" or move is None:
         raise CallerError(f"{path} was cut by {manifest.cut}, not by migrate: two copies could live; load it without --move to make a fork")
     _refuse_archived(desk, path)
+    known = desk.service.core.state.sessions.get(manifest.session)
+    another = f"{known.name if known is not None else manifest.session} lives here, and {path} holds another history of it: a move was given up on one side; load it without --move, then merge"
+    if known is not None and not known.is_frozen and not known.has_departed and known.seq < manifest.records:
+        raise CallerError(another)
     scratch = desk.scratch(manifest.session)
-    loaded = await asyncio.to_thread(
-        take_bundle, desk.log, desk.blobs, path, extend=True, scratch=None if scratch.exists() else scratch, progress=desk.tell
-    )
-    manifest = loaded.contents.manifest
-    past = await asyncio.to_thread(fold_at, desk.log, manifest.session, desk.log.head(manifest.session).seq)
-    words = await desk.call(calls.Arrive(name=past.name, past=past, move=move, origin=manifest.about.get("host", "another host")))
+    with moving(known):
+        try:
+            loaded = await asyncio.to_thread(_take_moved, desk, path, scratch)
+        except Conflict as conflict:
+            raise CallerError(another) from conflict
+        manifest = loaded.contents.manifest
+        past = await asyncio.to_thread(fold_at, desk.log, manifest.session, desk.log.head(manifest.session).seq)
+        origin = manifest.about.get("host", "another host")
+        words = await desk.call(calls.Arrive(name=past.name, past=past, move=move, origin=origin, store=desk.log.store))
     arrived = next(desk.log.read(manifest.session, from_seq=manifest.records + 1, kinds=("session_arrived",)), None)
     if arrived is None:
         raise CallerError(f"{past.name} was not brought in; ask for it again")
+    record = ArrivalRecord(
+        at=arrived.at, kind=arrived.kind, author=arrived.author, payload=(arrived.payload or b"").decode(), run=arrived.run,
+        parent=arrived.parent, rationale=arrived.rationale,
+    )  # fmt: skip
     receipt = Receipt(
-        move=move, session=manifest.session, name=past.name, seq=arrived.seq, hash=arrived.hash.hex(), host=socket.gethostname()
+        move=move, session=manifest.session, name=past.name, seq=arrived.seq, hash=arrived.hash.hex(), host=socket.gethostname(), record=record
     )
-    return {"name": past.name, "words": words, "receipt": msgspec.to_builtins(receipt), "records": loaded.records}
+    return {"name": past.name, "words": words, "receipt": msgspec.to_builtins(receipt), "records": loaded.records, **_show_asked(desk, past.name)}
+
+
+def _take_moved(desk: Desk, path: Path, scratch: Path) -> Loaded:
+    """With its scratch files as they are now: those that it left here when it went are older."""
+    staged = desk.scratch(f".loading-{secrets.token_hex(8)}")
+    loaded = take_bundle(desk.log, desk.blobs, path, extend=True, scratch=staged, progress=desk.tell)
+    if loaded.records and staged.is_dir():
+        older = desk.scratch(f".older-{secrets.token_hex(8)}")
+        if scratch.exists():
+            scratch.rename(older)
+        staged.rename(scratch)
+        shutil.rmtree(older, ignore_errors=True)
+    elif staged.is_dir():
+        shutil.rmtree(staged)
+    return loaded
 
 
 async def move(desk: Desk, body: MoveBody) -> Answer:

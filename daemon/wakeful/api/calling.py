@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -24,11 +25,12 @@ from wakeful.api.tracing import prepare_trace
 from wakeful.api.workspacing import finish_files, finish_merge, keeping_place, say_place
 from wakeful.core import calls
 from wakeful.errors import CallerError
+from wakeful.repeated_calls import Named, find_first, say_repeated
 from wakeful.specs.scalars import find_name_problem
+from wakeful.views.times import say_time, show_time_or_none
 
 LARGEST_BODY_BYTES = 1_000_000
 LONGEST_KEY = 200
-DONE_ALREADY = "done already"
 VERBS: dict[str, type[Struct]] = {
     "activate": calls.Activate,
     "resume": calls.Resume,
@@ -50,6 +52,18 @@ VERBS: dict[str, type[Struct]] = {
 }
 # Verb -> its body and how it becomes a call: something has to be looked up first.
 PREPARED = {**history.PREPARED, "trace": (calls.Trace, prepare_trace)}
+# Verb -> the calls that its body may become.
+MADE_OF: dict[str, tuple[type[Struct], ...]] = {
+    "save": (calls.Save,),
+    "rewind": (calls.Rewind,),
+    "fork": (calls.Fork,),
+    "merge": (calls.Merge,),
+    "resolve": (calls.Resolve,),
+    "compress": (calls.Compress,),
+    "migrate": (calls.Migrate, calls.Thaw, calls.Depart),
+    "erase": (calls.Erase,),
+    "trace": (calls.Trace,),
+}
 
 
 async def call(request: Request) -> Response:
@@ -63,14 +77,20 @@ async def call(request: Request) -> Response:
     made = build_call(kind, speak_for(caller, kind, body))
     refuse_refused(service, made.name)
     if prepare is not None:
-        if key is not None and is_known(service, made.name, key):
-            return answer_json({"words": DONE_ALREADY, "name": made.name, **await history.finish_again(service, made, key, caller.author)})
+        # A repeated call cannot be prepared again: the first call may have removed the things that its preparation needs.
+        if key is not None and (first := find_first(service.log, service.core.state, Named(kinds=MADE_OF[verb], name=made.name), key)) is not None:
+            finished = await history.finish_again(service, made, key, caller.author)
+            return answer_json({"words": say_repeated(first), "name": made.name, "record": first.seq, "is_repeated": True, **finished})
         made = await prepare(service, made)
     if isinstance(made, history.Preview):
         return answer_json({"words": made.words, "name": body["name"], "preview": made.found})
     async with keeping_place(service, made):
-        words = await carry_out(service, made, caller, key)
-    answer = {"words": words, "name": made.new if isinstance(made, calls.Rename | calls.Fork) else made.name}
+        reply = await carry_out(service, made, caller, key)
+    answer = {"words": reply.words, "name": made.new if isinstance(made, calls.Rename | calls.Fork) else made.name}
+    answer |= {"record": reply.seq, "is_repeated": reply.is_repeated}
+    if reply.held is not None:
+        answer |= {"held": reply.held, "held_until": show_time_or_none(reply.held_until)}
+        answer["words"] += f"; that lasts until {say_time(reply.held_until)}" if reply.held_until is not None else ""
     if isinstance(made, calls.Merge):
         # Without files of its own, it may still find those of an earlier one to be written.
         finishing = finish_files(service, made.name, made.fork, made.record) if made.record is not None else finish_merge(service, made.name, made.fork, caller.author)
@@ -78,14 +98,8 @@ async def call(request: Request) -> Response:
     if isinstance(made, calls.Fork):
         answer["words"] += say_place(made)
     if isinstance(made, calls.Rewind) and made.files:
-        answer["files"] = await history.restore_files(service, made.name, made.to, is_forced=bool(body.get("force")))
+        answer["files"] = await history.restore_files(service, made.name, made.to, is_forced=bool(body.get("force")), until=made.at)
     return answer_json(answer)
-
-
-def is_known(service: Service, name: str, key: str) -> bool:
-    """Was the call with this key carried out? What it needs to be prepared may be gone by its own doing."""
-    session_id = service.core.state.ids.get(name)
-    return session_id is not None and service.log.find_key(session_id, key) is not None
 
 
 def take_key(request: Request, kind: type[Struct], body: dict[str, Any]) -> str | None:
@@ -102,29 +116,37 @@ def check_key(key: Any) -> str | None:
     return key
 
 
-async def carry_out(service: Service, made: calls.Call, caller: Caller, key: str | None) -> str:
+async def carry_out(service: Service, made: calls.Call, caller: Caller, key: str | None) -> calls.Reply:
     refuse_by_uid(service.core, made, caller)
-    words = await service.call(made, author=caller.author, key=key, run=caller.run.run if caller.run is not None else None)
+    reply = await service.call(made, author=caller.author, key=key, run=caller.run.run if caller.run is not None else None)
     match made:
         case calls.Rename(name=old, new=new):
-            # A fork has no file.
-            if not service.core.state.by_name(new).is_filed:
-                return words
-            # The session first: were the file moved before, the folder would show one session gone and another born.
-            try:
-                service.rename_spec(old, new)
-            except OSError as error:
-                # Asked again with the same key: the first try moved the file, too.
-                if words == DONE_ALREADY and isinstance(error, FileNotFoundError):
-                    return words
-                raise CallerError(f"{words}, but its file was not: {error.strerror}; rename sessions.d/{old}.yaml by hand") from error
-            service.read_specs()
+            _rename_file(service, old, new, reply)
         case calls.Open():
             service.read_specs()
         case calls.Erase():
             others = await history.finish_erase(service, made.name, made.seq)
-            words += f"; the same words stand in {', '.join(others)}" if others else ""
-    return words
+            return replace(reply, words=reply.words + f"; the same words stand in {', '.join(others)}") if others else reply
+    return reply
+
+
+def _rename_file(service: Service, old: str, new: str, reply: calls.Reply) -> None:
+    """The session first: were the file moved before, the folder would show one session gone and another born."""
+    ids = service.core.state.ids
+    # Both names may be those of other sessions by now.
+    if reply.is_repeated and (old in ids or new not in ids):
+        return
+    # A fork has no file.
+    if not service.core.state.by_name(new).is_filed:
+        return
+    try:
+        service.rename_spec(old, new)
+    except OSError as error:
+        # The call repeats the key of an earlier one, which has already moved the file.
+        if reply.is_repeated and isinstance(error, FileNotFoundError):
+            return
+        raise CallerError(f"{reply.words}, but its file was not: {error.strerror}; rename sessions.d/{old}.yaml by hand") from error
+    service.read_specs()
 
 
 async def read_body(request: Request) -> bytes:

@@ -18,7 +18,7 @@ from wakeful.core.state import Session
 from wakeful.errors import CallerError
 from wakeful.eventlog.codec import decode
 from wakeful.eventlog.contract import EventLog
-from wakeful.past import find_seq, fold_until
+from wakeful.past import fold_position
 from wakeful.views.differences import compare
 
 # More runs than anyone reads of; the versions at both ends are exact all the same.
@@ -45,7 +45,7 @@ def find_side(service: Service, text: str | None, side: str) -> tuple[Session, s
 
 def _compare(service: Service, sides: list[tuple[Session, str | None]], now: int, with_contents: bool) -> dict[str, Any]:
     log = service.log
-    a, b = (fold_until(log, session, session.seq if position is None else find_seq(log, session, position, now)) for session, position in sides)
+    a, b = (session if position is None else fold_position(log, session, position, now) for session, position in sides)
     runs: list[RunFinished] = []
     if a.id == b.id:
         first, last = sorted((a.seq, b.seq))

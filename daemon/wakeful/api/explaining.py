@@ -11,18 +11,22 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from wakeful.api.answers import answer_json, refuse_refused, service_of
+from wakeful.api.file_writers import find_file_writer
 from wakeful.api.chains import find_asked, find_chain, why_run
 from wakeful.api.reading import find_problem
 from wakeful.api.service import PathVerdict, Service
 from wakeful.api.tokens import Tokens, TokensUnreadable
+from wakeful.api.tracing import find_hint
+from wakeful.core.budget import is_zone_known
 from wakeful.core.events import SessionMerged
 from wakeful.core.meaning import CannotTell, Excluded, Found, NearlyMatched, NotYetLooked
 from wakeful.core.state import Session
 from wakeful.errors import CallerError
 from wakeful.eventlog.codec import decode
+from wakeful.views.guard import view_guarded
 from wakeful.views.limits import view_limits
 from wakeful.views.reach import Reached, find_writers
-from wakeful.views.reasons import find_last_change, find_version, why_output, why_session
+from wakeful.views.reasons import FileWriter, find_last_change, find_version, has_failed, why_output, why_session
 from wakeful.views.times import say_shown, say_time, show_time, show_time_or_none
 from wakeful.views.versions import shorten
 from wakeful.views.waves import plan_now, plan_paths
@@ -40,14 +44,19 @@ async def explain_why(request: Request) -> Response:
     if session is not None and run is not None:
         return answer_json(await asyncio.to_thread(why_run, service, session, run))
     if session is not None:
-        found = why_session(service.core, session, service.moment(), find_problem(service.problems(), session))
+        last = session.last_run if has_failed(session) else None
+        hint = await asyncio.to_thread(find_hint, service, session, last.run) if last is not None else None
+        found = why_session(service.core, session, service.moment(), find_problem(service.problems(), session), hint)
         run = session.run.run if session.run is not None else session.last_run.run if session.last_run is not None else None
         return answer_json({**found, "links": await asyncio.to_thread(find_chain, service, session, run) if run is not None else []})
     if x is not None:
         refuse_refused(service, x)
     if path is None or not path.startswith("/"):
         raise CallerError(f"no session is called {x!r}, and it is no absolute path either; `wakeful list` shows the sessions")
-    found = _why_path(service, os.path.normpath(path))
+    path = os.path.normpath(path)
+    writers = find_writers(service.core, path)
+    files = [await asyncio.to_thread(find_file_writer, service, writer.session, writer.binding, path) for writer in writers]
+    found = _why_path(service, path, list(zip(writers, files, strict=True)))
     for output in found["outputs"]:
         if output["run"] is not None:
             writer = service.core.state.by_name(output["session"])
@@ -55,8 +64,8 @@ async def explain_why(request: Request) -> Response:
     return answer_json(found)
 
 
-def _why_path(service: Service, path: str) -> dict[str, Any]:
-    outputs = [_why_output(service, path, writer) for writer in find_writers(service.core, path)]
+def _why_path(service: Service, path: str, writers: list[tuple[Reached, FileWriter | None]]) -> dict[str, Any]:
+    outputs = [_why_output(service, path, writer, file) for writer, file in writers]
     inputs = [
         {"session": one.session, "binding": one.binding, "words": _say_verdict(service, one), "looked_at": show_time_or_none(one.looked_at)}
         for one in service.explain_path(path)
@@ -94,11 +103,11 @@ def _say_verdict(service: Service, verdict: PathVerdict) -> str:
     return f"matches; looked at {say_time(verdict.looked_at)}: {found}"
 
 
-def _why_output(service: Service, path: str, writer: Reached) -> dict[str, Any]:
+def _why_output(service: Service, path: str, writer: Reached, file: FileWriter | None) -> dict[str, Any]:
     records = service.log.read(
         writer.session.id, kinds=("run_started", "run_finished", "outputs_adopted"), limit=RUN_RECORDS, newest_first=True
     )
-    return why_output(service.core, path, writer, records)
+    return why_output(service.core, path, writer, records, file)
 
 
 async def explain_plan(request: Request) -> Response:
@@ -118,6 +127,10 @@ async def explain_health(request: Request) -> Response:
     core = service.core
     degraded = []
     for session in core.state:
+        budget = session.spec.budget if session.is_live and session.spec is not None else None
+        if budget is not None and not is_zone_known(budget.timezone):
+            words = f"the time zone {budget.timezone} is not in this machine's zone database, so days are counted in UTC; install tzdata and start the daemon again"
+            degraded.append({"session": session.name, "binding": "budget", "words": words})
         for bound in core.looked.bounds.get(session.id, ()):
             look = core.looked.target(bound)
             words = (look.degraded or look.problem) if look is not None else None
@@ -135,7 +148,9 @@ async def explain_health(request: Request) -> Response:
             "running": len(core.state.running),
             "targets": len(core.looked.targets),
             "problems": service.problems(),
+            "defects": service.defects(),
             "degraded": degraded,
+            "guarded": view_guarded(core, service.moment()),
             "unfinished_merges": await asyncio.to_thread(_view_unfinished, service),
             "workspaces": await asyncio.to_thread(_view_workspaces, list(core.state)),
             "isolation": view_enforceable(service),
@@ -143,6 +158,7 @@ async def explain_health(request: Request) -> Response:
             "limits": view_limits(core.settings.limits, core.state),
             "blobs": (await asyncio.to_thread(service.blobs.sizes))._asdict(),
             "tokens": _view_tokens(request.app.state.tokens),
+            "connections": request.app.state.connections.view(),
         }
     )
 
@@ -154,7 +170,10 @@ def view_enforceable(service: Service) -> dict[str, Any]:
     return {
         "landlock": found.landlock,
         "unenforced": list(found.unenforced),
+        "gaps": [{"what": gap.what, "means": gap.means, "needs": gap.needs} for gap in found.gaps],
         "shielding": found.is_shielding,
+        "bounding": found.is_bounding,
+        "kept_closed": list(found.kept_closed),
         "allow_unisolated": service.core.settings.allow_unisolated,
         "unisolated": sorted(unisolated),
     }

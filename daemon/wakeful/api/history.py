@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,17 +22,18 @@ from wakeful.blobs import DamagedBlob, UnknownBlob
 from wakeful.bundles.erasing import erase_from_archives, find_in_bundle
 from wakeful.bundles.format import BundleRefused
 from wakeful.conversation import MESSAGES_KEPT, ByRule, make_compress, summarise_fork
-from wakeful.contents.restore import Restore, carry_out, plan_restore, say_write, view_done, view_restore
+from wakeful.contents.restore import Restore, carry_out, keep_record, plan_restore, say_write, view_done, view_restore
 from wakeful.core import calls
 from wakeful.core.events import PayloadErased, PromptAssembled, RunFinished, SessionMerged, SessionRewound
-from wakeful.core.knowledge import merge_facts
+from wakeful.core.knowledge import Stretch, merge_facts
 from wakeful.core.redact import find_addresses, find_words, redact
 from wakeful.core.state import Session
 from wakeful.counting import count
 from wakeful.errors import CallerError
+from wakeful.eventlog.chain import hash_bytes
 from wakeful.eventlog.codec import decode
 from wakeful.eventlog.contract import Record
-from wakeful.past import find_seq, fold_until
+from wakeful.past import find_seq, fold_at, fold_position, fold_until, list_origins
 from wakeful.specs.scalars import find_name_problem
 from wakeful.views.differences import compare
 
@@ -41,12 +43,26 @@ SHORTEST_SECRET = 6
 MOST_WORDS = 8
 MOST_FOUND = 100
 
-# A fork that goes on without end is not waited for: whoever asks is told so.
+# The ids of sessions whose records come in from another host just now.
+_MOVING: set[str] = set()
+# A merge does not wait for a fork that keeps changing: after so many tries the caller is told so.
 _MERGES_PREPARED = 3
 
 
+class ArrivalRecord(Struct, frozen=True, kw_only=True):
+    """The fields of a record that the receipt does not hold itself. `payload` is the record's JSON text."""
+
+    at: int
+    kind: str
+    author: str
+    payload: str
+    run: int | None = None
+    parent: str | None = None
+    rationale: str | None = None
+
+
 class Receipt(Struct, frozen=True, kw_only=True):
-    """What a load says to the host a session came from: it lives here now, and this is its record of it."""
+    """A load's answer to the host that a session came from: the session lives here now, and this is its record of the move."""
 
     move: str
     session: str
@@ -54,6 +70,8 @@ class Receipt(Struct, frozen=True, kw_only=True):
     seq: int
     hash: str
     host: str
+    # The record of its arrival, which both logs have in common. None: an older release gave the receipt.
+    record: ArrivalRecord | None = None
 
 
 class Preview(Struct, frozen=True):
@@ -143,6 +161,8 @@ async def prepare_save(service: Service, body: SaveBody) -> Prepared:
 async def prepare_rewind(service: Service, body: RewindBody) -> Prepared:
     session = find_named(service, body.name)
     past = await _read_past(service, session, body.to)
+    if past.id != session.id:
+        raise CallerError(f"{body.to} lies in the past that {session.name} came with, whose records are not its own; `wakeful fork {session.name} --at {body.to}` goes on from there")
     if body.dry_run:
         words = f"would go on from seq {past.seq}; {session.seq - past.seq} later records stay in the log, on a branch that can be forked"
         found = compare(session, past, [], (None, None))
@@ -151,30 +171,39 @@ async def prepare_rewind(service: Service, body: RewindBody) -> Prepared:
         return Preview(words, found)
     if body.files and session.spec is None:
         raise CallerError(f"{session.name} has no spec, so nobody knows where its files are")
-    return calls.Rewind(name=body.name, to=past.seq, past=past.recollect(), files=body.files)
+    if not body.files:
+        return calls.Rewind(name=body.name, to=past.seq, past=past.recollect())
+    record = await asyncio.to_thread(_keep_record, service, session, past.seq, body.force)
+    return calls.Rewind(name=body.name, to=past.seq, past=past.recollect(), files=True, record=record, at=session.seq)
+
+
+def _keep_record(service: Service, session: Session, to: int, is_forced: bool) -> str | None:
+    return keep_record(service.blobs, _plan_files(service, session, to, session.seq), is_forced=is_forced)
 
 
 def _plan_files(service: Service, session: Session, to: int, until: int | None = None) -> Restore:
-    """What it takes to undo what was written after record `to`, and no later than the record of the rewind itself."""
-    records = service.log.read(session.id, from_seq=to + 1, to_seq=until, kinds=("run_finished", "session_merged"))
+    """Plan how to undo the writes made after record `to` and before the rewind itself."""
+    records = service.log.read(session.id, from_seq=to + 1, to_seq=until, kinds=("run_finished", "session_merged", "session_rewound"))
     if session.spec is None:
         raise CallerError(f"{session.name} has no spec, so nobody knows where its files are")
     return plan_restore(service.blobs, session.spec.root, _list_writes(records))
 
 
 def _list_writes(records: Iterable[Record]) -> Iterator[tuple[int | str, str | None]]:
-    """What the session wrote, in order: by its runs, and by merges, which count as its own writes (rule 44)."""
+    """List the session's writes in order: those of its runs, and those of merges and rewinds, which count as its own (rule 44)."""
     for record in records:
         match decode(record.kind, record.payload) if record.payload is not None else None:
             case RunFinished(run=run, files=files):
                 yield run, files
             case SessionMerged(name=name, record=str() as files):
                 yield f"the merge of {name}", files
+            case SessionRewound(to=to, record=str() as files):
+                yield f"the rewind to seq {to}", files
             case _:
                 continue
 
 
-async def restore_files(service: Service, name: str, to: int, *, is_forced: bool, until: int | None = None) -> list[dict[str, Any]]:
+async def restore_files(service: Service, name: str, to: int, *, is_forced: bool, until: int | None) -> list[dict[str, Any]]:
     """After the rewind is durable, and holds its session: its files go back one by one, and each says what became of it (rule 44)."""
     session = service.core.state.by_name(name)
     async with owning_writes(service, session.id) as written:
@@ -193,7 +222,7 @@ async def _finish_rewind(service: Service, body: RewindBody, key: str, author: s
         if isinstance(event, SessionRewound):
             call = calls.Finish(name=body.name, position=record.seq, words=f"the rewind to seq {event.to}")
             await service.call(call, author=author, key=None, run=None)
-            return {"files": await restore_files(service, body.name, event.to, is_forced=body.force, until=record.seq)}
+            return {"files": await restore_files(service, body.name, event.to, is_forced=body.force, until=record.seq - 1)}
     return {}
 
 
@@ -216,7 +245,7 @@ async def prepare_fork(service: Service, body: ForkBody) -> Prepared:
     problem = find_name_problem(new)
     if problem is not None:
         raise CallerError(problem)
-    record = next(service.log.read(session.id, from_seq=past.seq, to_seq=past.seq), None)
+    record = next(service.log.read(past.id, from_seq=past.seq, to_seq=past.seq), None)
     call = calls.Fork(name=body.name, new=new, past=past, origin_hash=record.hash.hex() if record is not None else "", fresh=body.fresh)
     return call if body.workspace is None else await prepare_workspace(service, call, body.workspace or None)
 
@@ -229,7 +258,7 @@ def find_free_name(service: Service, stem: str) -> str:
 async def prepare_merge(service: Service, body: MergeBody) -> Prepared:
     for _ in range(_MERGES_PREPARED):
         prepared = await _prepare_merge_once(service, body)
-        # What somebody just wrote into its workspace wakes the fork, and that is on record, too: it is looked at once more, not refused.
+        # A write into the fork's workspace wakes the fork, which adds a record. The merge is then prepared again, not refused.
         if not isinstance(prepared, calls.Merge) or find_named(service, body.fork).seq == prepared.fork_seq:
             break
     return prepared
@@ -238,7 +267,8 @@ async def prepare_merge(service: Service, body: MergeBody) -> Prepared:
 async def _prepare_merge_once(service: Service, body: MergeBody) -> Prepared:
     session, fork = find_named(service, body.name), find_named(service, body.fork)
     base_seq = session.merges.get(fork.id, 1)
-    base, summary = await asyncio.to_thread(_read_fork, service, fork, base_seq)
+    between = await asyncio.to_thread(_find_between, service, session, fork)
+    base, summary = await asyncio.to_thread(_read_fork, service, session, fork, base_seq, between)
     plan = await plan_files(service, session, fork, base_seq, is_dry=body.dry_run)
     if body.dry_run:
         merged = merge_facts(base.facts, session.facts, fork.facts, fork=fork.name, numbers_from=session.conflicts_opened + 1)
@@ -253,11 +283,25 @@ async def _prepare_merge_once(service: Service, body: MergeBody) -> Prepared:
         summary=summary,
         files=plan.words(),
         record=plan.record,
+        is_descended=between is not None,
     )
 
 
-def _read_fork(service: Service, fork: Session, base_seq: int) -> tuple[Session, str]:
-    return fold_until(service.log, fork, base_seq), summarise_fork(service.log, fork, base_seq)
+def _find_between(service: Service, session: Session, fork: Session) -> list[Stretch] | None:
+    """The records between a session and one that came of it, nearest to the latter first: none for a fork made here, those of the sessions
+    between for one that was loaded from a bundle of a fork. None: it did not come of this session."""
+    origins = list_origins(service.log, fork)
+    place = next((number for number, one in enumerate(origins) if one.session == session.id), None)
+    return origins[:place] if place is not None else None
+
+
+def _read_fork(service: Service, session: Session, fork: Session, base_seq: int, between: list[Stretch] | None) -> tuple[Session, str]:
+    if base_seq > 1 or not between:
+        return fold_until(service.log, fork, base_seq), summarise_fork(service.log, fork, base_seq)
+    # The sessions between learnt things that are new here. So the base is the record at which the first of them forked from this session.
+    parted = list_origins(service.log, fork)[len(between)]
+    assert parted.last is not None
+    return fold_until(service.log, session, parted.last), summarise_fork(service.log, fork, base_seq, between)
 
 
 async def prepare_resolve(service: Service, body: ResolveBody) -> Prepared:
@@ -288,6 +332,8 @@ async def prepare_migrate(service: Service, body: MigrateBody) -> Prepared:
     session = find_named(service, body.name)
     if sum((body.receipt is not None, body.give_up, bool(body.agent or body.model))) > 1:
         raise CallerError("an agent or model, a receipt, or giving up: these are three different calls")
+    if session.id in _MOVING:
+        raise CallerError(f"{session.name} is being moved just now; ask again in a moment")
     if body.give_up:
         return calls.Thaw(name=body.name)
     if body.receipt is None:
@@ -298,7 +344,40 @@ async def prepare_migrate(service: Service, body: MigrateBody) -> Prepared:
         raise CallerError(f"this receipt is for {receipt.name} ({receipt.session}), not for {body.name} ({session.id})")
     if receipt.seq <= session.seq and not session.has_departed:
         raise CallerError(f"this receipt ends at record {receipt.seq}, before the end of {body.name} here ({session.seq}); it is not of this move")
-    return calls.Depart(name=body.name, move=receipt.move, receipt=msgspec.json.encode(receipt).decode())
+    text = msgspec.json.encode(receipt).decode()
+    if receipt.record is None or session.has_departed or session.move != receipt.move:
+        return calls.Depart(name=body.name, move=receipt.move, receipt=text)
+    with moving(session):
+        past = await asyncio.to_thread(_take_arrival, service, session, receipt, receipt.record)
+    return calls.Depart(name=body.name, move=receipt.move, receipt=text, past=past)
+
+
+@contextmanager
+def moving(session: Session | None) -> Iterator[None]:
+    """Records come in while the session is closed here: nobody may open it meanwhile."""
+    session_id = session.id if session is not None else ""
+    if session is not None and session_id in _MOVING:
+        raise CallerError(f"{session.name} is being moved just now; ask again in a moment")
+    _MOVING.add(session_id)
+    try:
+        yield
+    finally:
+        _MOVING.discard(session_id)
+
+
+def _take_arrival(service: Service, session: Session, receipt: Receipt, arrival: ArrivalRecord) -> Session:
+    """Take the record of the arrival over, so that both logs stay one history; the session as it is seen from here after that."""
+    payload = arrival.payload.encode()
+    record = Record(
+        session.id, receipt.seq, arrival.at, arrival.kind, arrival.author, arrival.run, arrival.parent, arrival.rationale, payload,
+        hash_bytes(payload), bytes.fromhex(receipt.hash),
+    )  # fmt: skip
+    if arrival.kind != "session_arrived" or receipt.seq != session.seq + 1:
+        raise CallerError(f"this receipt does not follow record {session.seq} of {session.name}, where it was frozen")
+    service.log.begin_import(session.id, record.seq, record.hash, extend=True)
+    service.log.import_records(session.id, [record])
+    service.log.finish_import(session.id)
+    return fold_at(service.log, session.id, record.seq).seen_from(service.log.store)
 
 
 def _find_agent(service: Service, agent: str | None) -> None:
@@ -431,5 +510,4 @@ async def _find_seq(service: Service, session: Session, position: str) -> int:
 
 
 async def _read_past(service: Service, session: Session, position: str) -> Session:
-    seq = await _find_seq(service, session, position)
-    return await asyncio.to_thread(fold_until, service.log, session, seq)
+    return await asyncio.to_thread(fold_position, service.log, session, position, service.moment().wall)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any, cast
@@ -15,11 +16,12 @@ from wakeful.api.answers import JSON, answer_json, answer_lines, find_named, ser
 from wakeful.api.participants import Roster, find_accounts
 from wakeful.api.queries import find_session, read_number
 from wakeful.api.service import FollowLine, Service
+from wakeful.api.tracing import find_hint
 from wakeful.core.state import Session
 from wakeful.errors import CallerError
 from wakeful.eventlog.codec import decode
 from wakeful.narration import narrate
-from wakeful.past import find_seq, fold_until
+from wakeful.past import fold_position
 from wakeful.views.listing import Rows
 from wakeful.views.people import DAEMON, view_participants
 from wakeful.views.records import encode_line, view_record, view_runs
@@ -32,6 +34,8 @@ RUNS_SHOWN = 10
 RUN_RECORDS = 2 * RUNS_SHOWN + 1
 # A run's output so far arrives at once; after this much silence we have it.
 QUIET_SECONDS = 0.05
+# A header of so many characters, six for each of them at most, is taken by every client.
+_LONGEST_HINT = 1000
 
 
 async def read_version(request: Request) -> Response:
@@ -87,7 +91,7 @@ async def read_session(request: Request) -> Response:
 async def find_past(service: Service, session: Session, position: str) -> Session:
     """The session at a position of its past. Off the loop: a long history without a snapshot takes a while to fold."""
     now = service.moment().wall
-    return await asyncio.to_thread(lambda: fold_until(service.log, session, find_seq(service.log, session, position, now)))
+    return await asyncio.to_thread(fold_position, service.log, session, position, now)
 
 
 def find_problem(problems: dict[str, str], session: Session) -> str | None:
@@ -151,6 +155,9 @@ async def read_output(request: Request) -> Response:
     else:
         head, tail, total = service.output(session.id, run)
     headers = {"Wakeful-Run": str(run), "Wakeful-Head": str(len(head)), "Wakeful-Total": str(total)}
+    if run != open_run and (hint := await asyncio.to_thread(find_hint, service, session, run)) is not None:
+        # A header is ASCII, and a line.
+        headers["Wakeful-Hint"] = json.dumps(hint[:_LONGEST_HINT])
     return Response(head + tail, media_type="application/octet-stream", headers=headers)
 
 

@@ -64,6 +64,10 @@ def find_recorded(service: Service, session: Session, run: int) -> Recorded:
     if not isinstance(finished, RunFinished):
         raise CallerError(f"run {run} of {session.name} " + ("is not over yet" if ending is None else "was erased"))
     past = fold_until(log, session, started.seq)
+    if session.trust_words is not None:
+        raise CallerError(f"{session.name} {session.trust_words}")
+    if started.seq <= session.foreign_until and past.spec != session.spec:
+        raise CallerError(f"run {run} of {session.name} happened elsewhere, under a spec that nobody has trusted here; it cannot be replayed")
     if past.run is None:
         raise InternalError(f"run {run} of {session.name} started at record {started.seq}, but is not open there")
     causes = msgspec.json.encode(view_causes_file(past, past.run))

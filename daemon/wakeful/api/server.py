@@ -15,7 +15,6 @@ import errno
 import os
 import socket
 import stat
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -24,13 +23,16 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from wakeful.api.app import build_app
-from wakeful.api.peers import PeerProtocol
+from wakeful.api.connections import Connections
+from wakeful.api.listener import Listener
+from wakeful.api.peers import Peer
+from wakeful.api.protocol import PeerProtocol
 from wakeful.api.service import Service
 from wakeful.errors import OperatorError
+from wakeful.folders import make_private
 
 # sun_path holds 108 bytes with its final NUL.
 LONGEST_SOCKET_PATH = 107
-MOST_CONNECTIONS = 512
 # `wakeful plan $(git ls-files)` names thousands of paths.
 LONGEST_REQUEST_BYTES = 1_000_000
 # How long answers under way may take to finish when the daemon stops; a `follow` would otherwise hold it for ever.
@@ -49,34 +51,33 @@ class ControlSocket:
     def __init__(self, service: Service, path: Path | str, handed_over: socket.socket | None = None) -> None:
         self._path = os.fspath(path)
         self._handed_over = handed_over
+        self._service = service
+        self._connections = Connections(lambda run_id: name_run_id(service, run_id))
         self._config = uvicorn.Config(
-            build_app(service),
+            build_app(service, self._connections),
             lifespan="off",
             ws="none",
             log_config=None,
             # Nobody stands between: a header that says otherwise is not believed, nor looked for.
             proxy_headers=False,
-            limit_concurrency=MOST_CONNECTIONS,
             h11_max_incomplete_event_size=LONGEST_REQUEST_BYTES,
         )
         self._state = ServerState()
-        self._server: asyncio.Server | None = None
+        self._listener: Listener | None = None
         self._inode = (0, 0)
 
     async def __aenter__(self) -> ControlSocket:
         self._config.load()
-        self._server = await self._listen()
+        self._listener = self._listen()
         return self
 
-    async def _listen(self) -> asyncio.Server:
+    def _listen(self) -> Listener:
         listener = self._handed_over
         if listener is None:
             listener = bind_socket(self._path)
             found = os.stat(self._path)
             self._inode = (found.st_dev, found.st_ino)
-        # From Python 3.13 on asyncio removes the file by itself, also one that is not ours.
-        manners = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
-        return await asyncio.get_running_loop().create_unix_server(self._greet, sock=listener, backlog=MOST_CONNECTIONS, **manners)
+        return Listener(listener, self._connections, self._service.owner_of_process, self._greet, self._service.version)
 
     async def keep(self, tell: Callable[[str], None]) -> None:
         """Listen anew, until cancelled, whenever the socket's file is gone: nobody could find us any more."""
@@ -92,10 +93,11 @@ class ControlSocket:
                     tell(refused)
                 continue
             # Connections under way belong to themselves, and go on.
-            assert self._server is not None
-            self._server.close()
+            if self._listener is not None:
+                self._listener.close()
+                self._listener = None
             try:
-                self._server = await self._listen()
+                self._listener = self._listen()
             except SocketRefused as error:
                 # Tried again for as long as we live, told once.
                 if str(error) != refused:
@@ -105,14 +107,14 @@ class ControlSocket:
             refused = ""
             tell(f"the file of the control socket was removed; listening anew on {self._path}")
 
-    def _greet(self) -> PeerProtocol:
-        return PeerProtocol(config=self._config, server_state=self._state, app_state={})
+    def _greet(self, peer: Peer, over: Callable[[], None]) -> PeerProtocol:
+        return PeerProtocol(self._config, self._state, peer, self._service.version, over)
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        assert self._server is not None
         if self._handed_over is None:
             self._unlink_own()
-        self._server.close()
+        if self._listener is not None:
+            self._listener.close()
         for connection in list(self._state.connections):
             connection.shutdown()
         await self._let_finish()
@@ -137,6 +139,13 @@ class ControlSocket:
             os.unlink(self._path)
 
 
+def name_run_id(service: Service, run_id: str) -> str:
+    """As people know it: `payroll#3`."""
+    session_id, _, run = run_id.rpartition(".")
+    session = service.core.state.sessions.get(session_id)
+    return run_id if session is None else f"{session.name}#{run}"
+
+
 def bind_socket(path: str) -> socket.socket:
     """Bind, 0600 from its first moment. The caller holds the state lock: a socket that nobody answers is a dead daemon's."""
     length = len(os.fsencode(path))
@@ -144,7 +153,7 @@ def bind_socket(path: str) -> socket.socket:
         raise SocketRefused(f"{path}: {length} bytes; the path of a socket has at most {LONGEST_SOCKET_PATH}: choose a shorter one with --socket")
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
-        os.makedirs(os.path.dirname(path) or ".", mode=0o700, exist_ok=True)
+        make_private(os.path.dirname(path) or ".")
         _refuse_open_folder(os.path.dirname(path) or ".")
         _remove_stale(path)
         # Linux gives the file the mode of the unbound socket; elsewhere the chmod below closes the gap.

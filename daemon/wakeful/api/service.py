@@ -13,10 +13,10 @@ from typing import Protocol
 
 from wakeful.contents.replay import Replays
 from wakeful.blobs import Blobs
-from wakeful.core.calls import Call, Work
+from wakeful.core.calls import Call, Reply, Work
 from wakeful.core.machine import Core
 from wakeful.core.meaning import PathMeaning
-from wakeful.core.observation import Enforceable, Moment, Usage
+from wakeful.core.observation import Enforceable, Moment, ProcessOwner, Usage
 from wakeful.core.sides import Bounds, Compared
 from wakeful.eventlog.contract import EventLog, Record
 from wakeful.secrets.known import Known
@@ -83,11 +83,11 @@ class Service(Protocol):
     workspaces: Workspaces
     trust: TrustDesk
 
-    async def call(self, call: Call, *, author: str, key: str | None, run: int | None) -> str:
-        """Carry a call out and return its words once it is durable; raises CallerError."""
+    async def call(self, call: Call, *, author: str, key: str | None, run: int | None) -> Reply:
+        """Carry a call out and return its answer once it is durable; raises CallerError."""
         ...
 
-    def submit(self, call: Work, *, author: str, key: str | None, run: int | None) -> Awaitable[str]:
+    def submit(self, call: Work, *, author: str, key: str | None, run: int | None) -> Awaitable[Reply]:
         """Judge steps of a run now, or raise CallerError; what is returned is to be awaited: they are durable then."""
         ...
 
@@ -118,6 +118,10 @@ class Service(Protocol):
 
     def problems(self) -> dict[str, str]:
         """Specs that were not taken, by file or name, in words."""
+        ...
+
+    def defects(self) -> dict[str, int]:
+        """Unexpected exceptions met while looking, in words, and how often each was met."""
         ...
 
     def explain_path(self, path: str) -> list[PathVerdict]: ...
@@ -154,8 +158,8 @@ class Service(Protocol):
         """Why no run can be traced here, in words with what mends it. Blocks."""
         ...
 
-    def owner_of_process(self, pid: int) -> str | None:
-        """The id of the run under way that a process belongs to; None: to no run. Raises ProcessLookupError when it is gone."""
+    def owner_of_process(self, pid: int) -> ProcessOwner | None:
+        """The run that a process belongs to, of this daemon or another; None: to no run. Raises ProcessLookupError when the process is gone."""
         ...
 
     def run_identity(self, token: str) -> RunIdentity | None:

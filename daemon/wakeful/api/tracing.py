@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -21,6 +22,7 @@ from wakeful.core import calls
 from wakeful.core.events import RunFinished
 from wakeful.core.observation import Traced
 from wakeful.core.state import Session
+from wakeful.counting import count
 from wakeful.errors import CallerError, OperatorError
 from wakeful.eventlog.codec import decode
 from wakeful.specs.paste import Paste, spell, suggest
@@ -42,34 +44,54 @@ async def read_trace(request: Request) -> Response:
     session = find_session(request, service)
     finished = await asyncio.to_thread(_find_traced, service, session, read_number(request, "run"))
     assert finished.trace is not None
-    paste = await asyncio.to_thread(_suggest, session, finished.trace)
-    absent = await asyncio.to_thread(_list_absent, paste)
+    has_passed = finished.outcome == "succeeded" and not finished.trace.is_observed
+    paste = await asyncio.to_thread(_suggest, session, finished.trace, has_passed)
+    root = os.path.realpath(session.spec.root) if session.spec is not None else "/"
+    absent = await asyncio.to_thread(_list_absent, paste, root)
     return answer_json(_view(session, finished, finished.trace, paste) | {"absent": absent})
+
+
+def find_hint(service: Service, session: Session, run: int) -> str | None:
+    """Return the hint recorded with a failed run. If the hint only suggests a trace, return the denials of the last traced run. Blocks."""
+    finished = next(_read_ends(service, session, run), None)
+    if finished is None or finished.hint is None or "wakeful trace" not in finished.hint:
+        return finished.hint if finished is not None else None
+    traced = next((end for end in _read_ends(service, session, None) if end.trace is not None), None)
+    if traced is None or traced.trace is None or not traced.trace.denied:
+        return finished.hint
+    first = traced.trace.denied[0]
+    rest = len(traced.trace.denied) + traced.trace.more - 1
+    more = f" and {count(rest, 'other thing')}" if rest else ""
+    return f"run {traced.run}, which was traced, was denied {first.what}{more}: `wakeful trace {session.name} --run {traced.run}` lists what to declare"
+
+
+def _read_ends(service: Service, session: Session, run: int | None) -> Iterator[RunFinished]:
+    records = service.log.read(session.id, kinds=("run_finished",), run=run, newest_first=True, limit=_LATEST)
+    ends = (decode(record.kind, record.payload) for record in records if record.payload is not None)
+    return (end for end in ends if isinstance(end, RunFinished))
 
 
 def _find_traced(service: Service, session: Session, run: int | None) -> RunFinished:
     """Blocks. The end of this run, or of the latest that was traced."""
-    records = service.log.read(session.id, kinds=("run_finished",), run=run, newest_first=True, limit=_LATEST)
-    ends = (decode(record.kind, record.payload) for record in records if record.payload is not None)
-    traced = next((end for end in ends if isinstance(end, RunFinished) and end.trace is not None), None)
+    traced = next((end for end in _read_ends(service, session, run) if end.trace is not None), None)
     if traced is None:
         which = f"run {run} of {session.name} was not traced" if run is not None else f"no run of {session.name} was traced lately"
         raise CallerError(f"{which}; `wakeful trace {session.name}` runs it once, traced")
     return traced
 
 
-def _suggest(session: Session, trace: Traced) -> Paste:
+def _suggest(session: Session, trace: Traced, has_passed: bool) -> Paste:
     spec = session.spec
     if spec is None:
         return Paste()
     home = os.path.realpath(os.path.expanduser("~"))
-    return suggest(spec, trace.denied, root=os.path.realpath(spec.root), home=home)
+    return suggest(spec, trace.denied, root=os.path.realpath(spec.root), home=home, has_passed=has_passed)
 
 
-def _list_absent(paste: Paste) -> list[str]:
+def _list_absent(paste: Paste, root: str) -> list[str]:
     """Blocks. What is to be allowed and is not there: it has to be made first, since what is not there is not opened."""
-    places = [os.path.expanduser(path) for path in (paste.allow or {}).get("write", ())]
-    return [path for path in places if path.startswith("/") and not os.path.exists(path)]
+    places = [os.path.join(root, os.path.expanduser(path)) for path in (paste.allow or {}).get("write", ())]
+    return [path for path in places if not os.path.exists(path)]
 
 
 def _view(session: Session, finished: RunFinished, trace: Traced, paste: Paste) -> dict[str, Any]:

@@ -108,11 +108,11 @@ async def compress(request: Request) -> Response:
     most = int(agent.window.compress_at * KEPT_SHARE * BYTES_PER_TOKEN)
     keep = await asyncio.to_thread(choose_kept, service.log, session, most)
     made = await asyncio.to_thread(make_compress, service.log, service.core.state.get(session.id), keep, summariser)
-    words = await service.call(made, author=caller.author, key=take_key(request, Summary, {}), run=run.run)
-    return answer_json({"words": words})
+    reply = await service.call(made, author=caller.author, key=take_key(request, Summary, {}), run=run.run)
+    return answer_json({"words": reply.words})
 
 
-def _submit(service: Service, caller: Caller, steps: tuple[work.Step, ...], key: str | None) -> Awaitable[str]:
+def _submit(service: Service, caller: Caller, steps: tuple[work.Step, ...], key: str | None) -> Awaitable[calls.Reply]:
     assert caller.run is not None
     made = calls.Work(name=caller.run.name, run=caller.run.run, steps=steps)
     return service.submit(made, author=caller.author, key=key, run=caller.run.run)
@@ -169,6 +169,7 @@ def _describe_beginning(session: Session, run: OpenRun, agent: AgentSpec, assemb
         writes=spec.written_patterns,
         network=spec.confinement.ports,
         listens=spec.confinement.listened_ports,
+        looks_up_names=spec.confinement.looks_up_names,
         allow_read=tuple(posixpath.join(spec.root, place) for place in spec.confinement.allow_read),
         allow_write=tuple(posixpath.join(spec.root, place) for place in spec.confinement.allow_write),
         is_unisolated=not spec.confinement.is_enforced,

@@ -18,6 +18,7 @@ from wakeful.blobs import Blobs, DamagedBlob, UnknownBlob, address_of
 from wakeful.bundles.format import count_digest
 from wakeful.bundles.writing import sync_folder
 from wakeful.errors import OperatorError
+from wakeful.folders import make_private
 
 _LEVEL = 3
 # The same content gives the same file, whenever it is written.
@@ -72,7 +73,7 @@ class BlobArchive:
 
     def move(self, blobs: Blobs, addresses: Iterable[str], name: str) -> Moved | None:
         """Write these blobs to a new file, read them back, then remove them from their place; None when none of them is there."""
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(self._folder)
         path = self._find_free(name)
         partial = path.with_name(f".{path.name}.partial")
         partial.unlink(missing_ok=True)  # of a round that was killed

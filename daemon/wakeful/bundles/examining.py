@@ -20,7 +20,7 @@ from wakeful.eventlog.contract import EventLog
 _PAGE = 1_000
 _READ_BYTES = 1024 * 1024
 # Kinds of records that name blobs.
-NAMING = ("run_finished", "session_opened", "session_merged")
+NAMING = ("run_finished", "session_opened", "session_merged", "session_rewound")
 
 
 class BrokenArchive(msgspec.Struct, frozen=True):

@@ -54,6 +54,18 @@ def inspect(path: Path, limits: Limits | None = None) -> Manifest:
         return bundle.read_manifest()
 
 
+def read_payloads(path: Path, kinds: Iterable[str]) -> dict[int, bytes]:
+    """The payloads of a bundle's records of these kinds, by their seqs; reads all of it, unverified."""
+    wanted, found = frozenset(kinds), dict[int, bytes]()
+    with OpenBundle(path) as bundle:
+        for line in bundle.read_lines():
+            if isinstance(line, RecordLine) and line.kind in wanted:
+                payload = line.payload.encode() if line.payload is not None else line.raw
+                if payload is not None:
+                    found[line.seq] = payload
+    return found
+
+
 def verify_bundle(path: Path, progress: Progress | None = None, limits: Limits | None = None) -> Contents:
     """Check every byte, record, hash, blob and name; writes nothing. `progress` counts bytes."""
     with OpenBundle(path, limits) as bundle:

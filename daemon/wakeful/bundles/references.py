@@ -72,7 +72,7 @@ class References:
     def add(self, record: Record) -> None:
         if record.payload is None:
             return
-        if record.kind in ("session_opened", "session_merged"):
+        if record.kind in ("session_opened", "session_merged", "session_rewound"):
             self._add_branched(record.payload)
         if record.kind == "prompt_assembled":
             self._add_prompt(record.payload)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from wakeful.blobs import Screen
 from wakeful.bundles.format import CHUNK_BYTES, BundleNotWritten, BundleRefused, FileLine
+from wakeful.folders import make_private
 
 _DEPTH = 64
 _NAME_BYTES = 255
@@ -118,13 +119,13 @@ class ScratchFolder:
         self._names = ScratchNames()
         self._partial = folder.with_name(f".{folder.name}.partial")
         shutil.rmtree(self._partial, ignore_errors=True)
-        self._partial.mkdir(mode=0o700, parents=True)
+        make_private(self._partial)
 
     def write(self, line: FileLine, pieces: Iterable[bytes]) -> None:
         """One file. Its name is judged here again: what was verified may have been changed since. Nothing in our folder is a link."""
         self._names.add(line.path)
         path = self._partial / line.path
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(path.parent)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         with open(os.open(path, flags, 0o700 if line.is_executable else 0o600), "wb") as file:
             for piece in pieces:

@@ -7,27 +7,33 @@ given while the daemon restarts waits in the socket's queue: it says so after a 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
 import struct
 import sys
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from time import monotonic
+from typing import Any, NamedTuple, NoReturn
 
 from wakeful import __version__
 from wakeful.cli.bar import clear_line, write_over
-from wakeful.cli.failure import Failure, NoDaemon
+from wakeful.cli.failure import DaemonBusy, Failure, NoDaemon
 from wakeful.cli.text import escape
 
 # A daemon that folds or looks at much may take seconds; one that was stopped never answers.
 PATIENCE_SECONDS = 60.0
 # After this long without an answer a person wants to know what the command waits for.
 MOMENT_SECONDS = 3.0
+# The daemon cuts off a reader that took nothing for so long (api/protocol.py).
+STALLED_SECONDS = 600.0
 _PIECE_BYTES = 1 << 18
 _UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 # pid, uid and gid at the other end.
 _CREDENTIALS = struct.Struct("3i")
+# Seconds and microseconds, as the kernel takes a time.
+_TIME = struct.Struct("ll")
 _AWAY = "the daemon went away; start it with: wakeful daemon"
 
 
@@ -108,6 +114,9 @@ class Client:
                 raise
             answer = self._exchange(request, is_patient=is_patient)
         self._compare_versions(answer)
+        # Only an answer that could be another one in a moment says when to ask again.
+        if answer.status == 503 and "retry-after" in answer.headers:
+            raise DaemonBusy(escape(read_error(answer)))
         if answer.status >= 400:
             raise Failure(escape(read_error(answer)))
         return answer
@@ -115,7 +124,9 @@ class Client:
     def _exchange(self, request: bytes, *, is_patient: bool) -> Answer:
         connection = connect(self.path)
         try:
-            connection.sendall(request)
+            # A busy daemon answers without reading, and may be gone before the request is sent: its answer can be read all the same.
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                connection.sendall(request)
             self._await_answer(connection)
             answer = read_answer(connection)
         except TimeoutError:
@@ -173,9 +184,14 @@ class Client:
 def connect(path: str) -> socket.socket:
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
-        connection.settimeout(PATIENCE_SECONDS)
+        # The kernel serves those that wait in line in their order. A timeout of Python's would not wait, and be refused while the line is full.
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIME.pack(int(PATIENCE_SECONDS), 0))
         connection.connect(path)
+        connection.settimeout(PATIENCE_SECONDS)
         _refuse_stranger(connection, path)
+    except BlockingIOError:
+        connection.close()
+        raise DaemonBusy(f"the daemon at {escape(path)} is busy: more clients want to connect than it can take, or it is stopped; wakeful doctor tells more") from None
     except Failure:
         connection.close()
         raise
@@ -230,15 +246,28 @@ class _Reader:
     def __init__(self, connection: socket.socket, buffer: bytearray) -> None:
         self._connection = connection
         self._buffer = buffer
+        self._read_at = monotonic()
+        self._longest_pause = 0.0
 
     def _fill(self) -> None:
+        self._longest_pause = max(self._longest_pause, monotonic() - self._read_at)
         try:
             piece = self._connection.recv(_PIECE_BYTES)
         except OSError:
             piece = b""
+        self._read_at = monotonic()
         if not piece:
-            raise NoDaemon(_AWAY)
+            self._explain_end()
         self._buffer += piece
+
+    def _explain_end(self) -> NoReturn:
+        if self._longest_pause < STALLED_SECONDS:
+            raise NoDaemon(_AWAY)
+        minutes = self._longest_pause / 60
+        raise Failure(
+            f"cut off: nothing was read from the daemon for {minutes:.0f} minutes, and it keeps a place for {STALLED_SECONDS / 60:.0f}; "
+            "ask again, and wakeful log NAME --from SEQ shows what was recorded meanwhile"
+        )
 
     def read_line(self) -> bytes:
         while (end := self._buffer.find(b"\r\n")) < 0:

@@ -24,3 +24,7 @@ class NoDaemon(Failure):
 
     def __init__(self, words: str) -> None:
         super().__init__(words, NO_DAEMON)
+
+
+class DaemonBusy(Failure):
+    """The daemon is there, and has no place for one more connection."""

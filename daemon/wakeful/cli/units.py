@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import sys
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from wakeful import __version__
@@ -18,6 +19,8 @@ USER_SERVICE, USER_SOCKET = "wakeful.service", "wakeful.socket"
 SYSTEM_SERVICE, SYSTEM_SOCKET = "wakeful@.service", "wakeful@.socket"
 SYSTEM_FOLDER = Path("/etc/systemd/system")
 DROP_IN = "wakeful.conf"
+# The folders that ProtectHome= covers.
+_HOMES = ("/home", "/root", "/run/user")
 _MARK = "# Written by `wakeful install`, version "
 _EXEC_START = re.compile(r"(?m)^ExecStart=\S+ daemon(.*)$")
 
@@ -44,15 +47,22 @@ def render_system(program: str) -> dict[str, str]:
     return {SYSTEM_SERVICE: _render(SYSTEM_SERVICE, program, None), SYSTEM_SOCKET: _signed(_read(SYSTEM_SOCKET))}
 
 
-def render_drop_in(program: str, specs: str | None, state: str | None) -> str:
-    """What one account's daemon has of its own, over the template that all share."""
+def render_drop_in(program: str, specs: str | None, state: str | None, *, shown: Sequence[str] = (), code: Sequence[str] = ()) -> str:
+    """Render one account's own settings, which override the shared template. `shown` are further homes the daemon needs; `code` is read-only."""
     words = _words(specs, state) if specs else ["--specs", "/etc/wakeful/%i/sessions.d", *_words(None, state)]
     # The template leaves only the usual places writable: work lies around the folder of specs.
     places = [place for place in (os.path.dirname(specs) if specs else None, state) if place]
-    return _signed(
-        f"[Service]\nExecStart=\nExecStart={_quote(program)} daemon {' '.join(words)}\n"
-        f"ReadWritePaths={' '.join(_quote_path(place) for place in places)}\n"
-    )
+    lines = [f"ExecStart=\nExecStart={_quote(program)} daemon {' '.join(words)}", f"ReadWritePaths={_quote_paths(places)}"]
+    # And of all homes only the account's: the others are not there.
+    bound = [*shown, *(place for place in places if is_in_home(place))]
+    lines += [f"BindPaths={_quote_paths(bound)}"] if bound else []
+    lines += [f"BindReadOnlyPaths={_quote_paths(code)}"] if code else []
+    return _signed("[Service]\n" + "".join(f"{line}\n" for line in lines))
+
+
+def is_in_home(path: str) -> bool:
+    """Does it lie where the machine's units show one home alone (ProtectHome=)?"""
+    return any(path == place or path.startswith(f"{place}/") for place in _HOMES)
 
 
 def find_version(text: str) -> str | None:
@@ -104,9 +114,9 @@ def _escape(word: str) -> str:
     return f'"{escaped}"'
 
 
-def _quote_path(path: str) -> str:
-    """One of a list of paths; one that is not there yet is passed over."""
-    return _escape(f"-{path}".replace("%", "%%"))
+def _quote_paths(paths: Iterable[str]) -> str:
+    """A list of paths; one that is not there yet is passed over."""
+    return " ".join(_escape(f"-{path}".replace("%", "%%")) for path in paths)
 
 
 def _show(one: str) -> str:

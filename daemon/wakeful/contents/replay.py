@@ -26,6 +26,7 @@ from wakeful.core.observation import ProcessEnded
 from wakeful.core.spec import PromptRun
 from wakeful.core.state import OpenRun, Session
 from wakeful.errors import CallerError
+from wakeful.folders import make_private
 from wakeful.runners.contract import RunOrder, Runner
 
 
@@ -142,7 +143,7 @@ def prepare(blobs: Blobs, recorded: Recorded, wish: Wish, folder: str) -> Prepar
         raise CallerError(f"{wish.keep} exists already; name a folder that does not")
     files = read_record(blobs, recorded.finished.files)
     copy = f"{folder}/root"
-    os.makedirs(copy, mode=0o700)
+    make_private(copy)
     missing = lay_out(blobs, files, run.spec, run.versions, copy)
     lack = copy_scratch(recorded.scratch, f"{folder}/scratch/{recorded.session.id}")
     brought = bring_programs(run.spec, wish.command, copy) if wish.command is not None else []

@@ -11,13 +11,14 @@ import os
 from collections.abc import Iterable
 from typing import Any, Literal
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from wakeful.blobs import Blobs, DamagedBlob, UnknownBlob, address_of
 from wakeful.contents.listing import read_entries
 from wakeful.contents.present import InTheWay, look_at, read_content, remove_file, write_file, write_link
-from wakeful.contents.record import GONE, Entry, read_record
+from wakeful.contents.record import GONE, BindingFiles, Entry, Found, RunFiles, read_record
 from wakeful.errors import WakefulError
 
 # The verb in the plan, and what became of it: `restore` -> `restored`.
@@ -87,6 +88,19 @@ def plan_restore(blobs: Blobs, root: str, runs: Iterable[tuple[int | str, str | 
             _follow(traces, run, written)
     changed = sorted((name, trace) for name, trace in traces.items() if trace.is_changed)
     return Restore(root=root, steps=tuple(_judge(blobs, root, name, trace) for name, trace in changed), unrecorded=tuple(unrecorded))
+
+
+def keep_record(blobs: Blobs, plan: Restore, *, is_forced: bool) -> str | None:
+    """List what the steps of a plan will change, as the record of a run does: a later rewind takes it back. None: nothing will be changed."""
+    actions = ("restore", "remove", "refuse") if is_forced else ("restore", "remove")
+    steps = [step for step in plan.steps if step.action in actions]
+    if not steps:
+        return None
+    before, after = ([entry for entry in entries if entry is not None] for entries in ((s.present for s in steps), (s.wanted for s in steps)))
+    written = BindingFiles(name="rewound", access="write", before=Found(entries=tuple(before)), after=Found(entries=tuple(after)))
+    address = blobs.add(msgspec.json.encode(RunFiles(run_id="rewind", root=plan.root, bindings=(written,))))
+    blobs.flush([address])
+    return address
 
 
 def carry_out(blobs: Blobs, plan: Restore, *, is_forced: bool = False) -> list[Done]:

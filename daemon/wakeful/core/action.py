@@ -14,6 +14,8 @@ class Look(Struct, frozen=True, kw_only=True):
     generation: int
     # What the delta should start from: the last success, or the last seen commit.
     base: str | None = None
+    # A file that is open for writing counts as it is: a run has ended, and what it left is asked for.
+    takes_open: bool = False
 
 
 class StartProcess(Struct, frozen=True, kw_only=True):

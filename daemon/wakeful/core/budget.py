@@ -2,11 +2,14 @@
 
 Asked before a run is started (the verdict): a spent budget holds the wake, and never consumes it. What is left bounds the run itself
 (`find_allowance`), so that the last one does not overspend. The reducer charges what the log tells, so a restart forgets nothing. Pure.
+
+The zone database is asked when something is decided, never when a log is folded: what folding needs of it stands in the event (`find_periods`).
 """
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime, timedelta
+from collections.abc import Iterable
+from datetime import UTC, date, datetime, timedelta, tzinfo
 from typing import Literal
 from zoneinfo import ZoneInfo
 
@@ -15,6 +18,8 @@ from msgspec.structs import replace
 
 Period = Literal["hour", "day", "month"]
 PERIODS: tuple[Period, ...] = ("hour", "day", "month")
+# Time zone -> period -> when it began, in microseconds.
+Periods = dict[str, dict[str, int]]
 # What is counted, with the unit people read it in.
 UNITS = {"runs": "runs", "wall_seconds": "s", "cpu_seconds": "s of CPU", "written_bytes": "bytes written", "tokens": "tokens", "usd": "USD"}
 
@@ -64,13 +69,24 @@ class Exhausted(Struct, frozen=True):
     until: int
 
 
-def charge(spent: dict[str, Spent], budget: Budget, at: int, **used: float) -> dict[str, Spent]:
+def find_periods(budgets: Iterable[Budget | None], at: int) -> Periods | None:
+    """When the counted periods of these budgets began; None where none is counted."""
+    found: Periods = {}
+    for budget in budgets:
+        for period in PERIODS if budget is not None else ():
+            if budget is not None and budget.bound(period) is not None:
+                found.setdefault(budget.timezone, {})[period] = _begin(period, at, budget.timezone)
+    return found or None
+
+
+def charge(spent: dict[str, Spent], budget: Budget, at: int, periods: Periods | None = None, **used: float) -> dict[str, Spent]:
     """What is spent once `used` came on top at that time. Only periods with a bound are counted."""
     charged = {}
+    begins = (periods or {}).get(budget.timezone, {})
     for period in PERIODS:
         if budget.bound(period) is None:
             continue
-        now = _present(spent, budget, period, at)
+        now = _present(spent, budget, period, at, begins.get(period))
         charged[period] = replace(now, **{name: getattr(now, name) + amount for name, amount in used.items()})
     return charged
 
@@ -131,10 +147,10 @@ def find_turn(period: Period, at: int, timezone: str) -> int:
             return _midnight((first + timedelta(days=32)).replace(day=1), timezone)
 
 
-def _present(spent: dict[str, Spent], budget: Budget, period: Period, at: int) -> Spent:
+def _present(spent: dict[str, Spent], budget: Budget, period: Period, at: int, begin: int | None = None) -> Spent:
     """A clock that was set back gives nothing back: what was spent counts until its own period has turned."""
     known = spent.get(period)
-    begin = _begin(period, at, budget.timezone)
+    begin = _begin(period, at, budget.timezone) if begin is None else begin
     return known if known is not None and known.since >= begin else Spent(since=begin)
 
 
@@ -152,12 +168,26 @@ def _begin(period: Period, at: int, timezone: str) -> int:
 
 
 def _wall(at: int, timezone: str) -> datetime:
-    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=at)).astimezone(ZoneInfo(timezone))
+    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=at)).astimezone(_find_zone(timezone))
 
 
 def _midnight(day: date, timezone: str) -> int:
-    begin = datetime(day.year, day.month, day.day, tzinfo=ZoneInfo(timezone))
+    begin = datetime(day.year, day.month, day.day, tzinfo=_find_zone(timezone))
     return int(begin.timestamp()) * 1_000_000
+
+
+def _find_zone(name: str) -> tzinfo:
+    """UTC needs no database, and stands in for a zone that the machine's does not have: `doctor` tells of that."""
+    if name == "UTC":
+        return UTC
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        return UTC
+
+
+def is_zone_known(name: str) -> bool:
+    return name == "UTC" or _find_zone(name) is not UTC
 
 
 def counts_money(budget: Budget | None) -> bool:

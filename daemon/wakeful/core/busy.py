@@ -51,10 +51,11 @@ def find_own_business(core: Core, session: Session, moment: Moment) -> Business 
     """Why this session itself is busy, or None. Sleeping and not owed does not count (rule 31)."""
     if session.run is not None:
         return Business("is running")
-    if not session.is_live:
-        return None
+    # Also of a session that never runs: its readers see its files in one step (rule 44).
     if session.id in core.looked.writing:
         return Business(f"has files written by {core.looked.writing[session.id].words}")
+    if not session.is_live:
+        return None
     unclear = _find_unclear(core, session)
     if unclear is not None:
         return unclear

@@ -156,12 +156,16 @@ class Save(Struct, frozen=True, kw_only=True):
 
 
 class Rewind(Struct, frozen=True, kw_only=True):
-    """`files`: what its runs wrote since goes back, too, once the rewind is durable."""
+    """`files`: what was written in its name since goes back, too, once the rewind is durable.
+
+    `record` lists these files, as they were found when the session stood at seq `at`."""
 
     name: str
     to: int
     past: Recollection
     files: bool = False
+    record: str | None = None
+    at: int | None = None
 
 
 class Fork(Struct, frozen=True, kw_only=True):
@@ -179,6 +183,8 @@ class Fork(Struct, frozen=True, kw_only=True):
     workspace: Workspace | None = None
     spec: SessionSpec | None = None
     detached: tuple[str, ...] = ()
+    # Why its spec may not count before a person has looked at it, in words: a bundle brought it.
+    needs_trust: str | None = None
 
 
 class Merge(Struct, frozen=True, kw_only=True):
@@ -195,6 +201,8 @@ class Merge(Struct, frozen=True, kw_only=True):
     summary: str = ""
     files: dict[str, str] = {}
     record: str | None = None
+    # The fork came of `name`, directly or through sessions that were loaded from bundles: the log says so.
+    is_descended: bool = False
 
 
 class Finish(Struct, frozen=True, kw_only=True):
@@ -249,9 +257,12 @@ class Thaw(Struct, frozen=True, kw_only=True):
 
 
 class Depart(Struct, frozen=True, kw_only=True):
+    """`past` is the session after the record of its arrival there, which is in the log here already. None: an older release gave the receipt."""
+
     name: str
     move: str
     receipt: str
+    past: Session | None = None
 
 
 class Arrive(Struct, frozen=True, kw_only=True):
@@ -261,6 +272,7 @@ class Arrive(Struct, frozen=True, kw_only=True):
     past: Session
     move: str
     origin: str
+    store: str | None = None
 
 
 class Archive(Struct, frozen=True, kw_only=True):
@@ -324,6 +336,18 @@ Call = (
     | Restore
     | Erase
 )
+
+
+class Reply(Struct, frozen=True, kw_only=True):
+    """The answer to a call. `seq` is the call's first record in its session's log; None: the call changed nothing."""
+
+    words: str
+    seq: int | None = None
+    # The call's key was known: the words and the record are those of the first call.
+    is_repeated: bool = False
+    # The reason why the requested run does not start, in words, and its end in microseconds. It does not end by itself before then.
+    held: str | None = None
+    held_until: int | None = None
 
 
 class Called(Struct, frozen=True, kw_only=True):

@@ -57,8 +57,14 @@ def _ring(core: Core, decision: Decision, session: Session, bound: Bound) -> Non
 
 
 def _rebase(core: Core, decision: Decision, session: Session, bound: Bound, latest: str) -> None:
-    """The clock was set back by more than a day: slots up to seen would block for ever (rule 37)."""
+    """The clock was set back by more than a day: slots up to seen would block for ever (rule 37).
+
+    The slot of a run under way is as good as seen: it would be when the run ends.
+    """
     seen = session.seen.get(bound.key)
+    started = session.run.versions.get(bound.key) if session.run is not None else None
+    if started is not None and (seen is None or started > seen):
+        seen = started
     if seen is not None and slot_us(seen) - decision.moment.wall > DAY_US:
         core.emit(decision, session.id, ev.ClockRebased(binding=bound.name, key=bound.key, old=seen, new=latest))
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from copy import copy
-from datetime import MAXYEAR, MINYEAR, UTC, datetime, timedelta
+from datetime import MAXYEAR, MINYEAR, UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
@@ -148,7 +148,7 @@ class _Schedule:
     ask about moments between the same two.
     """
 
-    def __init__(self, sim: CronSim, zone: ZoneInfo, is_fixed_time: bool) -> None:
+    def __init__(self, sim: CronSim, zone: tzinfo, is_fixed_time: bool) -> None:
         self.sim = sim
         self.zone = zone
         self.is_fixed_time = is_fixed_time
@@ -246,7 +246,10 @@ def _spell_out(expression: str) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _zone(name: str) -> ZoneInfo | None:
+def _zone(name: str) -> tzinfo | None:
+    if name == "UTC":
+        # Known without a zone database.
+        return UTC
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError):
@@ -254,11 +257,11 @@ def _zone(name: str) -> ZoneInfo | None:
         return None
 
 
-def _wall_at(zone: ZoneInfo, at: int) -> datetime:
+def _wall_at(zone: tzinfo, at: int) -> datetime:
     return datetime.fromtimestamp(at, zone).replace(tzinfo=None)
 
 
-def _offset_at(zone: ZoneInfo, at: int) -> int:
+def _offset_at(zone: tzinfo, at: int) -> int:
     return _seconds(_wall_at(zone, at)) - at
 
 
@@ -266,14 +269,14 @@ def _seconds(wall: datetime) -> int:
     return (wall - _EPOCH) // _SECOND
 
 
-def _changes_after(zone: ZoneInfo, at: int, within: int = _LONGEST_LOOK_BACK_SECONDS) -> Iterator[_OffsetChange]:
+def _changes_after(zone: tzinfo, at: int, within: int = _LONGEST_LOOK_BACK_SECONDS) -> Iterator[_OffsetChange]:
     for year in range(_year(at), _year(at + within) + 1):
         for change in _changes_in_year(zone, year):
             if at < change.at <= at + within:
                 yield change
 
 
-def _last_change(zone: ZoneInfo, at: int) -> _OffsetChange | None:
+def _last_change(zone: tzinfo, at: int) -> _OffsetChange | None:
     """The newest change not after `at`. A year back is enough: only one of the last hours can matter."""
     year = _year(at)
     earlier = [
@@ -291,7 +294,7 @@ def _year(at: int) -> int:
 
 
 @lru_cache(maxsize=4096)
-def _changes_in_year(zone: ZoneInfo, year: int) -> tuple[_OffsetChange, ...]:
+def _changes_in_year(zone: tzinfo, year: int) -> tuple[_OffsetChange, ...]:
     """Every change of offset in a year, found by comparing midnights and halving: zoneinfo publishes no list of them."""
     if not MINYEAR + 1 < year < MAXYEAR:
         return ()
@@ -305,7 +308,7 @@ def _changes_in_year(zone: ZoneInfo, year: int) -> tuple[_OffsetChange, ...]:
     return tuple(changes)
 
 
-def _find_change(zone: ZoneInfo, low: int, high: int) -> int:
+def _find_change(zone: tzinfo, low: int, high: int) -> int:
     before = _offset_at(zone, low)
     while high - low > 1:
         middle = (low + high) // 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from wakeful.core.activation import say_start
 from wakeful.core.busy import refresh_busy
 from wakeful.core.calls import Called
 from wakeful.core.decision import Decision
@@ -56,6 +57,8 @@ def decide(core: Core, observation: Observation, moment: Moment) -> Decision:
     while offer_slots(core, decision):
         _dispatch_affected(core, decision)
     settle_finished(core, decision)
+    if isinstance(observation, Called):
+        say_start(core, decision, observation.call)
     if decision.forget:
         # Asked for and given up within one decision: nobody follows it any more.
         targets = core.looked.targets

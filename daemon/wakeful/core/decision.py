@@ -45,8 +45,11 @@ class Decision:
     # Sessions whose plan may have changed.
     planned: dict[str, None] = field(default_factory=dict)
     finished: list[str] = field(default_factory=list)
-    # What a call answers in words.
+    # The call's answer in words.
     reply: str | None = None
+    # The reason why the run that a call asked for does not start, and when that reason ends, if known.
+    held: str | None = None
+    held_until: int | None = None
 
     def touch(self, session_id: str) -> None:
         self.affected[session_id] = None

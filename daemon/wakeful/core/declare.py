@@ -33,6 +33,9 @@ def declare(core: Core, decision: Decision, declaration: Declaration, *, author:
         )
         session = core.emit(decision, session.id, event, author=author)
     assert session.spec is not None
+    # Nothing of it is looked at, not even its probes run, before a person has trusted it.
+    if session.needs_trust is not None:
+        return session
     # The state's own value, not its equal twin: 10,000 specs are kept once.
     follow, forget = core.looked.bind(session.id, session.spec, decision.moment.mono)
     decision.follow += follow
@@ -46,7 +49,7 @@ def declare(core: Core, decision: Decision, declaration: Declaration, *, author:
 
 def declare_again(core: Core, decision: Decision, session: Session) -> None:
     """What was detached while its log was closed is followed again, if no file has to say so."""
-    if session.is_filed or not session.is_declared or session.is_shut or session.spec is None:
+    if session.is_filed or not session.is_declared or session.is_shut or session.spec is None or session.needs_trust is not None:
         return
     if session.name not in core.graph.admit([session.spec], set()):
         declare(core, decision, Declaration(session.spec, session.text_digest, False))

@@ -12,6 +12,7 @@ from typing import assert_never
 from wakeful.core import events as ev
 from wakeful.core.adoption import attend_writing
 from wakeful.core.agency import find_acting
+from wakeful.core.attempts import find_attempt
 from wakeful.core.clocks import account_slots
 from wakeful.core.decision import Decision
 from wakeful.core.finish import attend_run
@@ -28,9 +29,10 @@ from wakeful.core.owed import (
 )
 from wakeful.core.ready import Lane
 from wakeful.core.spec import FileBinding
+from wakeful.core.speed import find_pace, is_backlog
 from wakeful.core.state import ACTIVATION, Session
 from wakeful.core.tracing import find_trace
-from wakeful.core.verdict import Ready, Sleeps, Waits, find_hold_words, judge_start
+from wakeful.core.verdict import Ready, Sleeps, Waits, find_hold_words, judge_start, waits_for_time
 
 # Waiting raises the priority by one every two seconds, so nothing starves (rule 35).
 SECONDS_PER_PRIORITY = 2.0
@@ -180,19 +182,30 @@ def _extend_wake(core: Core, decision: Decision, session: Session) -> Session:
     """Later causes join; one that was undone leaves, unless it was tried already or cannot be seen now."""
     wake = session.wake
     assert wake is not None
-    causes, chain = describe_causes(core.state, core.looked, session, decision.moment.wall)
+    causes, chain = gather_causes(core, session, decision.moment.wall)
+    if {(cause.key, cause.new) for cause in causes} == {(cause.key, cause.new) for cause in wake.causes}:
+        return session
+    # A binding that changes every second is told anew when the wake may start, not every second (rule 34 c).
+    is_told = {cause.key for cause in causes} == {cause.key for cause in wake.causes}
+    if is_told and waits_for_time(core, session, decision.moment):
+        return session
+    chain = max(chain, wake.chain, _find_feeding_chain(core, session, causes), key=len)
+    return core.emit(decision, session.id, ev.WakeExtended(wake=wake.wake, causes=causes, chain=chain))
+
+
+def gather_causes(core: Core, session: Session, wall: int) -> tuple[tuple[ev.Cause, ...], tuple[str, ...]]:
+    """The causes that an open wake has now, recorded or not, and the longest chain of runs their messages and sessions came by."""
+    wake = session.wake
+    assert wake is not None
+    causes, chain = describe_causes(core.state, core.looked, session, wall)
     known = {(cause.key, cause.new): cause for cause in wake.causes}
     told = {cause.key for cause in causes}
     looks = {bound.key: core.looked.target(bound) for bound in core.looked.bounds[session.id] if bound.key not in told}
     for cause in wake.causes:
         if cause.key in looks and (wake.tried is not None or ((look := looks[cause.key]) is not None and look.version is None)):
             causes += (cause,)
-    if len(causes) == len(known) and all((cause.key, cause.new) in known for cause in causes):
-        return session
     # What was told before a restart knows its paths; what is told anew may not.
-    causes = tuple(known.get((cause.key, cause.new), cause) for cause in causes)
-    chain = max(chain, wake.chain, _find_feeding_chain(core, session, causes), key=len)
-    return core.emit(decision, session.id, ev.WakeExtended(wake=wake.wake, causes=causes, chain=chain))
+    return tuple(known.get((cause.key, cause.new), cause) for cause in causes), chain
 
 
 def _find_feeding_chain(core: Core, session: Session, causes: tuple[ev.Cause, ...]) -> tuple[str, ...]:
@@ -296,14 +309,14 @@ def _free_upstreams(core: Core, decision: Decision, session: Session) -> None:
 
 
 def _start(core: Core, decision: Decision, session: Session, is_mixed: bool) -> None:
-    event = make_start(core, session, is_mixed)
+    event = make_start(core, session, decision.moment.wall, is_mixed)
     if not event.is_aside:
         _remember_inputs(core, session)
     core.emit(decision, session.id, event)
     _free_upstreams(core, decision, session)
 
 
-def make_start(core: Core, session: Session, is_mixed: bool = False) -> ev.RunStarted:
+def make_start(core: Core, session: Session, wall: int, is_mixed: bool = False) -> ev.RunStarted:
     """The start that its open wake would lead to now."""
     wake = session.wake
     assert wake is not None
@@ -312,7 +325,7 @@ def make_start(core: Core, session: Session, is_mixed: bool = False) -> ev.RunSt
     if is_aside:
         # What was put to somebody by name is all they deal with: the rest is for whoever works here.
         versions = {key: version for key, version in versions.items() if key in ASIDE_KEYS}
-    attempt = wake.attempt if wake.tried == versions else 0
+    attempt = find_attempt(core, session, versions)
     resumed_from = _resumed_from(session)
     return ev.RunStarted(
         run=session.runs + 1,
@@ -326,7 +339,8 @@ def make_start(core: Core, session: Session, is_mixed: bool = False) -> ev.RunSt
         chain=wake.chain,
         mixed=is_mixed,
         resumed_from=resumed_from,
-        is_backlog=_is_backlog(core, session, wake.causes),
+        is_backlog=is_backlog(core, session, wake.causes),
+        paced=session.paced + 1 if find_pace(core, session, wall) is not None else 0,
         is_fresh=_begins_anew(session, attempt, resumed_from),
         trace=find_trace(core, session),
         agent=agent,
@@ -334,23 +348,19 @@ def make_start(core: Core, session: Session, is_mixed: bool = False) -> ev.RunSt
     )
 
 
-def _is_backlog(core: Core, session: Session, causes: tuple[ev.Cause, ...]) -> bool:
-    """Only slots, activations, and commits that waited behind the last run: catching up is not a loop (rule 34)."""
-    waited = core.looked.backlogs.get(session.id, frozenset())
-    return all(cause.kind in ("cron", "every", "activation") or cause.new in waited for cause in causes)
-
-
 def _remember_inputs(core: Core, session: Session) -> None:
-    stamps, waiting = {}, []
+    stamps, doubts, waiting = {}, {}, []
     for bound in core.looked.bounds[session.id]:
         if bound.target is None:
             continue
         look = core.looked.targets[bound.target]
         if bound.is_file and not bound.is_written:
             stamps[bound.key] = look.stamp
+            doubts[bound.key] = look.doubt
         elif bound.is_each_commit:
             waiting += look.pending
     core.looked.stamps[session.id] = stamps
+    core.looked.doubts[session.id] = doubts
     if waiting or session.id in core.looked.backlogs:
         core.looked.backlogs[session.id] = frozenset(waiting)
 

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from wakeful.core.agent import AgentSpec
+from wakeful.core.budget import Periods
 from wakeful.core.knowledge import Conflict, Fact, Origin, Recollection, Stretch, Workspace
 from wakeful.core.observation import ChangeWord, Enforced, KeptOutput, Output, StagedOutput, Traced, Usage
 from wakeful.core.spec import SessionSpec
@@ -68,6 +69,8 @@ class SessionOpened(Struct, frozen=True, kw_only=True):
     # The write bindings it must not use: they are its parent's.
     detached: tuple[str, ...] = ()
     workspace: Workspace | None = None
+    # Why its spec may not count before a person has looked at it, in words.
+    needs_trust: str | None = None
 
 
 class SessionRenamed(Struct, frozen=True, kw_only=True):
@@ -93,7 +96,10 @@ class SpecRemoved(Struct, frozen=True):
 
 
 class SpecTrusted(Struct, frozen=True, kw_only=True):
-    """A person looked at a pinned spec and trusts it as it stands: `digest` covers `files`, the spec and the code it names."""
+    """A person looked at a spec and trusts it as it stands: `digest` covers `files`, the spec and the code it names.
+
+    The spec of a bundle counts from this record on. For what lies in files the record is one alone: the ledger decides.
+    """
 
     digest: str
     files: tuple[str, ...] = ()
@@ -199,6 +205,8 @@ class RunStarted(Struct, frozen=True, kw_only=True):
     resumed_from: int | None = None
     # It serves only occurrences that were waiting already, so it is no sign of a loop (rule 34).
     is_backlog: bool = False
+    # How many starts in a row, this one included, had to wait because they were too fast (rule 34 c).
+    paced: int = 0
     # The conversation begins anew with what no run has dealt with yet: facts and hand-off stay, memory goes.
     is_fresh: bool = False
     trace: TraceWord | None = None
@@ -206,6 +214,8 @@ class RunStarted(Struct, frozen=True, kw_only=True):
     agent: AgentSpec | None = None
     # Another agent than the session's own, for messages put to it alone: whatever else is owed stays owed.
     is_aside: bool = False
+    # When the periods of its budgets began, by time zone: what is charged here counts from then. None: in logs of older releases.
+    periods: Periods | None = None
 
 
 class RunStopRequested(Struct, frozen=True, kw_only=True):
@@ -213,6 +223,8 @@ class RunStopRequested(Struct, frozen=True, kw_only=True):
 
     run: int
     why: StopWord
+    # A person's words, for the record of what follows the end of the run.
+    reason: str | None = None
 
 
 class RunReadopted(Struct, frozen=True, kw_only=True):
@@ -263,6 +275,8 @@ class RunFinished(Struct, frozen=True, kw_only=True):
     # Of a run whose every write goes through us: each path, and the digest of what it was left with (rule 28).
     wrote: dict[str, str] = {}
     touched: tuple[str, ...] = ()
+    # Of these, the inputs that the run may have touched itself, by what they are, and their versions at its end (rule 34 b).
+    self_fed: dict[str, str] = {}
     usage: Usage = Usage()
     output: Output = Output()
     # The blob that lists what it read and wrote, and where the contents are; None when nothing was kept.
@@ -279,6 +293,8 @@ class RunFinished(Struct, frozen=True, kw_only=True):
 
 
 # -- what an agent does in its run ------------------------------------------------------------
+    # When the periods of its budgets began, by time zone: what is charged here counts from then. None: in logs of older releases.
+    periods: Periods | None = None
 
 
 class PromptAssembled(Struct, frozen=True, kw_only=True):
@@ -317,6 +333,8 @@ class TurnAnswered(Struct, frozen=True, kw_only=True):
     usage: TokenUsage
     usd: float | None = None
     purpose: Purpose = "work"
+    # When the periods of its budgets began, by time zone: what is charged here counts from then. None: in logs of older releases.
+    periods: Periods | None = None
 
 
 class TurnFailed(Struct, frozen=True, kw_only=True):
@@ -327,6 +345,8 @@ class TurnFailed(Struct, frozen=True, kw_only=True):
     model: str
     fault: str
     words: str
+    # When the periods of its budgets began, by time zone: what is charged here counts from then. None: in logs of older releases.
+    periods: Periods | None = None
 
 
 class ToolCalled(Struct, frozen=True, kw_only=True):
@@ -446,6 +466,8 @@ class SessionRewound(Struct, frozen=True, kw_only=True):
     to: int
     recollection: Recollection
     versions: dict[str, str] = {}
+    # With its files: the blob that lists what it found and what it leaves, as the record of a run does.
+    record: str | None = None
 
 
 class OutputsAdopted(Struct, frozen=True, kw_only=True):
@@ -528,17 +550,24 @@ class SessionThawed(Struct, frozen=True, kw_only=True):
 
 
 class SessionDeparted(Struct, frozen=True, kw_only=True):
-    """The receipt came back: the session lives there, and this is its record."""
+    """The receipt came back: the session lives there, and this is its record. Recorded for receipts that older releases gave."""
 
     move: str
     receipt: str
 
 
 class SessionArrived(Struct, frozen=True, kw_only=True):
-    """The other end of a move: from here on this is the session."""
+    """The other end of a move: from here on this is the session. `store` is the log that it lives in now; None in logs of older releases.
+
+    The host it left takes this very record over: both logs stay one history, and the session can come home.
+    `is_foreign`: the records before this one were made elsewhere. `needs_trust`: why its spec may not count here, in words.
+    """
 
     move: str
     origin: str
+    store: str | None = None
+    is_foreign: bool = False
+    needs_trust: str | None = None
 
 
 class SessionArchived(Struct, frozen=True, kw_only=True):

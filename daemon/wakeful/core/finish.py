@@ -14,11 +14,12 @@ from wakeful.core import events as ev
 from wakeful.core.attribution import is_attributed, is_exact, judge_change
 from wakeful.core.decision import DAEMON, Decision
 from wakeful.core.landing import find_conflicts, has_succeeded, is_left_alone, stage_outputs
-from wakeful.core.looked import Ended
+from wakeful.core.looked import Bound, Ended, TargetLook
 from wakeful.core.machine import Core
 from wakeful.core.observation import ProcessEnded, Usage
-from wakeful.core.owed import is_owed
-from wakeful.core.spec import CronBinding, EveryBinding, SessionSpec
+from wakeful.core.owed import TOUCHED, is_owed
+from wakeful.core.self_feeding import could_commit, list_self_fed
+from wakeful.core.spec import CommitsBinding, CronBinding, EveryBinding, SessionSpec
 from wakeful.core.state import OpenRun, Session, Stop
 
 # A source always answers; should one hang all the same, a run is closed without its word after this long.
@@ -57,13 +58,22 @@ def begin_end(core: Core, decision: Decision, session: Session, report: ProcessE
     awaited = {}
     for bound in core.looked.bounds.get(session.id, ()):
         look = core.looked.target(bound)
-        if look is None or not bound.is_file or not (bound.is_written or bound.is_both or look.is_dirty):
+        if look is None or not _is_last_looked_at(session, bound, look):
             continue
         look.dirty(decision.moment.mono, urgent=True)
+        # An input that somebody is still writing counts as touched, whatever its final content. The run's own outputs are complete, even if still open.
+        look.takes_open = bound.is_written or bound.is_both
         core.want_look(decision, look)
         awaited[look.target.key] = look.generation
     core.looked.ended[session.id] = Ended(report, decision.moment.mono, awaited)
     decision.touch(session.id)
+
+
+def _is_last_looked_at(session: Session, bound: Bound, look: TargetLook) -> bool:
+    """Outputs, inputs that are dirty, and a repository that the run may have committed to (rule 34 b)."""
+    if isinstance(bound.binding, CommitsBinding):
+        return session.run is not None and could_commit(session.run.spec, bound.binding)
+    return bound.is_file and (bound.is_written or bound.is_both or look.is_dirty)
 
 
 def has_last_look(core: Core, ended: Ended) -> bool:
@@ -117,13 +127,14 @@ def finish_run(core: Core, decision: Decision, session: Session, ended: Ended | 
     if core.looked.ended.pop(session.id, None) is not None:
         core.mono.drop("end", session.id)
     core.looked.stamps.pop(session.id, None)
+    core.looked.doubts.pop(session.id, None)
     if event.outcome == "succeeded":
         core.looked.fairness.count_success(session.id)
     decision.finished.append(session.id)
     dirty_readers(core, decision, session, run.spec, ended.awaited if ended is not None else {})
     if stop is not None and stop.why == "terminate":
         # After the run's end, in the same transaction (rule 24).
-        terminated = ev.SessionTerminated(reason=f"terminated by {stop.by} while it ran")
+        terminated = ev.SessionTerminated(reason=stop.reason or f"terminated by {stop.by} while it ran")
         session = core.emit(decision, session.id, terminated, author=stop.by, run=run.run)
     if session.is_shut or not session.is_declared:
         core.detach(decision, session)
@@ -206,6 +217,7 @@ def backoff_seconds(failures: int, run_id: str) -> float:
 def _add_findings(core: Core, session: Session, run: OpenRun, event: ev.RunFinished, awaited: dict[str, int]) -> ev.RunFinished:
     """What was written, as found at the end (rule 28), and which inputs were touched meanwhile (rule 17)."""
     stamps = core.looked.stamps.get(session.id, {})
+    doubts = core.looked.doubts.get(session.id, {})
     known = {binding.identity for binding in run.spec.bindings}
     written, touched = dict[str, str](), []
     conflicted = find_conflicts(run)
@@ -240,9 +252,19 @@ def _add_findings(core: Core, session: Session, run: OpenRun, event: ev.RunFinis
             touched.append(bound.key)
         elif bound.key in stamps and (stamps[bound.key] != look.stamp or not is_judged):
             touched.append(bound.key)
+        elif bound.key in doubts and doubts[bound.key] != look.doubt and not _is_follow_up(run, bound.key):
+            # Stats alone tell, and contents are equal: one follow-up, and no other for the same reason.
+            touched.append(bound.key)
     if is_own:
         event = replace(event, assumed=not is_known or event.outcome == "lost", wrote={path: own.digest for path, own in run.progress.wrote.items()})
-    return replace(event, written=written, touched=tuple(touched) if event.is_final else ())
+    if not event.is_final:
+        return replace(event, written=written)
+    return replace(event, written=written, touched=tuple(touched), self_fed=list_self_fed(core, session, run, touched))
+
+
+def _is_follow_up(run: OpenRun, key: str) -> bool:
+    """Did this run follow another one because the same input was touched during that?"""
+    return any(cause.key == key and cause.reason == TOUCHED for cause in run.causes)
 
 
 def dirty_readers(core: Core, decision: Decision, session: Session, spec: SessionSpec, looked_at: dict[str, int]) -> None:

@@ -7,7 +7,7 @@ order, last good specs first (rule 26). Keyed by name, since specs speak of name
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from wakeful.core.match import PathTrie, Pattern, intersects, parse_under
@@ -32,6 +32,9 @@ class Graph:
         # reader -> {upstream: is stale allowed}, and the way back.
         self.upstreams: dict[str, dict[str, bool]] = {}
         self.readers: dict[str, set[str]] = {}
+        # Sessions into which words of strangers come by a binding, and how often anything here has changed.
+        self.labelled: set[str] = set()
+        self.generation = 0
         # (reader, text of a read pattern) -> who writes into it.
         self._feeders: dict[tuple[str, str], set[str]] = {}
 
@@ -73,6 +76,9 @@ class Graph:
         self.remove(spec.name)
         placed = _place(spec)
         self._placed[spec.name] = placed
+        self.generation += 1
+        if any([binding.is_untrusted for binding in spec.bindings]):
+            self.labelled.add(spec.name)
         for pattern, stale_allowed in placed.reads:
             for _, writer in self._writes.meeting(pattern):
                 self._feed(writer, spec.name, pattern, stale_allowed)
@@ -95,6 +101,8 @@ class Graph:
         if placed is None:
             return
         self._leaving.discard(name)
+        self.labelled.discard(name)
+        self.generation += 1
         for pattern, _ in placed.reads:
             self._reads.remove(pattern, (pattern, name))
             self._feeders.pop((name, pattern.text), None)
@@ -134,6 +142,9 @@ class Graph:
 
     def all_readers(self, name: str) -> set[str]:
         return _reach(name, lambda one: self.readers.get(one, ()))
+
+    def list_specs(self) -> Iterator[SessionSpec]:
+        return (placed.spec for placed in self._placed.values())
 
     def feeders(self, name: str, pattern: str) -> set[str]:
         """The other sessions that write into what this read pattern of `name` covers."""

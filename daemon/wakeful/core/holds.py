@@ -25,7 +25,7 @@ def find_hold_of_start(core: Core, session: Session, moment: Moment) -> str | No
     if not is_activation_owed(session) or session.brake is not None:
         return find_hold_words(core, session, moment)
     # Not even a person's wish: it is for them to look at, and to say so.
-    if (doubt := core.looked.untrusted.get(session.name)) is not None:
+    if (doubt := find_doubt(core, session)) is not None:
         return doubt
     # The operator's setting is for them to change.
     if (refused := _find_unisolated(core, session)) is not None:
@@ -42,7 +42,7 @@ def find_sleep_words(core: Core, session: Session, moment: Moment) -> str | None
         return session.move_words
     if session.brake is not None:
         return session.brake
-    if (doubt := core.looked.untrusted.get(session.name)) is not None:
+    if (doubt := find_doubt(core, session)) is not None:
         return doubt
     if not session.is_declared:
         return "undeclared: its file is gone from sessions.d"
@@ -59,8 +59,13 @@ def find_sleep_words(core: Core, session: Session, moment: Moment) -> str | None
     return find_owner_problem(core, session) or _find_missing_secret(core, session) or _find_service_down(core, session)
 
 
+def find_doubt(core: Core, session: Session) -> str | None:
+    """The reason why a person must review the session first: its file was not trusted, or a bundle brought its spec."""
+    return core.looked.untrusted.get(session.name) or session.trust_words
+
+
 def _find_missing_secret(core: Core, session: Session) -> str | None:
-    """One that nobody has looked for yet is missed as well: nothing starts without what it declares."""
+    """A secret that nobody has looked for yet counts as missing: a run never starts without the secrets it declares."""
     for name in session.spec.secrets if session.spec is not None else ():
         words = core.looked.secrets.get(name, say_missing(name))
         if words is not None:

@@ -67,7 +67,7 @@ def _start(core: Core, session: Session, at: int) -> tuple[Session, bool]:
     if session.wake is None:
         causes, _ = describe_causes(core.state, core.looked, session, at)
         session = _fold(session, ev.WakeRequested(wake=session.wakes + 1, causes=causes), at)
-    start = make_start(core, session)
+    start = make_start(core, session, at)
     return _fold(session, start, at), start.is_fresh
 
 

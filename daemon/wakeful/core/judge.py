@@ -68,7 +68,7 @@ def find_resting(core: Core, name: str, what: str) -> Session:
 def find_runnable(core: Core, name: str) -> Session:
     """The session, if a person may have it run; else why not, and what to do."""
     session = find_living(core, name)
-    if (doubt := core.looked.untrusted.get(name)) is not None:
+    if (doubt := core.looked.untrusted.get(name) or session.trust_words) is not None:
         raise CallerError(f"{name} {doubt}")
     if not session.is_declared or session.spec is None:
         raise CallerError(f"{name} is undeclared: its file is gone from sessions.d; put it back to run it")
@@ -99,8 +99,6 @@ def _(call: calls.Activate, core: Core, decision: Decision, called: calls.Called
     session = find_runnable(core, call.name)
     event = ev.ActivationRequested(position=session.activations + 1, note=call.note, fresh=call.fresh)
     emit_call(core, decision, session, event, called)
-    if session.brake is not None:
-        return "activated: it runs when `wakeful resume --all` lets everything go on"
     return "activated" if session.run is None else "activated: it runs once more when the present run has ended"
 
 
@@ -220,7 +218,7 @@ def _(call: calls.Terminate, core: Core, decision: Decision, called: calls.Calle
         return "terminated already"
     session = find_living(core, call.name)
     if session.run is not None:
-        return _stop(core, decision, session, "terminate", called, "terminates when its run has been stopped")
+        return _stop(core, decision, session, "terminate", called, "terminates when its run has been stopped", call.reason)
     emit_call(core, decision, session, ev.SessionTerminated(reason=call.reason), called)
     core.detach(decision, session)
     return "terminated"
@@ -242,7 +240,14 @@ def _(call: calls.Open, core: Core, decision: Decision, called: calls.Called) ->
 @judge_call.register
 def _(call: calls.Trust, core: Core, decision: Decision, called: calls.Called) -> str:
     """Recorded before it counts: who keeps what is trusted takes it from here."""
-    emit_call(core, decision, find_living(core, call.name), ev.SpecTrusted(digest=call.digest, files=call.files), called)
+    session = find_living(core, call.name)
+    # A bundle brought it under this name or another.
+    spec = replace(session.spec, name=call.name) if session.needs_trust is not None and session.spec is not None else None
+    if spec is not None and (refused := core.graph.admit([spec], set())):
+        raise CallerError(f"{call.name} cannot be declared: {refused[call.name]}")
+    session = emit_call(core, decision, session, ev.SpecTrusted(digest=call.digest, files=call.files), called)
+    if spec is not None:
+        declare_again(core, decision, replace(session, spec=spec))
     return "trusted"
 
 
@@ -340,7 +345,9 @@ def check_level(core: Core, session: Session, what: LimitName, amount: int) -> N
         raise CallerError(f"{session.name} has its fill of {problem}; {ADVICE[what].replace('NAME', session.name)}")
 
 
-def _stop(core: Core, decision: Decision, session: Session, why: ev.StopWord, called: calls.Called, words: str) -> str:
+def _stop(
+    core: Core, decision: Decision, session: Session, why: ev.StopWord, called: calls.Called, words: str, reason: str | None = None
+) -> str:
     """The stronger replaces the weaker (rule 23); the same again changes nothing."""
     run = session.run
     assert run is not None
@@ -349,7 +356,7 @@ def _stop(core: Core, decision: Decision, session: Session, why: ev.StopWord, ca
     # Too late for anything but to close it after its success (rule 23).
     if run.staged is not None and why != "terminate":
         return "its run has succeeded, and its outputs are being put in place; it ends in a moment"
-    emit_call(core, decision, session, ev.RunStopRequested(run=run.run, why=why), called)
+    emit_call(core, decision, session, ev.RunStopRequested(run=run.run, why=why, reason=reason), called)
     return words
 
 

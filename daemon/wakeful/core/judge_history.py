@@ -32,6 +32,7 @@ from wakeful.errors import CallerError
 # Every call is registered once this module is read.
 __all__ = ["judge_call"]
 
+FROM_BUNDLE = "its spec came in a bundle"
 # Not to be taken for a seq or a time.
 _MARK = re.compile(r"[A-Za-z][\w.-]{0,79}")
 # Positions that are a fork's own: its mailbox is empty, its clocks start now, nobody asked it for anything (rule 43).
@@ -65,10 +66,12 @@ def _(call: calls.Rewind, core: Core, decision: Decision, called: calls.Called) 
     _refuse_outside(session, call.to)
     if call.to == session.seq:
         return f"stands at seq {call.to} already"
+    if call.at is not None and call.at != session.seq:
+        raise CallerError(f"{call.name} went on while the rewind of its files was prepared; ask for it again")
     versions = {key: version for key, version in _versions_now(core, session).items() if not key.startswith(ORDERED_KEYS)}
     # Level causes count as seen; what is ordered is still owed, and asks again (rule 44).
     session = _withdraw(core, decision, session, f"rewound by {called.author}")
-    session = emit_call(core, decision, session, ev.SessionRewound(to=call.to, recollection=call.past, versions=versions), called)
+    session = emit_call(core, decision, session, ev.SessionRewound(to=call.to, recollection=call.past, versions=versions, record=call.record), called)
     if call.files:
         begin_writing(core, decision, session, f"the rewind to seq {call.to}", session.seq, called.author)
     return f"goes on from seq {call.to}; what came after it stays in the log"
@@ -96,9 +99,11 @@ def _(call: calls.Fork, core: Core, decision: Decision, called: calls.Called) ->
     if known is not None or call.new in core.looked.refused:
         raise CallerError(f"{call.new} is the name of another session; choose one that is free with --as")
     spec, detached = _spec_of_fork(call, past)
-    if spec is not None and (refused := core.graph.admit([spec], set())):
-        raise CallerError(f"a fork of {call.name} cannot be declared: {refused[spec.name]}")
     parent = core.state.sessions.get(past.id)
+    needs_trust = call.needs_trust or _find_distrust(past, parent)
+    # An untrusted fork does not run yet, so it cannot conflict with other sessions.
+    if spec is not None and needs_trust is None and (refused := core.graph.admit([spec], set())):
+        raise CallerError(f"a fork of {call.name} cannot be declared: {refused[spec.name]}")
     fork_id = new_id(core, call.new, decision.moment.wall)
     origin = Origin(session=past.id, name=past.name, seq=past.seq, hash=call.origin_hash)
     opened = ev.SessionOpened(
@@ -110,20 +115,32 @@ def _(call: calls.Fork, core: Core, decision: Decision, called: calls.Called) ->
         is_first_taken=past.is_first_taken,
         detached=detached,
         workspace=call.workspace,
+        needs_trust=needs_trust if spec is not None else None,
     )
-    core.emit(decision, fork_id, opened, author=called.author)
+    # A closed log takes no records: that it was forked, and by which key, is known from the fork.
+    is_parent_open = parent is not None and not parent.is_shut
+    core.emit(decision, fork_id, opened, author=called.author, key=None if is_parent_open else called.key)
     if spec is not None:
         declare(core, decision, Declaration(spec, past.text_digest, False), author=called.author)
         core.touch_around(decision, call.new)
     words = f"forked from {past.name} at seq {past.seq}; activate it to let it go on"
     core.emit(decision, fork_id, ev.SessionSlept(hold=ev.Hold(kind="apart", words=words)), author=called.author)
-    # A closed log takes no records; that it was forked is known from the fork.
-    if parent is not None and not parent.is_shut:
+    if parent is not None and is_parent_open:
         forked = ev.SessionForked(fork=fork_id, name=call.new, position=past.seq)
         emit_call(core, decision, parent, forked, called)
     # An activation would be refused: what its parent writes must have another place first.
     until = f"has a place of its own for {', '.join(detached)}: fork with --workspace, or write sessions.d/{call.new}.yaml" if detached else "is activated"
-    return f"a fork of {call.name} at seq {past.seq}; it sleeps until it {until}"
+    first = f"is trusted (wakeful trust {call.new}), and then until it " if needs_trust is not None and spec is not None else ""
+    return f"a fork of {call.name} at seq {past.seq}; it sleeps until it {first}{until}"
+
+
+def _find_distrust(past: Session, parent: Session | None) -> str | None:
+    """Why the spec of a position in a session's history may not count, in words."""
+    if parent is None or past.needs_trust is not None:
+        return past.needs_trust
+    if past.seq > parent.foreign_until or past.spec == parent.spec:
+        return parent.needs_trust
+    return FROM_BUNDLE
 
 
 def _hand_on(past: Session, *, is_fresh: bool) -> Recollection:
@@ -153,7 +170,7 @@ def _writes(binding: object) -> bool:
 @judge_call.register
 def _(call: calls.Merge, core: Core, decision: Decision, called: calls.Called) -> str:
     session, fork = find_resting(core, call.name, "merge into"), core.state.by_name(call.fork)
-    if fork.origin is None or fork.origin.session != session.id:
+    if not call.is_descended and (fork.origin is None or fork.origin.session != session.id):
         parent = f"is a fork of {fork.origin.name}" if fork.origin is not None else "is no fork"
         raise CallerError(f"{call.fork} {parent}, so it cannot be merged into {call.name}; `wakeful show {call.name}` shows its forks")
     if fork.run is not None:
@@ -287,29 +304,56 @@ def _(call: calls.Thaw, core: Core, decision: Decision, called: calls.Called) ->
 @judge_call.register
 def _(call: calls.Depart, core: Core, decision: Decision, called: calls.Called) -> str:
     session = core.state.by_name(call.name)
-    if session.has_departed and session.move == call.move:
+    if session.has_departed and call.move in (session.move, session.arrived_by):
         return "its receipt came already"
     if session.move is None:
         raise CallerError(f"{call.name} is not moving; there is no receipt to take")
     if session.move != call.move:
         raise CallerError(f"this receipt is for another move of {call.name}; it moves with {session.move[:8]}")
-    emit_call(core, decision, session, ev.SessionDeparted(move=call.move, receipt=call.receipt), called)
+    if call.past is None:
+        emit_call(core, decision, session, ev.SessionDeparted(move=call.move, receipt=call.receipt), called)
+    else:
+        core.state.put(call.past)
     return "lives elsewhere now; this is its record"
 
 
 @judge_call.register
 def _(call: calls.Arrive, core: Core, decision: Decision, called: calls.Called) -> str:
     past = call.past
-    if past.id in core.state.sessions and core.state.get(past.id).move is None:
+    known = core.state.sessions.get(past.id)
+    if known is not None and known.move is None and not known.has_departed:
         return "it arrived already"
-    if core.state.ids.get(past.name, past.id) != past.id:
-        raise CallerError(f"{past.name} is the name of another session here; rename that one first")
     if past.move != call.move:
         raise CallerError(f"{past.name} was not frozen for this move; load it without --move to make a fork")
+    # A session that left this host and returns with the same spec needs no new trust: that spec was in force here.
+    own = core.state.sessions.get(past.id)
+    is_own = past.spec is None or (own is not None and own.spec == past.spec and own.needs_trust is None)
+    put_aside = _put_namesake_aside(core, decision, past, called)
     core.state.put(past)
-    session = core.emit(decision, past.id, ev.SessionArrived(move=call.move, origin=call.origin), author=called.author, key=called.key)
+    arrived = ev.SessionArrived(move=call.move, origin=call.origin, store=call.store, is_foreign=True, needs_trust=None if is_own else FROM_BUNDLE)
+    session = core.emit(decision, past.id, arrived, author=called.author, key=called.key)
     declare_again(core, decision, session)
-    return "lives here now; it sleeps until it is activated"
+    first = "" if is_own else f"is trusted (wakeful trust {past.name}), and then until it "
+    return f"lives here now; it sleeps until it {first}is activated{put_aside}"
+
+
+def _put_namesake_aside(core: Core, decision: Decision, past: Session, called: calls.Called) -> str:
+    """The file that declares the session may be here before it: the session that was made of it gives its name away, and is closed."""
+    other_id = core.state.ids.get(past.name, past.id)
+    if other_id == past.id:
+        return ""
+    other = core.state.get(other_id)
+    if other.run is not None:
+        raise CallerError(f"{past.name} is the name of another session here, which is running; load it when that one rests (`wakeful interrupt {past.name}` stops it)")
+    taken = core.state.ids
+    new = next(name for number in range(1, len(taken) + 2) if (name := f"{past.name}-before{number if number > 1 else ''}") not in taken)
+    other = core.emit(decision, other_id, ev.SessionRenamed(old=past.name, new=new), author=called.author)
+    core.looked.writing.pop(other_id, None)
+    core.detach(decision, replace(other, name=past.name))
+    if not other.is_shut:
+        reason = f"{past.name} came here from another host, and has its name"
+        core.emit(decision, other_id, ev.SessionTerminated(reason=reason), author=called.author)
+    return f"; the session that had its name here is {new} now, and closed: `wakeful show {new}`"
 
 
 @judge_call.register

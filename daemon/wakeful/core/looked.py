@@ -31,6 +31,8 @@ from wakeful.core.target import FileTarget, Target, target_of
 STEPS_REMEMBERED = 64
 SUCCESSES_TO_STARVE = 3
 PATHS_IN_A_CAUSE = 1000
+# A file that grew so often in a row, each time within `settle_max`, has a writer who keeps writing.
+GROWTHS_TO_ADAPT = 2
 
 
 class Bound(Struct, frozen=True, kw_only=True):
@@ -88,6 +90,7 @@ class TargetLook:
     is_looked: bool = False
     is_absent: bool = False
     stamp: str = ""
+    doubt: str = ""
     is_moved: bool = False
     # Why the last look had to wait, and its generation: a newer hint may be the end of that.
     held: str | None = None
@@ -103,6 +106,12 @@ class TargetLook:
     first_dirt: float | None = 0.0
     last_dirt: float = 0.0
     is_urgent: bool = True
+    # The next look is for what a run left: it takes files that are open for writing as they are.
+    takes_open: bool = False
+    # How often in a row a look found more in the same file, when it last did, and how long after the one before.
+    growths: int = 0
+    grown_at: float = 0.0
+    growth_gap: float = 0.0
     # Newest last, bounded; a tuple, because most of 50,000 targets never change.
     steps: tuple[Step, ...] = ()
     looked_at: int = 0
@@ -129,7 +138,18 @@ class TargetLook:
         assert self.first_dirt is not None
         if self.is_urgent:
             return self.first_dirt
-        return min(self.last_dirt + self.target.settle_seconds, self.first_dirt + self.target.settle_max_seconds)
+        return min(self.last_dirt + self._quiet_seconds, self.first_dirt + self.target.settle_max_seconds)
+
+    @property
+    def _quiet_seconds(self) -> float:
+        """`settle`, or twice the pause of a writer who keeps adding to a file (rule 12)."""
+        settle = self.target.settle_seconds
+        return settle if self.growths < GROWTHS_TO_ADAPT else max(settle, 2 * self.growth_gap)
+
+    def _note_growth(self, is_growing: bool, mono: float) -> None:
+        gap, self.grown_at = mono - self.grown_at, mono
+        self.growths = self.growths + 1 if is_growing and gap <= self.target.settle_max_seconds else int(is_growing)
+        self.growth_gap = gap
 
     def dirty(self, mono: float, *, urgent: bool = False) -> None:
         self.generation += 1
@@ -157,6 +177,7 @@ class TargetLook:
         if result.held is not None:
             return
         self.applied = result.generation
+        self.takes_open = False
         self.problem = result.problem
         self.is_moved = result.is_moved
         self.is_absent, self.base, self.pending, self.is_rewritten = result.is_absent, result.base, result.pending, result.is_rewritten
@@ -165,7 +186,9 @@ class TargetLook:
                 previous=result.previous, version=result.version, changes=result.changes, commits=result.commits, at=moment.wall
             )
             self.steps = (*self.steps, step)[-STEPS_REMEMBERED:]
+            self._note_growth(result.is_growing, moment.mono)
         self.version, self.stamp, self.is_looked, self.looked_at = result.version, result.stamp, True, moment.wall
+        self.doubt = result.doubt
         if self.generation == result.generation and not result.is_unstable:
             self.first_dirt = None
         elif result.is_unstable:
@@ -330,6 +353,7 @@ class Looked:
         self.landing: dict[str, ProcessEnded] = {}
         # Stamps of the inputs when the open run started (rule 17), and the commits that waited behind it (rule 38).
         self.stamps: dict[str, dict[str, str]] = {}
+        self.doubts: dict[str, dict[str, str]] = {}
         self.backlogs: dict[str, frozenset[str]] = {}
         self.owed_since: dict[str, float] = {}
         self.fairness = Fairness()
@@ -368,7 +392,7 @@ class Looked:
         bounds = self.bounds.pop(session_id, ())
         self._stop_clocks(session_id, bounds, set())
         self.fairness.release(session_id)
-        for kept in (self.ended, self.writing, self.landing, self.stamps, self.backlogs, self.owed_since):
+        for kept in (self.ended, self.writing, self.landing, self.stamps, self.doubts, self.backlogs, self.owed_since):
             kept.pop(session_id, None)
         return self._unsubscribe(session_id, [bound.target for bound in bounds])
 

@@ -18,11 +18,13 @@ from wakeful.core.graph import Graph
 from wakeful.core.lineage import find_parent
 from wakeful.core.looked import Looked, TargetLook
 from wakeful.core.observation import Moment
+from wakeful.core.periods import note_periods
 from wakeful.core.plan import plan
 from wakeful.core.ready import ReadyQueue
 from wakeful.core.reducer import fold
 from wakeful.core.spec import CommitsBinding, Settings
 from wakeful.core.state import AGENT_POOL, GENERAL_POOL, OpenRun, Session, State
+from wakeful.core.strangers import StrangersWords
 
 
 class Deadlines:
@@ -75,6 +77,7 @@ class Core:
         # As declared now, by name; and why what the file of one says is not in force.
         self.agents: dict[str, AgentSpec] = {}
         self.agent_problems: dict[str, str] = {}
+        self.words = StrangersWords()
         self.incarnation = ""
         # Sessions with a run that an earlier daemon began.
         self.inheriting: frozenset[str] = frozenset()
@@ -99,6 +102,7 @@ class Core:
         seq = (before.seq if before is not None else 0) + 1
         if run is None and before is not None and before.run is not None:
             run = before.run.run
+        event = note_periods(before, event, decision.moment.wall)
         parent = find_parent(self.state, before, event, decision.entries)
         session = fold(before, event, seq=seq, at=decision.moment.wall, author=author)
         if run is None and session.run is not None:
@@ -138,7 +142,7 @@ class Core:
             self.mono.add(due, "target", look.target.key)
             return
         look.looking = look.generation
-        decision.looks.append(Look(target=look.target.key, generation=look.generation, base=self._base_of(look)))
+        decision.looks.append(Look(target=look.target.key, generation=look.generation, base=self._base_of(look), takes_open=look.takes_open))
 
     def inherited_since(self, target: str) -> int | None:
         """When the first run began that reads this target and that an earlier daemon started; None where there is none."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from wakeful.core.agent import AgentSpec
 from wakeful.core.spec import Isolation, SessionSpec, Settings
@@ -42,8 +42,8 @@ class LookResult(Struct, frozen=True, kw_only=True):
 
     `version` None means unknown: not a version, and not "deleted" (rule 5); `problem` says why.
     `previous` is the version the `changes` start from, None where the delta is unknowable.
-    `stamp` changes whenever any matched path's stat key changed, even if the content is equal
-    again (rule 17). `is_unstable` says the content moved while it was read (rule 12): the target stays dirty.
+    `stamp` moves whenever any matched path changed or was written, even if the content is equal again; `doubt` moves where a stat
+    moved, the content is equal, and nobody can tell whether it was written (rule 17). `is_unstable` says the content moved while it was read (rule 12): the target stays dirty.
     """
 
     target: str
@@ -53,7 +53,10 @@ class LookResult(Struct, frozen=True, kw_only=True):
     previous: str | None = None
     changes: tuple[PathChange, ...] = ()
     stamp: str = ""
+    doubt: str = ""
     is_unstable: bool = False
+    # The changed file is still the same file and has grown: a writer may be appending to it.
+    is_growing: bool = False
     is_absent: bool = False
     # A path's stat moved since the start of a run that an earlier daemon began: all that is left of rule 17 then.
     is_moved: bool = False
@@ -170,6 +173,9 @@ class Enforced(Struct, frozen=True):
 
     level: Isolation
     unenforced: tuple[str, ...] = ()
+    # Places its programs needed besides what the spec declares; and what they asked for and were not given, in words. Unset where there is nothing.
+    derived: tuple[str, ...] | UnsetType = UNSET
+    not_derived: tuple[str, ...] | UnsetType = UNSET
 
 
 class StagedOutput(Struct, frozen=True, kw_only=True):
@@ -207,6 +213,19 @@ class Traced(Struct, frozen=True, kw_only=True):
     words: str | None = None
 
 
+class Gap(Struct, frozen=True):
+    """A restriction this kernel cannot enforce, its consequence for runs, and the kernel that can enforce it, such as `Linux 6.7`."""
+
+    what: str
+    means: str
+    needs: str
+
+    @property
+    def words(self) -> str:
+        """As the record of a run says it."""
+        return f"{self.what} ({self.needs} can)"
+
+
 class Enforceable(Struct, frozen=True, kw_only=True):
     """What this machine can hold a run to: the kernel's version of Landlock (0: none), and what no run can be kept from, in words."""
 
@@ -214,6 +233,22 @@ class Enforceable(Struct, frozen=True, kw_only=True):
     unenforced: tuple[str, ...]
     # Whether what no run may change can be shielded inside a folder that a run may write.
     is_shielding: bool
+    # Those of them that are this kernel's own.
+    gaps: tuple[Gap, ...] = ()
+    # Whether control groups bound the memory and processes of runs.
+    is_bounding: bool = False
+    # Files of /etc that stay closed to runs although everybody may read them by now.
+    kept_closed: tuple[str, ...] = ()
+
+
+class ProcessOwner(Struct, frozen=True, kw_only=True):
+    """The run that a process belongs to. The process is no person, whichever daemon started the run.
+
+    `run_id` is None where this daemon has no such run under way. `mark` tells two runs apart. `sign` says how it was recognised, in words."""
+
+    run_id: str | None
+    mark: int
+    sign: str
 
 
 class ProcessEnded(Struct, frozen=True, kw_only=True):

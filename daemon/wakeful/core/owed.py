@@ -20,8 +20,10 @@ from wakeful.core.spec import (
     SessionSpec,
 )
 from wakeful.core.state import ACTIVATION, Session, State
+from wakeful.core.target import find_commit
 
 FIRST = "first"
+TOUCHED = "touched during run"
 # What a first run is made for; clocks and messages start at their declaration.
 FIRST_KINDS = (FileBinding, CommitsBinding, ProbeBinding, SessionBinding)
 
@@ -201,14 +203,14 @@ def _describe(state: State, looked: Looked, session: Session, bound: Bound, at: 
         reason=_reason(session, bound, target),
         paths=delta.paths,
         delta="known" if delta.is_known else "unknown",
-        commits=(version,) if bound.is_each_commit and version else delta.commits,
+        commits=(find_commit(version),) if bound.is_each_commit and version else delta.commits,
         at=delta.at or at,
     )
 
 
 def _reason(session: Session, bound: Bound, target: TargetLook) -> str | None:
     if bound.key in session.touched:
-        return "touched during run"
+        return TOUCHED
     if bound.key in session.conflicted:
         return "conflict"
     return "history-rewritten" if bound.is_each_commit and target.is_rewritten else None

@@ -1,12 +1,13 @@
 """Whose words a run would act on: the rule of two.
 
-Of secrets, untrusted input and a way out a run has at most two. A spec that asks for all three itself is refused when it is read;
-here it is judged what comes by way of others: sessions whose output it reads, and messages. A session that would have all three
-this way asks a person before it runs. Asked by the verdict and by `send`; nothing here knows what the words are.
+Of private reads (secrets among them), untrusted input and a way out a run has at most two. A spec that asks for all three itself is
+refused when it is read; here it is judged what comes by way of others: sessions that write what it is granted to read, and messages. A session
+that would have all three this way asks a person before it runs. Asked by the verdict and by `send`; nothing here knows what the words are.
 """
 
 from __future__ import annotations
 
+from wakeful.core.granted import find_private
 from wakeful.core.machine import Core
 from wakeful.core.spec import SessionSpec
 from wakeful.core.state import Session
@@ -41,13 +42,7 @@ def find_source(core: Core, session: Session) -> str | None:
         return session.name
     if session.untrusted_by is not None:
         return session.untrusted_by
-    for name in sorted(core.graph.all_upstreams(session.name)):
-        upstream = core.state.by_name(name) if name in core.state.ids else None
-        if upstream is None or upstream.spec is None:
-            continue
-        if find_untrusted(upstream.spec) is not None or upstream.untrusted_by is not None:
-            return name
-    return None
+    return core.words.find(core.graph, core.state).sources.get(session.name)
 
 
 def find_third_leg(core: Core, session: Session) -> str | None:
@@ -58,25 +53,27 @@ def find_third_leg(core: Core, session: Session) -> str | None:
     if spec is None or way_out is None:
         return None
     for member in _list_line(core, session):
-        secrets = member.spec.secrets if member.spec is not None else ()
-        # Who knows secrets and never heard strangers was told by nobody what to do with them.
-        source = find_source(core, member) if secrets else None
-        if source is not None:
-            told = ", ".join(secrets if member is session else (f"{name} of {member.name}" for name in secrets))
-            return f"what it reads came by way of {source}, which reads untrusted words; secrets: {told}; way out: {way_out}"
+        source = find_source(core, member)
+        # A session that never heard strangers is skipped: no stranger could tell it what to do with its private data.
+        private = find_private(member.spec) if source is not None and member.spec is not None else None
+        if private is not None:
+            told = ", ".join(private.items if member is session else (f"{one} of {member.name}" for one in private.items))
+            return f"what it reads came by way of {source}, which reads untrusted words; {private.kind}: {told}; way out: {way_out}"
     return None
 
 
 def _list_line(core: Core, session: Session) -> list[Session]:
-    """Itself, then all from whom something reaches it, by files or by messages: what one of them knows can come along."""
+    """Itself, then all who heard strangers and from whom something reaches it, by files or by messages: what one of them knows can come along."""
+    feeders = core.words.find(core.graph, core.state).feeders
     found: dict[str, Session] = {}
     ahead = [session.name]
     while ahead:
         name = ahead.pop(0)
         if name in found or name not in core.state.ids:
             continue
-        found[name] = member = core.state.by_name(name)
-        ahead += sorted(core.graph.upstreams.get(name, ()))
+        # The caller's own: it may be judged under another spec than the one in the state.
+        found[name] = member = session if name == session.name else core.state.by_name(name)
+        ahead += sorted(feeders.get(name, ()))
         if member.untrusted_by is not None:
             ahead.append(member.untrusted_by)
     return list(found.values())

@@ -15,10 +15,11 @@ from wakeful.core import events as ev
 from wakeful.core.budget import UNITS, Spent, charge
 from wakeful.core.knowledge import Checkpoint, Conversation, Fact, Recollection, Stretch, cut_line, drop_conflict
 from wakeful.core.spec import observe_spec
-from wakeful.core.state import ACTIVATION, LastRun, OpenRun, OpenWake, Session, Stop, Unread
+from wakeful.core.state import ACTIVATION, LastRun, OpenRun, OpenWake, SelfFed, Session, Stop, Unread
 from wakeful.core.turning import fold_turn, settle_run
 
-STARTS_REMEMBERED = 12
+# As many as a command may start in a minute (rule 34 c).
+STARTS_REMEMBERED = 120
 
 
 def fold(session: Session | None, event: ev.Event, *, seq: int, at: int, author: str) -> Session:
@@ -40,6 +41,7 @@ def _open(event: ev.SessionOpened, at: int, seq: int) -> Session:
         detached=event.detached,
         workspace=event.workspace,
         is_filed=False,
+        needs_trust=event.needs_trust,
     )
     return _recall(session, event.recollection, seq)
 
@@ -65,10 +67,13 @@ def _(event: ev.SpecDeclared, session: Session, at: int, author: str, seq: int) 
         seen={**session.seen, **event.positions},
         good={**session.good, **event.positions},
         is_filed=event.is_filed,
+        # A spec from a file on this host replaces the bundle's spec, and with it the need for trust.
+        needs_trust=None if event.is_filed else session.needs_trust,
         detached=() if event.is_filed else session.detached,
         # A new spec ends what only a new spec can mend (rules 21, 34); what a person must say stays to be said.
         hold=session.hold if session.hold is not None and session.hold.kind in ("snoozed", "apart") else None,
         wake=_forgive(session.wake),
+        self_fed={},
     )
 
 
@@ -81,8 +86,9 @@ def _(event: ev.SpecRemoved, session: Session, at: int, author: str, seq: int) -
 
 @_apply.register
 def _(event: ev.SpecTrusted, session: Session, at: int, author: str, seq: int) -> Session:
-    # For the record alone: what is trusted is kept outside of the log, which a bundle could bring from anywhere.
-    return session
+    # Of a spec that lies in a file this is a record alone: what is trusted there is kept outside of the log, which a bundle could bring
+    # from anywhere. The spec of a bundle is doubted by a record that was made here, after all that the bundle brought.
+    return replace(session, needs_trust=None)
 
 
 @_apply.register
@@ -105,6 +111,7 @@ def _(event: ev.ActivationRequested, session: Session, at: int, author: str, seq
         note=event.note,
         hold=hold,
         wake=_forgive(session.wake),
+        self_fed={},
         is_fresh_wanted=session.is_fresh_wanted or event.fresh,
         trace_wanted=event.trace or session.trace_wanted,
         last_active_at=at,
@@ -232,8 +239,9 @@ def _(event: ev.RunStarted, session: Session, at: int, author: str, seq: int) ->
         question=None,
         conversation=replace(session.conversation, late=0, late_bytes=0),
         runs=event.run,
-        spent=charge(session.spent, session.spec.budget, at, runs=1) if session.spec.budget is not None else {},
+        spent=charge(session.spent, session.spec.budget, at, event.periods, runs=1) if session.spec.budget is not None else {},
         starts=(*session.starts, at)[-STARTS_REMEMBERED:] if is_counted else session.starts,
+        paced=event.paced if is_counted else session.paced,
         last_active_at=at,
         wake=replace(session.wake, attempt=event.attempt, tried=event.versions, retry_at=None),
     )
@@ -254,7 +262,7 @@ def _begin_anew(session: Session) -> Session:
 @_apply.register
 def _(event: ev.RunStopRequested, session: Session, at: int, author: str, seq: int) -> Session:
     assert session.run is not None
-    return replace(session, run=replace(session.run, stop=Stop(event.why, author)))
+    return replace(session, run=replace(session.run, stop=Stop(event.why, author, event.reason)))
 
 
 @_apply.register
@@ -290,7 +298,7 @@ def _(
 def _(event: ev.RunFinished, session: Session, at: int, author: str, seq: int) -> Session:
     run = session.run
     assert run is not None
-    session = settle_run(session, run, at)
+    session = settle_run(session, run, at, event.periods)
     last = LastRun(
         run=run.run,
         outcome=event.outcome,
@@ -306,21 +314,23 @@ def _(event: ev.RunFinished, session: Session, at: int, author: str, seq: int) -
         kept=run.landed.kept if run.landed is not None else (),
         seq=seq,
         trace=run.trace,
+        attempt=run.attempt,
+        failed_on=run.versions if event.outcome == "failed" and event.is_final else None,
     )
-    session = replace(session, run=None, last_run=last, last_active_at=at, spent=_charge_run(session, run, event.usage, at))
+    session = replace(session, run=None, last_run=last, last_active_at=at, spent=_charge_run(session, run, event, at))
     if not event.is_final:
         return replace(session, is_suspect=True, wake=_keep_open(session, event))
     session = replace(session, conversation=session.conversation.keep_late(), dealt_from=run.seq, dealt_until=seq)
     return _move_marks(session, run, event)
 
 
-def _charge_run(session: Session, run: OpenRun, usage: ev.Usage, at: int) -> dict[str, Spent]:
+def _charge_run(session: Session, run: OpenRun, event: ev.RunFinished, at: int) -> dict[str, Spent]:
     if run.spec.budget is None:
         return session.spent
     # What an agent's turns took was charged when each was answered.
     known = ("runs",) if run.agent is None else ("runs", "tokens", "usd")
-    used = {name: amount for name in UNITS if name not in known and (amount := getattr(usage, name))}
-    return charge(session.spent, run.spec.budget, at, **used)
+    used = {name: amount for name in UNITS if name not in known and (amount := getattr(event.usage, name))}
+    return charge(session.spent, run.spec.budget, at, event.periods, **used)
 
 
 def _keep_open(session: Session, event: ev.RunFinished) -> OpenWake | None:
@@ -356,12 +366,22 @@ def _move_marks(session: Session, run: OpenRun, event: ev.RunFinished) -> Sessio
         seen=seen,
         good=_advance(session.good, versions) if succeeded else session.good,
         touched=event.touched,
+        self_fed=_count_self_fed(session, run, event),
         conflicted=event.conflicts,
         successes=session.successes + succeeded,
         is_first_taken=session.is_first_taken or not run.is_aside,
         is_suspect=event.outcome not in ("succeeded", "cancelled"),
         wake=None,
     )
+
+
+def _count_self_fed(session: Session, run: OpenRun, event: ev.RunFinished) -> dict[str, SelfFed]:
+    """A row of runs goes on where the input stood still between the last run's end and this one's start (rule 34 b)."""
+    # An answer aside deals with none of the inputs.
+    if run.is_aside:
+        return session.self_fed
+    known = {key: before.runs for key, before in session.self_fed.items() if run.versions.get(key) == before.left}
+    return {key: SelfFed(known.get(key, 0) + 1, left) for key, left in event.self_fed.items()}
 
 
 @_apply.register
@@ -371,7 +391,11 @@ def _(event: ev.SlotSkipped, session: Session, at: int, author: str, seq: int) -
 
 @_apply.register
 def _(event: ev.ClockRebased, session: Session, at: int, author: str, seq: int) -> Session:
-    return replace(session, seen={**session.seen, event.key: event.new}, good={**session.good, event.key: event.new})
+    run = session.run
+    if run is not None and event.key in run.versions:
+        # It counts as seen when the run ends, and must not be ahead of the clock then.
+        run = replace(run, versions={**run.versions, event.key: event.new})
+    return replace(session, run=run, seen={**session.seen, event.key: event.new}, good={**session.good, event.key: event.new})
 
 
 @_apply.register
@@ -388,7 +412,7 @@ def _(event: ev.SessionSlept, session: Session, at: int, author: str, seq: int) 
 def _(event: ev.SessionResumed, session: Session, at: int, author: str, seq: int) -> Session:
     if not event.is_forgiven:
         return replace(session, hold=None)
-    return replace(session, hold=None, wake=_forgive(session.wake), starts=())
+    return replace(session, hold=None, wake=_forgive(session.wake), starts=(), paced=0, self_fed={})
 
 
 @_apply.register
@@ -539,7 +563,12 @@ def _(event: ev.SessionDeparted, session: Session, at: int, author: str, seq: in
 @_apply.register
 def _(event: ev.SessionArrived, session: Session, at: int, author: str, seq: int) -> Session:
     hold = ev.Hold(kind="apart", words=f"came from {event.origin}; activate it to let it go on")
-    return replace(session, move=None, moving_to=None, has_departed=False, hold=hold, last_active_at=at)
+    session = replace(session, move=None, moving_to=None, has_departed=False, hold=hold, last_active_at=at, home=event.store, arrived_by=event.move)
+    if event.is_foreign:
+        # Nobody here has read the text that its file had there.
+        session = replace(session, foreign_until=seq, text_digest="")
+    # The file that declared it lies elsewhere.
+    return session if event.needs_trust is None else replace(session, needs_trust=event.needs_trust, is_filed=False)
 
 
 @_apply.register

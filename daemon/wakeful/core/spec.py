@@ -2,12 +2,13 @@
 
 Built valid or not at all: whoever constructs one (specs/, or a test) has checked it. Durations
 are seconds, paths are text relative to `root` (or absolute), and nothing here knows YAML.
-A binding's `identity` says what it is, not what it is called (semantics.md, rule 8).
+A binding's `identity` says what it is, not what it is called (docs/rules.md, rule 8).
 """
 
 from __future__ import annotations
 
 import hashlib
+import ipaddress
 from collections.abc import Mapping
 from typing import Literal
 
@@ -28,10 +29,14 @@ When = Literal["any", "all", "changed"]
 First = Literal["run", "adopt"]
 Role = Literal["maintainer", "contributor", "observer"]
 Isolation = Literal["strict", "standard", "observe", "none"]
+# Which commits `each_commit` means: those of the branch's own line, or also those that came in by merges.
+CommitLine = Literal["first-parent", "all"]
 WorkspaceKind = Literal["worktree", "copy"]
 
 DEFAULT_SETTLE_SECONDS = 0.1
-DEFAULT_EXCLUDES = (".git", "__pycache__", "node_modules", ".venv", "*.swp", "*~", ".~lock.*#", "~$*", "*.tmp")
+LEAST_SETTLE_MAX_SECONDS = 2.0
+SETTLE_MAX_FACTOR = 20
+DEFAULT_EXCLUDES = (".git", "__pycache__", "node_modules", ".venv", "*.swp", "*~", ".~lock.*#", "~$*", ".#*", "#*#", "*.tmp")
 # Names the core gives to causes and bindings of its own; a spec may not use them.
 RESERVED_BINDINGS = ("spec", "program", "first", "activation", "mailbox")
 # A file's name as well as a variable's; systemd's credentials are usually called like this, too.
@@ -43,6 +48,11 @@ TEMPLATE_MARK = "@"
 def say_missing(name: str, what: str = "secret") -> str:
     """The words for a secret that nobody has set, with what sets it."""
     return f"needs a {what}: {name} (wakeful secret set {name})"
+
+
+def find_settle_max(settle_seconds: float) -> float:
+    """The longest that changes are put off where a spec names no `settle_max`."""
+    return max(LEAST_SETTLE_MAX_SECONDS, SETTLE_MAX_FACTOR * settle_seconds)
 
 
 def find_template(name: str) -> str | None:
@@ -93,11 +103,14 @@ class CommitsBinding(Binding, frozen=True, kw_only=True, tag_field="kind", tag="
     branch: str | None = None
     each_commit: bool = False
     export: bool = False
+    line: CommitLine = "first-parent"
 
     @property
     def identity(self) -> str:
         mode = "each" if self.each_commit else "tree"
-        return f"commits {self.repo or '.'} {self.branch or 'HEAD'}:{self.path} {mode}"
+        # Only where it is not the default, so that what was seen before there was a choice stays seen.
+        line = " all" if self.line == "all" else ""
+        return f"commits {self.repo or '.'} {self.branch or 'HEAD'}:{self.path} {mode}{line}"
 
 
 class CronBinding(Binding, frozen=True, kw_only=True, tag_field="kind", tag="cron"):
@@ -199,6 +212,17 @@ class RunLimits(Struct, frozen=True, kw_only=True):
     file_bytes: int | None = None
 
 
+def _is_name(host: str) -> bool:
+    """Must this host be looked up in DNS? An empty host, `localhost` and IP addresses need no lookup."""
+    if host in ("", "localhost"):
+        return False
+    try:
+        ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        return True
+    return False
+
+
 class Confinement(Struct, frozen=True, kw_only=True):
     """What a run may touch besides its bindings, and how that is enforced. Paths are absolute, or relative to root."""
 
@@ -217,6 +241,11 @@ class Confinement(Struct, frozen=True, kw_only=True):
     def listened_ports(self) -> tuple[int, ...]:
         """Those that runs may listen on; where the network is open as a whole nothing is said of them."""
         return () if isinstance(self.network, bool) else tuple(int(address[1:]) for address in self.network if address.startswith(":"))
+
+    @property
+    def looks_up_names(self) -> bool:
+        """Does a listed host have to be looked up? Addresses and `localhost` do not."""
+        return not isinstance(self.network, bool) and any(_is_name(address.rpartition(":")[0]) for address in self.network)
 
     @property
     def is_enforced(self) -> bool:

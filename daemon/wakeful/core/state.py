@@ -48,6 +48,7 @@ class OpenWake(Struct, frozen=True, kw_only=True):
 class Stop(Struct, frozen=True):
     why: StopWord
     by: str
+    reason: str | None = None
 
 
 class OpenRun(Struct, frozen=True, kw_only=True):
@@ -99,6 +100,13 @@ class Unread(Struct, frozen=True):
     agent: str | None = None
 
 
+class SelfFed(Struct, frozen=True):
+    """An input that changed during so many runs in a row and not between them, and the version the last of them left."""
+
+    runs: int
+    left: str
+
+
 class LastRun(Struct, frozen=True, kw_only=True):
     run: int
     outcome: Outcome
@@ -117,6 +125,9 @@ class LastRun(Struct, frozen=True, kw_only=True):
     # Of the record that ended it.
     seq: int = 0
     trace: TraceWord | None = None
+    # Which try it was, and on which versions, where it failed for good (rule 21).
+    attempt: int = 0
+    failed_on: dict[str, str] | None = None
 
 
 class Session(Struct, frozen=True, kw_only=True):
@@ -157,6 +168,10 @@ class Session(Struct, frozen=True, kw_only=True):
     last_run: LastRun | None = None
     # Wall times of the latest starts that were no retries: the loop guard's memory (rule 34).
     starts: tuple[int, ...] = ()
+    # How many of them in a row, up to the last, had to wait because they were too fast (rule 34 c).
+    paced: int = 0
+    # Inputs that changed during its own runs by nobody known, by key (rule 34 b).
+    self_fed: dict[str, SelfFed] = {}
     activations: int = 0
     note: str | None = None
     mailbox: int = 0
@@ -182,6 +197,10 @@ class Session(Struct, frozen=True, kw_only=True):
     is_terminated: bool = False
     # No file declares it: its spec stands in the log alone (a fork).
     is_filed: bool = True
+    # Why its spec may not count, in words: a bundle brought it, and nobody here has looked at it.
+    needs_trust: str | None = None
+    # Records up to this one were made elsewhere: their specs were never judged here.
+    foreign_until: int = 0
     origin: Origin | None = None
     # Write bindings of its parent that this fork may not use: it runs when it was given a place or a spec of its own.
     detached: tuple[str, ...] = ()
@@ -201,6 +220,9 @@ class Session(Struct, frozen=True, kw_only=True):
     move: str | None = None
     moving_to: str | None = None
     has_departed: bool = False
+    # The store it came to by its last move, and that move; None: it never moved.
+    home: str | None = None
+    arrived_by: str | None = None
     archive: str | None = None
 
     @property
@@ -216,9 +238,19 @@ class Session(Struct, frozen=True, kw_only=True):
         return f"moving to {self.moving_to or 'another host'}: frozen until its receipt comes" if self.is_frozen else None
 
     @property
+    def trust_words(self) -> str | None:
+        """Why its own spec, which stands in the log alone, does not count."""
+        return f"needs trust: {self.needs_trust} (wakeful trust {self.name} shows it)" if self.needs_trust is not None else None
+
+    @property
     def is_shut(self) -> bool:
         """Does its log take nothing but what opens it again?"""
-        return self.is_terminated or self.is_frozen or self.archive is not None
+        return self.is_terminated or self.is_frozen or self.has_departed or self.archive is not None
+
+    def seen_from(self, store: str) -> Session:
+        """As the owner of a store sees it: one that lives in another store has departed from here. The log is the same in both."""
+        is_away = self.home is not None and self.home != store and not self.is_frozen
+        return replace(self, has_departed=True) if is_away and not self.has_departed else self
 
     def recollect(self) -> Recollection:
         """What this position hands on to a fork, or to the session gone back to it."""
@@ -262,6 +294,8 @@ class State:
         self.ids: dict[str, str] = {}
         self.running: set[str] = set()
         self.braked: set[str] = set()
+        # Sessions in whose mailbox strangers may speak.
+        self.spoken_to: set[str] = set()
         self.used: dict[str, int] = {}
 
     def put(self, session: Session) -> None:
@@ -271,6 +305,7 @@ class State:
         self.sessions[session.id] = session
         self.ids[session.name] = session.id
         (self.braked.discard if session.brake is None else self.braked.add)(session.id)
+        (self.spoken_to.discard if session.untrusted_by is None else self.spoken_to.add)(session.id)
         if (before is not None and before.run is not None) != (session.run is not None):
             self._count_slot(session if session.run else before, 1 if session.run else -1)
 

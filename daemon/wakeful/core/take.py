@@ -132,7 +132,7 @@ def _(observation: SpecsRead, core: Core, decision: Decision) -> None:
         core.is_first_reading = False
         declared += _last_good(core, declared, unread)
         named = {d.spec.name for d in declared}
-        removed |= {session.name for session in core.state if session.is_declared and session.name not in named}
+        removed |= {one.name for one in core.state if one.is_declared and one.name not in named and one.needs_trust is None}
     elif unread:
         declared += _reopened(core, unread)
     # A run under way ends under its spec, edges and all (rule 26).
@@ -173,7 +173,7 @@ def _last_good(core: Core, declared: list[Declaration], refused: dict[str, str])
     specs = {d.spec.name: d.spec for d in declared}
     kept = []
     for session in core.state:
-        if not session.is_declared or session.is_shut or session.spec is None:
+        if not session.is_declared or session.is_shut or session.spec is None or session.needs_trust is not None:
             continue
         is_unfiled = not session.is_filed and session.name not in specs
         cannot_be_read = is_refused(session.name, refused)

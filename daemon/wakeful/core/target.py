@@ -7,11 +7,14 @@ sessions, activations) have no target: the core knows their positions itself.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 from msgspec import Struct
 
 from wakeful.core.spec import (
     AnyBinding,
+    CommitLine,
     CommitsBinding,
     Confinement,
     Compare,
@@ -35,6 +38,21 @@ class FileTarget(Struct, frozen=True, kw_only=True, tag=True):
     settle_max_seconds: float = 2.0
 
 
+def find_commit(position: str) -> str:
+    """The commit that an `each_commit` position is about."""
+    return position.partition(",")[0]
+
+
+def join_position(commit: str, seen: Iterable[str]) -> str:
+    """A position in a graph of commits: the commit, then the others that stand for what was seen beside its own history."""
+    return ",".join((commit, *sorted(set(seen) - {commit})))
+
+
+def list_tips(position: str) -> list[str]:
+    """The commits whose histories together were seen at this position."""
+    return position.split(",")
+
+
 class CommitsTarget(Struct, frozen=True, kw_only=True, tag=True):
     key: str
     root: str
@@ -42,6 +60,7 @@ class CommitsTarget(Struct, frozen=True, kw_only=True, tag=True):
     repo: str | None = None
     branch: str | None = None
     each_commit: bool = False
+    line: CommitLine = "first-parent"
     settle_seconds: float = 0.1
     settle_max_seconds: float = 2.0
 
@@ -101,6 +120,7 @@ def target_of(spec: SessionSpec, binding: AnyBinding, written: tuple[str, ...] |
                 repo=binding.repo,
                 branch=binding.branch,
                 each_commit=binding.each_commit,
+                line=binding.line,
                 settle_seconds=binding.settle_seconds,
                 settle_max_seconds=binding.settle_max_seconds,
             )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from wakeful.core import events as ev
-from wakeful.core.budget import Budget, Spent, charge
+from wakeful.core.budget import Budget, Periods, Spent, charge
 from wakeful.core.state import OpenRun, Question, Session
 from wakeful.core.turn import WroteFile
 from wakeful.core.work import WRITING_TOOLS, OwnFile, Progress
@@ -31,7 +31,7 @@ def fold_turn(
             return _put(session, run, replace(done, turns=turn, reserved_tokens=taken + made, reserved_usd=usd or 0.0), at)
         case ev.TurnAnswered(usage=usage, usd=usd, answer=answer, purpose=purpose):
             settled = replace(done, tokens=done.tokens + usage.total, usd=done.usd + (usd or 0.0), reserved_tokens=0, reserved_usd=0.0)
-            session = _put(_charge(session, run, at, usage.total, usd or 0.0), run, settled, at)
+            session = _put(_charge(session, run, at, event.periods, usage.total, usd or 0.0), run, settled, at)
             if purpose == "summary":
                 return session
             return replace(session, size_tokens=usage.total, conversation=session.conversation.add(answer.words))
@@ -41,7 +41,7 @@ def fold_turn(
             session = replace(session, conversation=session.conversation.grow(text))
             return _put(session, run, _come_back(done, call_id, wrote), at)
         case ev.TurnFailed(fault=fault):
-            return _settle_unanswered(session, run, at) if fault == UNKNOWN_EFFECT else _put(session, run, replace(done, reserved_tokens=0, reserved_usd=0.0), at)
+            return _settle_unanswered(session, run, at, event.periods) if fault == UNKNOWN_EFFECT else _put(session, run, replace(done, reserved_tokens=0, reserved_usd=0.0), at)
         case ev.QuestionAsked(call=call, name=name, text=text, is_permission=is_permission):
             return replace(session, question=Question(call=call, name=name, text=text, is_permission=is_permission), last_active_at=at)
         case ev.WorkHalted(hold=hold):
@@ -60,30 +60,30 @@ def _come_back(done: Progress, call_id: str, wrote: tuple[WroteFile, ...]) -> Pr
     return replace(done, wrote=known, writing=tuple(call for call in done.writing if call != call_id))
 
 
-def settle_run(session: Session, run: OpenRun, at: int) -> Session:
+def settle_run(session: Session, run: OpenRun, at: int, periods: Periods | None) -> Session:
     """The run is over: whatever it had asked for and not been answered counts as spent."""
-    return _settle_unanswered(session, run, at) if run.progress.reserved_tokens else session
+    return _settle_unanswered(session, run, at, periods) if run.progress.reserved_tokens else session
 
 
-def _settle_unanswered(session: Session, run: OpenRun, at: int) -> Session:
+def _settle_unanswered(session: Session, run: OpenRun, at: int, periods: Periods | None) -> Session:
     done = run.progress
     settled = replace(done, tokens=done.spent_tokens, usd=done.spent_usd, reserved_tokens=0, reserved_usd=0.0)
-    return _put(_charge(session, run, at, done.reserved_tokens, done.reserved_usd), run, settled, at)
+    return _put(_charge(session, run, at, periods, done.reserved_tokens, done.reserved_usd), run, settled, at)
 
 
 def _put(session: Session, run: OpenRun, progress: Progress, at: int) -> Session:
     return replace(session, run=replace(run, progress=progress), last_active_at=at)
 
 
-def _charge(session: Session, run: OpenRun, at: int, tokens: int, usd: float) -> Session:
+def _charge(session: Session, run: OpenRun, at: int, periods: Periods | None, tokens: int, usd: float) -> Session:
     """To the session's budget, and to what its agent spent here of its own."""
-    spent = _charge_one(session.spent, run.spec.budget, at, tokens, usd)
+    spent = _charge_one(session.spent, run.spec.budget, at, periods, tokens, usd)
     agent = run.agent
     if agent is None or agent.budget is None:
         return replace(session, spent=spent)
-    own = _charge_one(session.agents_spent.get(agent.name, {}), agent.budget, at, tokens, usd)
+    own = _charge_one(session.agents_spent.get(agent.name, {}), agent.budget, at, periods, tokens, usd)
     return replace(session, spent=spent, agents_spent={**session.agents_spent, agent.name: own})
 
 
-def _charge_one(spent: dict[str, Spent], budget: Budget | None, at: int, tokens: int, usd: float) -> dict[str, Spent]:
-    return charge(spent, budget, at, tokens=tokens, usd=usd) if budget is not None else spent
+def _charge_one(spent: dict[str, Spent], budget: Budget | None, at: int, periods: Periods | None, tokens: int, usd: float) -> dict[str, Spent]:
+    return charge(spent, budget, at, periods, tokens=tokens, usd=usd) if budget is not None else spent

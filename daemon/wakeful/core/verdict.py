@@ -19,14 +19,14 @@ from wakeful.core.machine import Core
 from wakeful.core.observation import Moment
 from wakeful.core.owed import is_activation_owed
 from wakeful.core.provenance import find_third_leg
+from wakeful.core.self_feeding import RUNS_IN_A_ROW, find_pause, find_self_fed, name_binding
 from wakeful.core.spec import FileBinding
+from wakeful.core.speed import find_pace
 from wakeful.core.state import Session
 
 __all__ = ["Ready", "Sleeps", "Verdict", "Waits", "find_hold_words", "find_queue_words", "judge_start"]
 
 SAME_SESSION_IN_CHAIN = 3
-STARTS_A_MINUTE = 12
-MINUTE_US = 60_000_000
 
 
 @dataclass(slots=True, frozen=True)
@@ -38,6 +38,8 @@ class Ready:
 @dataclass(slots=True, frozen=True)
 class Waits:
     words: str = ""
+    # When it is tried again, in wall time, where that is known.
+    until: int | None = None
     # The upstream that holds it: finding the words for that costs a walk to the root, so only who shows them does.
     upstream: str | None = None
     # Waits for nothing but a free slot.
@@ -68,7 +70,7 @@ def judge_start(core: Core, session: Session, moment: Moment) -> Verdict:
     waits = _find_unseen(core, session) or _find_hold(core, session, moment) or _find_timing(core, session, moment)
     if waits is not None:
         return waits
-    loop = _find_loop(core, session, moment)
+    loop = _find_loop(core, session)
     if loop is not None and not is_activation_owed(session):
         return Sleeps(Hold(kind="loop", words=loop))
     spent = _find_spent(session, moment)
@@ -126,15 +128,27 @@ def _find_timing(core: Core, session: Session, moment: Moment) -> Waits | None:
     if spec.pace_seconds and session.last_run is not None and not is_retry:
         until = session.last_run.started_at + int(spec.pace_seconds * 1e6)
         if not core.has_run_out(session.id, "pace", until, spec.pace_seconds, moment):
-            return Waits(f"pace: at most one run every {spec.pace_seconds:g}s")
+            return Waits(f"pace: at most one run every {spec.pace_seconds:g}s", until)
     if spec.window is not None and not is_inside_window(spec.window, moment.wall):
-        core.wall.add(window_opens_at(spec.window, moment.wall), "session", session.id)
-        return Waits("outside its window")
+        opens_at = window_opens_at(spec.window, moment.wall)
+        core.wall.add(opens_at, "session", session.id)
+        return Waits("outside its window", opens_at)
+    pause = find_pause(session) if not is_retry else None
+    if pause is not None and not core.has_run_out(session.id, "pause", pause.until, pause.seconds, moment):
+        return Waits(f"paced, its input {name_binding(core, session, (pause.key,))} changed during its last {pause.runs} runs", pause.until)
+    pace = find_pace(core, session, moment.wall)
+    if pace is not None and not core.has_run_out(session.id, "paced", pace.until, pace.wait_seconds, moment):
+        return Waits(pace.words, pace.until)
     return None
 
 
-def _find_loop(core: Core, session: Session, moment: Moment) -> str | None:
-    """Limits hold wakes, never consume them (rule 34)."""
+def waits_for_time(core: Core, session: Session, moment: Moment) -> bool:
+    """Whether nothing but time starts an open wake: its pace, its window, or the guard against starts that are too fast."""
+    return _find_timing(core, session, moment) is not None
+
+
+def _find_loop(core: Core, session: Session) -> str | None:
+    """Evidence that runs feed themselves (rule 34 a, b). It holds the wake, and consumes nothing."""
     wake = session.wake
     assert wake is not None
     if wake.tried is not None:
@@ -143,10 +157,9 @@ def _find_loop(core: Core, session: Session, moment: Moment) -> str | None:
         return f"loop: its own runs led to this wake {SAME_SESSION_IN_CHAIN} times"
     if len(wake.chain) > core.settings.loop_depth:
         return f"loop: a chain of {len(wake.chain)} runs led to this wake (loop_depth {core.settings.loop_depth})"
-    if len(session.starts) < STARTS_A_MINUTE:
-        return None
-    recent = [at for at in session.starts if moment.wall - at < MINUTE_US]
-    return f"loop: {len(recent)} starts within a minute" if len(recent) >= STARTS_A_MINUTE else None
+    if (name := find_self_fed(core, session)) is not None:
+        return f"loop: its input {name} changed during each of its last {RUNS_IN_A_ROW} runs, and never between them"
+    return None
 
 
 def _find_spent(session: Session, moment: Moment) -> Hold | None:
@@ -242,7 +255,14 @@ def find_queue_words(core: Core, session: Session, moment: Moment) -> str | None
             return "starting"
         case Waits(upstream=str(upstream)):
             return find_root_words(core, upstream)
-        case Waits(words=words):
-            return words
+        case Waits(words=words, until=until):
+            return words if until is None else f"{words}; next start {_say_wait(until, moment)}"
         case Sleeps(hold=hold):
             return hold.words
+
+
+def _say_wait(until: int, moment: Moment) -> str:
+    seconds = max(0, round((until - moment.wall) / 1e6))
+    if seconds < 120:
+        return f"in {seconds} s"
+    return f"in {seconds // 60} min" if seconds < 7200 else f"in {seconds // 3600} h {seconds % 3600 // 60} min"

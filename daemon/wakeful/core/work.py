@@ -113,6 +113,8 @@ class Beginning(Struct, frozen=True, kw_only=True):
     # What the session itself may reach besides: the TCP ports, or all of the network; places to read, and to write.
     network: bool | tuple[int, ...] = False
     listens: tuple[int, ...] = ()
+    # With a list of ports: a listed host is a name.
+    looks_up_names: bool = False
     allow_read: tuple[str, ...] = ()
     allow_write: tuple[str, ...] = ()
     # Nothing is denied here, so nothing narrower can be made.

@@ -23,6 +23,8 @@ from wakeful.eventlog.store import connect_reader
 UNREADABLE = (apsw.CorruptError, apsw.NotADBError, apsw.IOError, apsw.SQLError, UnicodeDecodeError)
 # Below this a second process costs more than it saves: it has to start first.
 WORTH_RECORDS = 200_000
+# The kinds of the first record of a session, and of those that name an erased payload.
+OPENING, ERASURE = "session_opened", "payload_erased"
 _CHANGED = "its payload is not the one that was recorded"
 _GONE = "its payload is gone, and not by erasure"
 
@@ -98,6 +100,8 @@ class _Session:
     def __init__(self, archived_first: int, archived_last: int) -> None:
         self._archived_first = archived_first
         self._archived_last = archived_last
+        self._erasures: set[int] | None = None
+        self._is_folded = True
         self.wrong: list[tuple[int, str]] = []
         self.erased = 0
         self.archived = 0
@@ -116,11 +120,46 @@ class _Session:
                 if type(body) is not bytes or hash_bytes(body) != digest:
                     self.wrong.append((seq, _CHANGED))
             elif payload is not None:
-                self.erased += 1
+                if self._is_purpose_known(connection, key, seq):
+                    self.erased += 1
+                else:
+                    self.wrong.append((seq, _GONE))
             elif self._archived_first <= seq <= self._archived_last:
                 self.archived += 1
             else:
                 self.wrong.append((seq, _GONE))
+
+
+    def _is_purpose_known(self, connection: apsw.Connection, key: int, seq: int) -> bool:
+        """Does a record say that this payload was erased? Without one no start can fold the session.
+
+        A log that begins with another kind of record is nobody's session: nothing is folded of it."""
+        if self._erasures is None:
+            first = connection.execute("SELECT kind FROM event WHERE session = ? AND seq = 1", (key,)).get
+            self._erasures = self._read_erasures(connection, key) if first == OPENING else None
+            self._is_folded = first == OPENING
+        return not self._is_folded or self._erasures is None or seq in self._erasures
+
+    def _read_erasures(self, connection: apsw.Connection, key: int) -> set[int] | None:
+        """The seqs that records of erasures name; None where such a record lies in the archive, and cannot be read here."""
+        sql = "SELECT e.seq, p.body FROM event e LEFT JOIN payload p ON p.event = e.id WHERE e.session = ? AND e.kind = ? ORDER BY e.seq DESC"
+        named: dict[int, dict[str, object]] = {}
+        for seq, body in connection.execute(sql, (key, ERASURE)).fetchall():
+            if body is None and self._archived_first <= seq <= self._archived_last:
+                return None
+            try:
+                # The record of an erasure may have been erased itself, by a later one that says what stands in for it.
+                content = msgspec.json.encode(named.get(seq)) if body is None else body
+                erasure = msgspec.json.decode(content, type=_Erasure)
+            except msgspec.MsgspecError:
+                continue  # told by the check of its own hash
+            named[erasure.erased] = erasure.stand_in
+        return set(named)
+
+
+class _Erasure(msgspec.Struct):
+    erased: int
+    stand_in: dict[str, object] = {}
 
 
 def _read_sessions(connection: apsw.Connection, session: str | None) -> list[tuple[int, str, int, int]]:

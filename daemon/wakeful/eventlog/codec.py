@@ -19,7 +19,7 @@ from wakeful.eventlog.contract import Record
 
 
 # One more with every change of the reducer after which an old log folds to another state: new fields count.
-FOLD = 8
+FOLD = 9
 
 
 def _kind_of(cls: type) -> str:

@@ -264,6 +264,10 @@ class EventLog(Protocol):
     large and blocks its caller: off the loop. Appends go on meanwhile."""
 
     @property
+    def store(self) -> str:
+        """Which store this is: drawn when it was made, the same in its backups."""
+
+    @property
     def read_only(self) -> str | None:
         """Why nothing can be appended, in words; None when appends are taken."""
 
@@ -301,6 +305,9 @@ class EventLog(Protocol):
 
     def find_key(self, session: str, key: str) -> Appended | None:
         """Where the append with this key landed."""
+
+    def find_keys(self, key: str) -> list[Appended]:
+        """Where appends with this key landed, in whatever session."""
 
     def snapshot(self, session: str, at_or_before: int | None = None) -> Snapshot | None:
         """The newest undamaged snapshot (at or before a seq)."""

@@ -64,7 +64,10 @@ def begin(connection: apsw.Connection, session: str, last_seq: int, head: bytes,
             raise Conflict(f"session {session}: another record stands at seq {last_seq} already; these are two histories of one session")
         return last_seq + 1
     if begun is None and here.seq and not extend:
-        raise Conflict(f"session {session}: it is here up to seq {here.seq}, the import goes on to {last_seq}; say that it shall be extended")
+        raise Conflict(
+            f"session {session}: it lives here, up to seq {here.seq}, and the bundle goes on to {last_seq}: it holds a later past of the same session; "
+            "if the session moved there, bring it home with `wakeful migrate` there and `wakeful load --move` here"
+        )
     if begun is None:
         connection.execute("INSERT INTO import VALUES (?, ?, ?)", (session, last_seq, head))
         connection.execute("INSERT INTO imported VALUES (?, ?, ?)", (session, here.seq + 1, last_seq))

@@ -21,6 +21,7 @@ _NO_LIMIT = 2**63 - 1
 
 _COLUMNS = "e.seq, e.at, e.kind, e.author, e.run, e.parent, e.rationale, p.body, e.payload_hash, e.hash"
 _NEWEST = "(SELECT max(seq) FROM snapshot WHERE session = s.key)"
+_WHOLE = "s.id NOT IN (SELECT session FROM import)"
 _LIVING = "s.id NOT IN (SELECT session FROM import UNION ALL SELECT session FROM inert)"
 _OWN = "AND NOT EXISTS (SELECT 1 FROM imported i WHERE i.session = s.id AND e.seq BETWEEN i.first_seq AND i.last_seq)"
 _FROM = "FROM event e INDEXED BY event_by_seq LEFT JOIN payload p ON p.event = e.id"
@@ -131,7 +132,7 @@ def read_positions(
     """The records at these places among all sessions, of these times, unless their import is not finished; no order is promised."""
     rows = connection.execute(
         f"SELECT e.id, s.id, {_COLUMNS} FROM event e JOIN session s ON s.key = e.session LEFT JOIN payload p ON p.event = e.id "
-        f"WHERE e.id IN ({', '.join('?' * len(positions))}) AND {_LIVING} AND e.at BETWEEN ? AND ?",
+        f"WHERE e.id IN ({', '.join('?' * len(positions))}) AND {_WHOLE} AND e.at BETWEEN ? AND ?",
         (*positions, -(2**63) if since is None else since, _NO_LIMIT if until is None else until),
     ).fetchall()
     return ((row[0], Record(*row[1:])) for row in rows)

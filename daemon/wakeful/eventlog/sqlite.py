@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import functools
 import os
 import sys
 import threading
@@ -173,6 +174,10 @@ class SqliteLog:
         # Weak: the connection of a thread that ended goes with it.
         self._readers: weakref.WeakSet[apsw.Connection] = weakref.WeakSet()
 
+    @functools.cached_property
+    def store(self) -> str:
+        return self._reader().execute("SELECT id FROM store").get.hex()
+
     @property
     def read_only(self) -> str | None:
         return self._read_only
@@ -236,6 +241,13 @@ class SqliteLog:
             (session, key),
         ).fetchone()
         return Appended(session, *row) if row is not None else None
+
+    def find_keys(self, key: str) -> list[Appended]:
+        # One seek a session: an index by key alone would cost every append that has one.
+        rows = self._reader().execute(
+            "SELECT s.id, i.first_seq, i.last_seq FROM session s CROSS JOIN idempotency i ON i.session = s.key AND i.key = ? ORDER BY s.key", (key,)
+        )
+        return [Appended(*row) for row in rows]
 
     def snapshot(self, session: str, at_or_before: int | None = None) -> Snapshot | None:
         bound = at_or_before if at_or_before is not None else 2**63 - 1

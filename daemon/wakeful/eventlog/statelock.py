@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 
 from wakeful.eventlog.contract import StateInUse, StoreUnsafe
+from wakeful.folders import make_private
 
 
 class StateLock:
@@ -43,7 +44,7 @@ def find_holder(state_dir: Path) -> int | None:
 def lock_state(state_dir: Path, started_at: str = "") -> StateLock:
     """Take the folder for this process or raise StateInUse naming who has it. `started_at` is shown to the next who tries."""
     try:
-        state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(state_dir)
         file = os.open(state_dir / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise StoreUnsafe(

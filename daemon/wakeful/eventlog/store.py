@@ -19,6 +19,7 @@ import apsw
 from wakeful.eventlog.anchor import Mark, sync_folder
 from wakeful.eventlog.chain import NOTHING
 from wakeful.eventlog.contract import StoreDamaged, StoreUnsafe
+from wakeful.folders import make_private
 
 BUSY_MILLISECONDS = 10_000
 # An older store is read beside the daemon that wrote it, and from its backups: as one that has nothing of what came later.
@@ -81,7 +82,7 @@ def refuse_affected(version: str) -> None:
 def prepare_folder(files: StoreFiles) -> None:
     """Make the folders ours alone and on a disk whose locks and flushes can be trusted."""
     for folder in (files.state_dir, files.folder):
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(folder)
         _keep_private(folder)
     file_system = find_file_system(files.folder)
     if file_system in _REMOTE_FILE_SYSTEMS:

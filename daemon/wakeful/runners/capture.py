@@ -129,6 +129,10 @@ class Capture:
             self._waiting.append(waiting)
             await waiting
 
+    def ends(self, most_bytes: int) -> bytes:
+        """The end of what is kept of its beginning, and that of the rest: unredacted, to be looked through and not to be shown."""
+        return self._head()[-most_bytes:] + b"\n" + self._tail()[-most_bytes:]
+
     def mentions(self, words: Iterable[bytes]) -> bool:
         return any(word in text for text in (self._head(), self._tail()) for word in words)
 

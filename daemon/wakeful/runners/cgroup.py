@@ -77,6 +77,14 @@ class Cgroups:
             return False
         return True
 
+    def is_bounding(self) -> bool:
+        """Are memory and processes of a run bounded by its group?"""
+        try:
+            with open(f"{self._folder}/cgroup.subtree_control", encoding="ascii") as file:
+                return set(_CONTROLLERS) <= set(file.read().split())
+        except OSError:
+            return False
+
     def _path(self, mark: int) -> str:
         return f"{self._folder}/{_PREFIX}{mark:x}"
 

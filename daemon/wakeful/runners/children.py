@@ -17,20 +17,21 @@ from types import FrameType
 
 from wakeful.errors import OperatorError
 from wakeful.runners import proc
-from wakeful.runners.mark import OWN, mark_own, read_mark, read_run
+from wakeful.runners.mark import OWN, Sign, mark_own, read_mark, read_run
 from wakeful.runners.proc import Reaped
 
 _PR_SET_CHILD_SUBREAPER = 36
 
 
-def become_subreaper() -> None:
-    """Once per daemon, before the first run: orphans of runs come to us, not to init."""
+def become_subreaper() -> Sign | None:
+    """Once per daemon, before the first run: orphans of runs come to us, not to init. Returns the sign of the run that started us, if one did."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         reason = os.strerror(ctypes.get_errno())
         raise OperatorError(f"the system refused to make the daemon a child subreaper: {reason}; Linux 3.4 or newer is needed")
-    mark_own()
+    origin = mark_own()
     _let_signals_reach_children()
+    return origin
 
 
 def _let_signals_reach_children() -> None:

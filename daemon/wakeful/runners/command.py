@@ -24,16 +24,17 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from wakeful.blobs import Blobs
-from wakeful.core.observation import Enforceable, ProcessEnded, RunAttached, RunRecovered
+from wakeful.core.observation import Enforceable, ProcessEnded, ProcessOwner, RunAttached, RunRecovered
 from wakeful.core.target import ProbeTarget
 from wakeful.errors import OperatorError
-from wakeful.runners import proc
-from wakeful.runners.isolation import tracing
+from wakeful.runners.isolation import closed_settings, tracing
 from wakeful.runners.cgroup import Cgroups
 from wakeful.runners.children import Children
 from wakeful.runners.contract import LiveUsage, Report, RunOrder, StopWord
 from wakeful.runners.environment import build_environment, select_inherited
 from wakeful.runners.isolation.bubblewrap import BubblewrapLaunch
+from wakeful.runners.isolation.closed_settings import CLOSED
+from wakeful.runners.isolation.gaps import find_kernel_gaps
 from wakeful.runners.isolation.landlock import probe_abi
 from wakeful.runners.isolation.plans import MOST_READY, KnownPlans
 from wakeful.runners.isolation.reach import NotYet, Protected, find_unenforced
@@ -42,7 +43,7 @@ from wakeful.runners.isolation.system import SystemPlaces
 from wakeful.runners.isolation.waiting import NextPlaces, WaitingView, WaitingViews, can_wait
 from wakeful.runners.isolation.writers import Writers
 from wakeful.runners.kept import KeptRuns, LeftRun
-from wakeful.runners.mark import mark_of, read_run
+from wakeful.runners.mark import Sign, mark_of, read_sign
 from wakeful.runners.orphans import end_orphans
 from wakeful.runners.pidfd import read_status
 from wakeful.runners.preparing import Prepared, begin, is_quick, prepare, prepare_next
@@ -91,14 +92,18 @@ class CommandRunner:
         kept: KeptRuns | None = None,
         warm: WarmServer | None = None,
         left: Iterable[str] = (),
+        origin: Sign | None = None,
     ) -> None:
-        """`left` are the ids of runs that an earlier daemon began and the log does not know the end of: `recover` follows for each."""
+        """`left` are the ids of runs that an earlier daemon began and the log does not know the end of: `recover` follows for each.
+
+        `origin` is the sign of the run that started this daemon, None where a person did."""
         self._report = report
         self._blobs = blobs
         self._inherited = select_inherited(os.environ)
         self._runs: dict[str, LiveRun] = {}
         # Their processes may be alive, and are a run's: no person's.
         self._left = set(left)
+        self._origin = origin
         # No runs, and no persons either.
         self._probes: set[str] = set()
         self._idle = asyncio.Event()
@@ -110,6 +115,7 @@ class CommandRunner:
         # The last orders of sessions that nothing is ready for.
         self._ended: dict[str, RunOrder] = {}
         self._readying: asyncio.TimerHandle | None = None
+        CLOSED.keep_in(os.path.join(state, closed_settings.FILE))
         pool = ThreadPoolExecutor(_POOL_SIZE, thread_name_prefix="runs")
         self._protected = protected
         self._around = Surroundings(
@@ -247,20 +253,26 @@ class CommandRunner:
         return None if run is None else run.usage()
 
     def enforceable(self) -> Enforceable:
-        return Enforceable(landlock=probe_abi(), unenforced=find_unenforced(), is_shielding=can_shield())
+        cgroups = self._around.cgroups
+        return Enforceable(
+            landlock=probe_abi(),
+            unenforced=find_unenforced(),
+            gaps=find_kernel_gaps(),
+            is_shielding=can_shield(),
+            is_bounding=cgroups is not None and cgroups.is_bounding(),
+            kept_closed=CLOSED.list_kept_closed(),
+        )
 
     def find_tracing_obstacle(self) -> str | None:
         return tracing.find_obstacle()
 
-    def owner(self, pid: int) -> str | None:
-        if not self._runs and not self._left and not self._probes:
+    def owner(self, pid: int) -> ProcessOwner | None:
+        sign = read_sign(pid, self._around.state)
+        # A daemon that a run started reaches no further than that run, whose other processes are its people.
+        if sign is None or (self._origin is not None and sign.mark == self._origin.mark):
             return None
         live = {mark_of(self._around.state, run_id): run_id for run_id in (*self._left, *self._runs, *self._probes)}
-        found = read_run(pid, live, self._around.state)
-        # A zombie still shows its mark: what has no folder in /proc cannot be told from a run's process that left in a hurry.
-        if found is None and proc.read_stat(pid) is None:
-            raise ProcessLookupError(f"process {pid} is gone")
-        return found
+        return ProcessOwner(run_id=live.get(sign.mark), mark=sign.mark, sign=sign.words)
 
     async def follow(self, run_id: str) -> AsyncIterator[bytes]:
         run = self._runs.get(run_id)

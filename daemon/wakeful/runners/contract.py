@@ -14,7 +14,7 @@ from typing import Literal, Protocol
 from msgspec import Struct
 
 from wakeful.core.budget import Amounts
-from wakeful.core.observation import Enforceable, ProcessEnded, RunAttached, RunRecovered, Usage
+from wakeful.core.observation import Enforceable, ProcessEnded, ProcessOwner, RunAttached, RunRecovered, Usage
 from wakeful.core.spec import Confinement, RunLimits
 from wakeful.core.state import OpenRun, Session
 from wakeful.errors import InternalError
@@ -162,8 +162,8 @@ class Runner(Protocol):
     def find_tracing_obstacle(self) -> str | None:
         """Why no run can be traced here, in words with what mends it; None where one can. Blocks."""
 
-    def owner(self, pid: int) -> str | None:
-        """The id of the run that a process belongs to, under way here or left by an earlier daemon; None: to no run. Raises ProcessLookupError when it is gone."""
+    def owner(self, pid: int) -> ProcessOwner | None:
+        """The run that a process belongs to, of this daemon or another; None: to no run. Raises ProcessLookupError when the process is gone."""
 
     def follow(self, run_id: str) -> AsyncIterator[bytes]:
         """The output kept so far, then what comes, until the run ends; nothing when it is not under way here."""

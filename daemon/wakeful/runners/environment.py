@@ -12,6 +12,7 @@ import re
 import shutil
 from collections.abc import Mapping
 
+from wakeful.folders import make_private
 from wakeful.runners.contract import RunOrder
 from wakeful.secrets.store import name_variable
 
@@ -109,12 +110,7 @@ def _shell_name(binding: str) -> str:
 
 def make_folder(path: str) -> None:
     """One that nobody else can read, where there is none."""
-    try:
-        os.mkdir(path, 0o700)
-    except FileExistsError:
-        return
-    except FileNotFoundError:
-        os.makedirs(path, 0o700, exist_ok=True)
+    make_private(path)
 
 
 def _write(path: str, content: bytes) -> None:

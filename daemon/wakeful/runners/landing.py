@@ -25,6 +25,8 @@ from wakeful.core.paths import contains
 from wakeful.core.spec import DEFAULT_EXCLUDES, SessionSpec
 from wakeful.core.state import OpenRun, Session
 from wakeful.errors import OperatorError
+from wakeful.folders import make_private
+from wakeful.gitdirs import GIT
 from wakeful.runners.isolation.beneath import make_beneath, open_beneath
 from wakeful.runners.isolation.plans import NEXT_SUFFIX
 from wakeful.runners.isolation.writers import Writers
@@ -168,6 +170,8 @@ def _find_astray(output: StagedOutput, root: str, bounds: Bounds, real: str) -> 
     if real != os.path.normpath(os.path.join(os.path.realpath(spelled), os.path.relpath(os.path.dirname(path), spelled))):
         return f"a symbolic link on the way leads to {real}; name that place in the binding"
     target = os.path.join(real, os.path.basename(path))
+    if GIT in target.split("/") and GIT not in (spelled if pattern.base != path else path).split("/") and GIT not in os.path.realpath(root).split("/"):
+        return f"it would lie in {target}, and {GIT} is written only where a spec names it"
     guard = next((place for place in bounds.guarded if contains(place, target)), None)
     return None if guard is None else f"it lies in {guard}, which no run may change"
 
@@ -219,7 +223,7 @@ def _keep_aside(output: StagedOutput, words: str, area: str, aside: str) -> Kept
     staged = f"{area}/{output.place}"
     try:
         if output.new is not None and os.path.lexists(staged):
-            os.makedirs(os.path.dirname(place), 0o700, exist_ok=True)
+            make_private(os.path.dirname(place))
             os.rename(staged, place)
     except OSError as error:
         # The disk is full: a landing that never ended would hold its session for ever.

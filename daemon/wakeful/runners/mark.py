@@ -1,19 +1,23 @@
 """The mark every process of a run carries from before its first instruction, and inherits to all it starts.
 
-It stands in two places. `WAKEFUL_RUN=<run id>` in the environment (semantics.md, rule 41) is readable by people, and
+It stands in two places. `WAKEFUL_RUN=<run id>` in the environment (rule 41) is readable by people, and
 lost by `env -i`. The soft limit RLIMIT_RTTIME is not lost: fork, exec, setsid, a cleared environment and the daemon's
 own death leave it alone, a zombie still shows it, and a value of more than 36,000 years limits nobody. The daemon sets it on
 itself for the moment of a spawn, so there is no gap in which a child could fork unmarked; the rest of the time it carries
-OWN, by which its own git and probe processes are known. Never signals anybody.
+OWN, by which its own git and probe processes are known. `read_sign` tells a run's process from a person's, whichever daemon
+started the run; the name of a run's control group counts there, too. Never signals anybody.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
 import resource
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+
+from msgspec import Struct
 
 # Microseconds: marks lie in [2^60, 2^61), far above what anybody sets on purpose.
 _LOWEST = 1 << 60
@@ -21,6 +25,15 @@ _LOWEST = 1 << 60
 OWN = _LOWEST
 _LIMIT = resource.RLIMIT_RTTIME
 _LIMIT_LINE = b"\nMax realtime timeout"
+# The name of a run's control group (cgroup.py): its mark in hexadecimal, which always begins with a 1.
+_GROUP = re.compile(rb"/wakeful-(1[0-9a-f]{15})(?=[/\n])")
+
+
+class Sign(Struct, frozen=True):
+    """The evidence that a daemon started a process, for a run or for itself. `words` say where the evidence was found."""
+
+    mark: int
+    words: str
 
 
 def mark_of(state: str, run_id: str) -> int:
@@ -29,9 +42,11 @@ def mark_of(state: str, run_id: str) -> int:
     return _LOWEST | int.from_bytes(digest) & (_LOWEST - 1)
 
 
-def mark_own() -> None:
-    """Once per daemon, before it spawns anything."""
+def mark_own() -> Sign | None:
+    """Once per daemon, before it spawns anything. Returns the sign this process had before: a run may have started this daemon."""
+    before = read_sign(os.getpid(), "")
     set_mark(OWN)
+    return before
 
 
 @contextmanager
@@ -64,7 +79,10 @@ def can_mark() -> bool:
 
 def read_mark(pid: int) -> int | None:
     """The mark in the process's limits, None if it has none or is gone."""
-    text = _read(f"/proc/{pid}/limits")
+    return _find_mark(_read(f"/proc/{pid}/limits"))
+
+
+def _find_mark(text: bytes) -> int | None:
     start = text.find(_LIMIT_LINE)
     if start < 0:
         return None
@@ -86,6 +104,28 @@ def read_run(pid: int, runs: Mapping[int, str], state: str) -> str | None:
     # The scratch folder confirms: it lies in the state folder of the daemon that started the run.
     scratch = os.path.realpath(_value(environ, b"WAKEFUL_SCRATCH") or "/")
     return runs.get(mark_of(state, run_id)) if scratch.startswith(f"{state}/") else None
+
+
+def read_sign(pid: int, state: str) -> Sign | None:
+    """Find the evidence that some daemon, not necessarily this one, started a process. None: a person started it.
+
+    Raises ProcessLookupError when the process is gone. `state` is this daemon's state folder, links resolved."""
+    limits = _read(f"/proc/{pid}/limits")
+    # Everybody may read it as long as the process, or its zombie, is there.
+    if not limits:
+        raise ProcessLookupError(f"process {pid} is gone")
+    mark = _find_mark(limits)
+    if mark is not None and mark != OWN:
+        return Sign(mark, f"its limit RLIMIT_RTTIME is the mark of a run, {mark}")
+    environ = b"\0" + _read(f"/proc/{pid}/environ")
+    run_id = _value(environ, b"WAKEFUL_RUN")
+    if run_id is not None:
+        scratch = os.path.realpath(_value(environ, b"WAKEFUL_SCRATCH") or "/")
+        return Sign(mark_of(state if scratch.startswith(f"{state}/") else "", run_id), "WAKEFUL_RUN is set in its environment")
+    group = _GROUP.search(_read(f"/proc/{pid}/cgroup"))
+    if group is not None:
+        return Sign(int(group[1], 16), f"its control group is that of a run, wakeful-{group[1].decode()}")
+    return None if mark is None else Sign(mark, f"its limit RLIMIT_RTTIME is the mark of a daemon's own processes, {mark}")
 
 
 def _value(environ: bytes, name: bytes) -> str | None:

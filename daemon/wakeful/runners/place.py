@@ -13,6 +13,8 @@ import shutil
 import stat
 from collections.abc import Collection, Mapping
 
+from wakeful.folders import make_private
+
 # What stands beside a run's folder: the exported trees of its commits bindings.
 TREES_SUFFIX = ".trees"
 
@@ -30,7 +32,7 @@ def open_run_folders(state: str, environ: Mapping[str, str], kept: Collection[st
             empty(folder, kept)
             return folder
     folder = f"{state}/runs"
-    os.makedirs(folder, 0o700, exist_ok=True)
+    make_private(folder)
     empty(folder, kept)
     return folder
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import os
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from wakeful.core.observation import Enforced, Traced
+from wakeful.core.spec import Isolation
 from wakeful.errors import OperatorError
 from wakeful.runners import limits
 from wakeful.runners.contract import RunOrder
@@ -48,8 +49,15 @@ class Prepared(Struct, frozen=True, kw_only=True):
     # Where it writes instead of where its outputs are.
     area: Staging | WorkspaceArea | None = None
     tracing: Tracing | None = None
+    # By what its denials are judged; None where nothing is enforced, or nobody knows any more.
+    standards: Standards | None = None
     # Why it is not traced although it should be.
     untraced: str | None = None
+
+    @property
+    def starts_another(self) -> bool:
+        """Is another program spawned, which starts the run's?"""
+        return self.view is not None or self.tracing is not None or (isinstance(self.launch, ConfinedLaunch) and self.launch.policy.needs_launcher)
 
     def conclude_trace(self) -> Traced | None:
         """Blocks where it was traced."""
@@ -145,9 +153,10 @@ def confine(order: RunOrder, begun: Prepared, around: Surroundings, plans: Known
         begun,
         environment=begun.environment | reach.environment,
         launch=launch or ConfinedLaunch(reach.policy),
-        isolation=Enforced("standard", (*reach.unenforced, *limits.find_unenforced(order.limits))),
+        isolation=_note("standard", (*reach.unenforced, *limits.find_unenforced(order.limits)), reach),
         surveyed=survey(reach.opened, reach.guarded),
         tracing=_trace(order, begun, reach, around) if order.is_traced else None,
+        standards=_set_standards(order, begun, reach),
     )
 
 
@@ -182,19 +191,33 @@ def _confine_strictly(order: RunOrder, begun: Prepared, around: Surroundings) ->
         raise
     unenforced = (*find_unenforced_in_view(order.confinement.network), *reach.unenforced, *limits.find_unenforced(order.limits))
     return replace(
-        begun, environment=environment, launch=view, view=view, isolation=Enforced("strict", unenforced), area=staging or begun.area, tracing=tracing
+        begun,
+        environment=environment,
+        launch=view,
+        view=view,
+        isolation=_note("strict", unenforced, reach),
+        area=staging or begun.area,
+        tracing=tracing,
+        standards=_set_standards(order, begun, reach),
     )
+
+
+def _note(level: Isolation, unenforced: tuple[str, ...], reach: Reach) -> Enforced:
+    return Enforced(level, unenforced, derived=reach.derived or UNSET, not_derived=reach.not_derived or UNSET)
 
 
 def _trace(order: RunOrder, begun: Prepared, reach: Reach, around: Surroundings) -> Tracing:
     obstacle = find_obstacle()
     if obstacle is not None:
         raise OperatorError(obstacle)
-    standards = Standards(
+    return Tracing(_set_standards(order, begun, reach), begun.cwd, lambda text: around.find_redactor().redact_text(text))
+
+
+def _set_standards(order: RunOrder, begun: Prepared, reach: Reach) -> Standards:
+    return Standards(
         reach,
         order.root if order.workspace is None else order.workspace.real_root,
         has_view=order.confinement.level == "strict",
         is_observed=not order.confinement.is_enforced,
         moved=begun.area if isinstance(begun.area, WorkspaceArea) else None,
     )
-    return Tracing(standards, begun.cwd, lambda text: around.find_redactor().redact_text(text))

@@ -6,13 +6,10 @@ import errno
 import os
 import resource
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from wakeful.core.budget import UNITS
-from wakeful.runners.capture import Capture
 
-# As the C library and most runtimes say EACCES and EPERM, whatever the language of the rest.
-_DENIALS = (b"Permission denied", b"Operation not permitted", b"EACCES", b"EPERM", b"Read-only file system")
 _UNITS = ((86400, "d"), (3600, "h"), (60, "m"))
 
 
@@ -80,13 +77,8 @@ def describe_survivors(pids: Sequence[int]) -> str:
     return f"the kernel does not end process {numbers} (stuck in a system call, perhaps on a dead mount); it was killed"
 
 
-def find_denial(capture: Capture, name: str, find_replaced: Callable[[], Sequence[str]]) -> str | None:
-    """What to try, where the output of a failed run says that something was denied it. `find_replaced` tells what it reads that was replaced meanwhile."""
-    if not capture.mentions(_DENIALS):
-        return None
-    if replaced := find_replaced():
-        return f"{', '.join(replaced)} was saved while it ran: an editor puts a new file in the place of the old one, which is not open to a run that began before; the next one reads it"
-    return f"it may have been denied what it does not declare: `wakeful trace {shlex.quote(name)}` finds out what, and says what to declare"
+def describe_replaced(paths: Sequence[str]) -> str:
+    return f"{', '.join(paths)} was saved while it ran: an editor puts a new file in the place of the old one, which is not open to a run that began before; the next one reads it"
 
 
 def refuse_unconfined() -> str:

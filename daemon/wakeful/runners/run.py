@@ -25,7 +25,10 @@ from wakeful.runners.adopted import AdoptedProcess
 from wakeful.runners.capture import Capture
 from wakeful.runners.contract import LiveUsage, RunOrder, StopWord
 from wakeful.runners.environment import build_environment, check_program, program_of
+from wakeful.runners.isolation.closed_settings import CLOSED
 from wakeful.runners.isolation.confine import ConfinedLaunch
+from wakeful.runners.isolation.hints import find_hint
+from wakeful.runners.isolation.messages import speaks_of_denial
 from wakeful.runners.isolation.waiting import can_wait
 from wakeful.runners.isolation.writers import Writer
 from wakeful.runners.kept import Keepsake, LeftRun
@@ -34,14 +37,14 @@ from wakeful.runners.problems import (
     describe_check,
     describe_defect,
     describe_overspent,
+    describe_replaced,
     describe_start,
     describe_survivors,
     describe_timeout,
-    find_denial,
 )
 from wakeful.runners.process import Ending, Process, Spent, Surroundings
 from wakeful.runners.mark import can_mark
-from wakeful.runners.saving import Saved, has_nothing_to_save, remove_folders, save, save_nothing
+from wakeful.runners.saving import Saved, has_nothing_to_save, read_ends, remove_folders, save, save_nothing
 from wakeful.runners.staging import Staging
 from wakeful.runners.warm import ForkPolicy, ForkRequest, WarmServer
 from wakeful.runners.workspace import WorkspaceArea
@@ -209,7 +212,7 @@ class LiveRun:
             self._around, self.order.run_id, self.mark, self.capture, self._spent, self._take_ending, self.order.limits
         )
         try:
-            if self._prepared.view is not None or self._prepared.tracing is not None:
+            if self._prepared.starts_another:
                 check_program(argv[0], self._prepared.cwd, self._prepared.environment)
             self._spawn(process, limits.wrap(argv, self.order.limits))
         except OperatorError as error:
@@ -281,8 +284,8 @@ class LiveRun:
         if isinstance(prepared.launch, ConfinedLaunch):
             found = prepared.launch.policy
             policy = ForkPolicy(
-                grants=found.grants, network=found.network, listens=found.listens,
-                shielded=found.shielded, kept_writable=found.kept_writable, hidden=found.hidden,
+                grants=found.grants, network=found.network, listens=found.listens, looks_up_names=found.looks_up_names, shielded=found.shielded,
+                kept_writable=found.kept_writable, spared=found.spared, hidden=found.hidden, closed=CLOSED.known,
             )  # fmt: skip
         request = ForkRequest(environment=prepared.environment, cwd=prepared.cwd, mark=self.mark, policy=policy)
         try:
@@ -401,22 +404,35 @@ class LiveRun:
             self._around.secrets.look()
         self.capture.close()
         if has_nothing_to_save(self._prepared, self.capture):
-            self._report(ending, wall_seconds, replace(save_nothing(self.order), trace=self._prepared.conclude_trace()))
+            hint = find_hint(self.order, None, "", "") if self._is_hinted(ending) else None
+            self._report(ending, wall_seconds, replace(save_nothing(self.order), trace=self._prepared.conclude_trace(), hint=hint))
             return
         others = self._around.writers.besides(self.order.run_id) if self._prepared.surveyed else ()
-        saving = self._around.loop.run_in_executor(self._around.pool, self._save, others)
+        saving = self._around.loop.run_in_executor(self._around.pool, self._save, others, ending)
         saving.add_done_callback(lambda saved: self._report(ending, wall_seconds, saved.result()))
 
-    def _save(self, others: tuple[Writer, ...]) -> Saved:
+    def _save(self, others: tuple[Writer, ...], ending: Ending) -> Saved:
         """Blocks."""
         try:
-            return save(self.order, self._prepared, self._blobs, self.capture, others, has_begun=self._process is not None)
+            saved = save(self.order, self._prepared, self._blobs, self.capture, others, has_begun=self._process is not None)
+            return replace(saved, hint=self._find_hint()) if self._is_hinted(ending) and saved.trace is None else saved
         except Exception as error:
             self._note_defect(error)
             return save_nothing(self.order)
 
+    def _is_hinted(self, ending: Ending) -> bool:
+        """Did a confined program end badly by itself? Neither a stop nor a limit has to do with what it was denied."""
+        return self._prepared.isolation is not None and self.order.confinement.is_enforced and self._stopping is None and ending.exit_code not in (0, None)
+
+    def _find_hint(self) -> str:
+        """Blocks."""
+        text = read_ends(self.capture)
+        if speaks_of_denial(text) and (replaced := self._find_replaced()):
+            return describe_replaced(replaced)
+        return find_hint(self.order, self._prepared.standards, self._prepared.cwd, text)
+
     def _report(self, ending: Ending, wall_seconds: float, saved: Saved) -> None:
-        order, isolation = self.order, self._prepared.isolation
+        order = self.order
         if self._is_abandoned:
             return
         self._prepared.close()
@@ -426,7 +442,6 @@ class LiveRun:
             self._memory = None
         self._around.pool.submit(remove_folders, order.folder, order.temporary)
         problem = self._problem or saved.problem
-        is_denied = isolation is not None and order.confinement.is_enforced and (ending.exit_code != 0 or problem is not None)
         self._ended(
             ProcessEnded(
                 session=order.session,
@@ -436,11 +451,11 @@ class LiveRun:
                 problem=problem,
                 usage=self._spent.usage(wall_seconds),
                 output=saved.output,
-                isolation=isolation,
+                isolation=self._prepared.isolation,
                 undeclared=saved.undeclared,
                 staged=saved.staged,
                 workspace=order.workspace.words if order.workspace is not None else None,
-                hint=find_denial(self.capture, order.name, self._find_replaced) if is_denied and saved.trace is None else None,
+                hint=saved.hint,
                 trace=saved.trace,
             )
         )

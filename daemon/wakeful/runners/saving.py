@@ -17,9 +17,13 @@ from wakeful.core.observation import Output, StagedOutput, Traced
 from wakeful.errors import OperatorError
 from wakeful.runners.capture import Capture
 from wakeful.runners.contract import RunOrder
+from wakeful.runners.isolation.hints import name_addresses, tell_command
 from wakeful.runners.isolation.undeclared import find_undeclared
 from wakeful.runners.isolation.writers import Writer
 from wakeful.runners.preparing import Prepared, is_staged
+
+# Of the two ends of an output: programs say last why they fail.
+_LOOKED_THROUGH_BYTES = 32 * 1024
 
 
 class Saved(Struct, frozen=True):
@@ -30,6 +34,8 @@ class Saved(Struct, frozen=True):
     staged: tuple[StagedOutput, ...] | None = None
     trace: Traced | None = None
     problem: str | None = None
+    # Advice for a person, if the run failed and was confined.
+    hint: str | None = None
 
 
 def has_nothing_to_save(prepared: Prepared, capture: Capture) -> bool:
@@ -37,9 +43,11 @@ def has_nothing_to_save(prepared: Prepared, capture: Capture) -> bool:
 
 
 def save(order: RunOrder, prepared: Prepared, blobs: Blobs, capture: Capture, others: tuple[Writer, ...], *, has_begun: bool) -> Saved:
-    """`others` are those who wrote meanwhile."""
+    """`others` are the other writers that were active during the run."""
     output = _save_output(blobs, capture) if capture.total_bytes else Output()
     trace = prepared.conclude_trace()
+    if trace is not None:
+        trace = name_addresses(trace, read_ends(capture), tell_command(order))
     if not has_begun or prepared.area is None:
         undeclared = find_undeclared(prepared.surveyed, order.root, order.writes, order.confinement.allow_write, others) if has_begun else ()
         return Saved(output, undeclared, save_nothing(order).staged, trace)
@@ -51,13 +59,18 @@ def save(order: RunOrder, prepared: Prepared, blobs: Blobs, capture: Capture, ot
     return Saved(output, undeclared, staged, trace)
 
 
+def read_ends(capture: Capture) -> str:
+    """The last output of a failed run, as text to be searched."""
+    return capture.ends(_LOOKED_THROUGH_BYTES).decode(errors="replace")
+
+
 def save_nothing(order: RunOrder) -> Saved:
-    """What it made cannot be vouched for, or is not there: none of it lands."""
+    """The run's outputs are missing or cannot be vouched for, so none of them lands."""
     return Saved(staged=() if is_staged(order) else None)
 
 
 def remove_folders(folder: str, temporary: str) -> None:
-    """What a run made unreadable for us to spite is left for the next start to sweep up."""
+    """Remove the run's folders. Files that a run made unreadable for the daemon stay until the next start removes them."""
     shutil.rmtree(folder, ignore_errors=True)
     # The folder itself stays for the next run: making it again would cost that run a write to the disk.
     for entry in _list(temporary):

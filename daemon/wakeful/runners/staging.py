@@ -16,6 +16,8 @@ from msgspec import Struct
 
 from wakeful.core.observation import StagedOutput
 from wakeful.errors import OperatorError
+from wakeful.folders import make_private
+from wakeful.gitdirs import GIT
 from wakeful.runners.isolation.beneath import open_beneath
 from wakeful.runners.isolation.reach import Area
 
@@ -80,6 +82,7 @@ class Staging:
 
     def prepare(self, is_read: Callable[[str], bool]) -> list[tuple[Area, str]]:
         """Make and fill it: each area, and what stands for it. `is_read` says of a path whether a binding lets it be read."""
+        make_private(os.path.dirname(self._folder))
         os.makedirs(self._folder, 0o700, exist_ok=self._is_there)
         prepared = []
         for number, area in enumerate(self._areas):
@@ -159,7 +162,8 @@ class Staging:
         """How the spec calls it, if it is an output: below root where it lies there."""
         for folder, pattern in area.outputs:
             spelled = os.path.join(folder, below)
-            if pattern.matches(spelled):
+            # A repository is no output, unless the spec names it: then it lies not below the folder, but around it.
+            if pattern.matches(spelled) and (spelled == pattern.base or GIT not in below.split("/")):
                 return os.path.relpath(spelled, self._root) if spelled.startswith(f"{self._root}/") else spelled
         return None
 
@@ -258,7 +262,7 @@ def _walk_area(area: Area, source: int) -> Iterator[tuple[str, int, str, bool]]:
             below = os.path.normpath(os.path.join(above, name))
             spelled = [(os.path.join(folder, below), pattern) for folder, pattern in area.outputs]
             is_link = stat.S_ISLNK(os.stat(name, dir_fd=folder_fd, follow_symlinks=False).st_mode)
-            if is_link or not any(pattern.enters(path) or pattern.matches(path) for path, pattern in spelled):
+            if is_link or name == GIT or not any(pattern.enters(path) or pattern.matches(path) for path, pattern in spelled):
                 folders.remove(name)
                 yield below, folder_fd, name, not is_link
         for name in files:

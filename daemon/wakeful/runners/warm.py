@@ -26,6 +26,7 @@ import msgspec
 from msgspec import Struct
 
 from wakeful.errors import OperatorError
+from wakeful.runners.isolation.closed_settings import CLOSED
 from wakeful.runners.isolation.confine import Grant, Policy, restrict_self
 from wakeful.runners.isolation.hiding import Hidden
 from wakeful.runners.isolation.system import open_system
@@ -46,9 +47,13 @@ class ForkPolicy(Struct, frozen=True, kw_only=True):
     grants: tuple[Grant, ...] = ()
     network: bool | tuple[int, ...] = False
     listens: tuple[int, ...] = ()
+    looks_up_names: bool = False
     shielded: tuple[str, ...] = ()
     kept_writable: tuple[str, ...] = ()
+    spared: tuple[str, ...] = ()
     hidden: Hidden = Hidden()
+    # The entries of /etc that were closed to others when first seen.
+    closed: dict[str, int] = {}
 
 
 class ForkRequest(Struct, frozen=True, kw_only=True):
@@ -111,7 +116,7 @@ class WarmServer:
 
     def is_ready(self) -> bool:
         """Has it said so by now? Never waits."""
-        if not self._is_ready and self._socket is not None and select.select((self._socket,), (), (), 0)[0]:
+        if not self._is_ready and self._socket is not None and _is_readable(self._socket):
             self._is_ready = _receive(self._socket) == READY
         return self._is_ready
 
@@ -140,6 +145,13 @@ class WarmServer:
                 self._process.kill()
             self._process.wait()
             self._process = None
+
+
+def _is_readable(channel: socket.socket) -> bool:
+    """Never waits. By poll: select refuses descriptors above 1023, and a daemon of many runs has those."""
+    looking = select.poll()
+    looking.register(channel, select.POLLIN)
+    return bool(looking.poll(0))
 
 
 def _receive(end: socket.socket) -> bytes:
@@ -225,11 +237,12 @@ def _become_run(request: ForkRequest, output: int, run: Callable[[], int]) -> No
 
 
 def _confine(policy: ForkPolicy) -> None:
+    CLOSED.learn(policy.closed)
     system, guard = open_system()
     restrict_self(
         Policy(
-            system=system, guard=guard, grants=policy.grants, network=policy.network, listens=policy.listens,
-            shielded=policy.shielded, kept_writable=policy.kept_writable, hidden=policy.hidden,
+            system=system, guard=guard, grants=policy.grants, network=policy.network, listens=policy.listens, looks_up_names=policy.looks_up_names,
+            shielded=policy.shielded, kept_writable=policy.kept_writable, spared=policy.spared, hidden=policy.hidden,
         )
     )
     for grant in system:

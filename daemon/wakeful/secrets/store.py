@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from wakeful.core.spec import SECRET_NAME, say_missing
 from wakeful.errors import CallerError, OperatorError
+from wakeful.folders import make_private
 from wakeful.secrets.shapes import LONGEST_BYTES, find_unfitness
 
 Source = Literal["credential", "file", "environment"]
@@ -103,9 +104,7 @@ def save_secret(folder: str, name: str, value: bytes) -> None:
     wrong = find_name_problem(name) or find_unfitness(value)
     if wrong is not None:
         raise CallerError(f"secret {name}: {wrong}" if NAME.fullmatch(name) else wrong)
-    os.makedirs(os.path.dirname(folder), 0o700, exist_ok=True)
-    if not os.path.isdir(folder):
-        os.mkdir(folder, 0o700)
+    make_private(folder)
     _check_folder(folder)
     # A name that no secret has: a crash leaves at worst a file that nobody takes for one.
     descriptor, temporary = tempfile.mkstemp(prefix=".", dir=folder)

@@ -14,6 +14,7 @@ from typing import Generic, NamedTuple, TypeVar
 from wakeful.core.observation import LookResult, TargetLooked, TargetsHinted
 from wakeful.core.target import ProbeTarget, ServiceTarget
 from wakeful.sources.contract import SourceReport
+from wakeful.sources.defects import Defects
 from wakeful.sources.rounds import Rounds
 
 CheckedT = TypeVar("CheckedT", ProbeTarget, ServiceTarget)
@@ -29,8 +30,9 @@ class Checked(NamedTuple):
 class CheckedSource(ABC, Generic[CheckedT]):
     """Every method is called on the loop."""
 
-    def __init__(self, report: SourceReport, loop: asyncio.AbstractEventLoop, at_once: int) -> None:
+    def __init__(self, report: SourceReport, loop: asyncio.AbstractEventLoop, at_once: int, defects: Defects | None = None) -> None:
         self._report = report
+        self._defects = defects or Defects()
         self._loop = loop
         self._targets: dict[str, CheckedT] = {}
         self._rounds = Rounds(loop, lambda keys: report(TargetsHinted(keys)))
@@ -73,7 +75,10 @@ class CheckedSource(ABC, Generic[CheckedT]):
 
     async def _check(self, target: CheckedT, generation: int) -> None:
         async with self._slots:
-            found = await self.check(target)
+            try:
+                found = await self.check(target)
+            except Exception as error:  # a defect in one check makes its target unknown, and is tried again when it is due
+                found = Checked(None, self._defects.take(target.key.replace("\x1f", " "), error))
         if target.key in self._targets:
             stamp = found.version or ""
             self._report(
@@ -88,4 +93,4 @@ class CheckedSource(ABC, Generic[CheckedT]):
         if self._checks.get(key) is check:
             del self._checks[key]
         if not check.cancelled() and (error := check.exception()) is not None:
-            self._loop.call_exception_handler({"message": "a check failed: a defect of wakeful", "exception": error, "task": check})
+            self._defects.take(key.replace("\x1f", " "), error)

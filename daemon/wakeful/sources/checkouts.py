@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from wakeful.sources.bound_repositories import BoundRepositories
 from wakeful.sources.contract import MergedText, RepositoryNow
 from wakeful.sources.git import GitRefusal, answer_git, check_ref_name, hardened_environment, is_object_id, locate, run_git
 
@@ -25,12 +26,17 @@ _MOST_CONFLICTS = 127
 
 
 class Checkouts:
-    """Stateless: every call is a few short processes."""
+    """Every call is a few short processes. `bound` knows whose repository is whose."""
+
+    def __init__(self, bound: BoundRepositories | None = None) -> None:
+        self._bound = bound or BoundRepositories()
 
     async def find(self, folder: str) -> RepositoryNow | None:
         if not _has_repository_above(folder):
+            self._bound.note_absent(os.path.realpath(folder))
             return None
         place = await locate(folder)
+        await self._bound.check(os.path.realpath(folder), place)
         words = [f"--git-dir={place.git_dir}", "rev-parse"]
         code, commit, _ = await answer_git([*words, "--verify", "--quiet", "HEAD^{commit}"], place.common_dir)
         if code != 0 or not is_object_id(commit.decode("ascii").strip()):

@@ -19,15 +19,19 @@ from msgspec import structs
 
 from wakeful.core.observation import LookResult, TargetLooked, TargetsHinted
 from wakeful.core.sides import Bounds, Compared
-from wakeful.core.target import CommitsTarget
+from wakeful.core.target import CommitsTarget, find_commit
+from wakeful.sources.bound_repositories import BoundRepositories
 from wakeful.sources.committed import compare_commit, compare_versions
 from wakeful.sources.contract import SourceReport
+from wakeful.sources.defects import Defects
 from wakeful.sources.git import Found, GitRefusal, Place, Repository, check_path, check_ref_name, identify, locate
 from wakeful.sources.hints.contract import Dirt, Dirty, Gone, Hints, Lost, MakeHints
 from wakeful.sources.history import ABSENT, Question, Viewed, look_at_each_commit, look_at_tree
 from wakeful.sources.trees import export_tree
 
 POLL_SECONDS = 2.0
+# Where a repository is missing: `git init`, or a checkout that is put in place of another, is noticed this late.
+MISSING_POLL_SECONDS = 1.0
 IDLE_POLL_SECONDS = 10.0
 # Rounds without news after which healthy hints are trusted to tell sooner than the poll.
 _QUIET_ROUNDS = 5
@@ -82,6 +86,8 @@ class _Watched:
     unwatched: str | None = None
     hold: str | None = None
     held_since: float | None = None
+    # Its folder was removed or moved away. Another may stand there already, and with the same inode number.
+    is_gone: bool = False
     # Kept, because thousands of targets mean a handful of refs and each poll asks for them.
     _refs: tuple[str, ...] | None = None
 
@@ -121,8 +127,12 @@ class CommitSource:
         poll_seconds: float = POLL_SECONDS,
         idle_poll_seconds: float = IDLE_POLL_SECONDS,
         longest_hold_seconds: float = LONGEST_HOLD_SECONDS,
+        bound: BoundRepositories | None = None,
+        defects: Defects | None = None,
     ) -> None:
         self._report = report
+        self._bound = bound or BoundRepositories()
+        self.defects = defects or Defects()
         self._loop = loop
         self._hints: Hints | None = None if make_hints is None else make_hints(loop, self._take_dirt)
         self._poll_seconds = poll_seconds
@@ -167,8 +177,7 @@ class CommitSource:
             watched = self._watched.get(followed.git_dir or "")
             if watched is not None:
                 watched.exclude(key)
-                if not watched.refs_of:
-                    self._let_go(watched)
+                self._let_go_unused(watched)
 
     def look(self, key: str, generation: int, base: str | None = None) -> None:
         """Look soon; all that is asked within one turn of the loop is asked of git together."""
@@ -182,8 +191,8 @@ class CommitSource:
         watched, prefix = await self._open(followed.home)
         tree = version
         if followed.target.each_commit and version != ABSENT:
-            path = os.path.normpath(os.path.join(prefix, followed.target.path))
-            (found,) = await watched.repository.find([f"{version}:{path}" if path != "." else f"{version}^{{tree}}"])
+            path, commit = os.path.normpath(os.path.join(prefix, followed.target.path)), find_commit(version)
+            (found,) = await watched.repository.find([f"{commit}:{path}" if path != "." else f"{commit}^{{tree}}"])
             tree = found.id if found is not None else ABSENT
         if tree == ABSENT:
             os.mkdir(destination)
@@ -200,7 +209,7 @@ class CommitSource:
                 watched, prefix = await self._open(followed.home)
                 path, shown = _place_path(followed.target, prefix), _show_path(followed.target)
                 if followed.target.each_commit:
-                    return await compare_commit(watched.repository, new, path, shown, bounds)
+                    return await compare_commit(watched.repository, find_commit(new), path, shown, bounds)
                 return await compare_versions(watched.repository, old, new, shown, bounds)
         except GitRefusal as refusal:
             return Compared(problem=str(refusal))
@@ -231,7 +240,10 @@ class CommitSource:
                     if key in self._followed:
                         by_home.setdefault(self._followed[key].home, {})[key] = question
                 for home, questions in by_home.items():
-                    await self._answer_home(home, questions)
+                    try:
+                        await self._answer_home(home, questions)
+                    except Exception as error:  # a defect in one repository must not keep others from being looked at
+                        self._answer_unknown(questions, self.defects.take(home.folder, error), is_tried_again=True)
         finally:
             self._answering = None
 
@@ -240,13 +252,19 @@ class CommitSource:
             watched, prefix = await self._open(home)
             self._missing.pop(home, None)
         except GitRefusal as refusal:
-            self._missing[home] = _Missing(_find_top(home), time.monotonic() + _REFUSED_AGAIN_SECONDS)
+            if home in self._homes:
+                self._missing[home] = _Missing(_find_top(home), time.monotonic() + _REFUSED_AGAIN_SECONDS)
+                self._hurry_poll()
             self._answer_unknown(asked, str(refusal))
             return
         try:
             for key in asked:
-                if key in self._followed:
-                    watched.include(key, self._followed[key].refs)
+                if (followed := self._followed.get(key)) is not None:
+                    # In one step: whoever is forgotten from now on is taken off this repository.
+                    followed.git_dir, followed.prefix = watched.repository.place.git_dir, prefix
+                    watched.include(key, followed.refs)
+            if self._let_go_unused(watched):
+                return
             self._arm(watched)
             heads = await self._find_heads(watched)
             for ref, head in heads.items():
@@ -264,7 +282,6 @@ class CommitSource:
             if key not in self._followed:
                 continue
             followed = self._followed[key]
-            followed.git_dir, followed.prefix = watched.repository.place.git_dir, prefix
             try:
                 head, path = _choose_head(followed, heads), _place_path(followed.target, prefix)
             except GitRefusal as refusal:
@@ -275,7 +292,7 @@ class CommitSource:
                 if watched.hold is not None:
                     self._tell(LookResult(target=key, generation=generation, version=None, held=watched.hold, base=base))
                     continue
-            questions.append(Question(key, generation, base, head, path, _show_path(followed.target)))
+            questions.append(Question(key, generation, base, head, path, _show_path(followed.target), followed.target.line))
         trees = await watched.repository.find(list(dict.fromkeys(question.name for question in questions)))
         found = dict(zip(dict.fromkeys(question.name for question in questions), trees, strict=True))
         for question in questions:
@@ -291,8 +308,11 @@ class CommitSource:
             else:
                 result = await look_at_tree(watched.repository, question, found, followed.viewed)
         except GitRefusal as refusal:
-            asked = {question.key: _Asked(question.generation, question.base)}
-            self._answer_unknown(asked, str(refusal), is_tried_again=True)
+            self._answer_unknown({question.key: _Asked(question.generation, question.base)}, str(refusal), is_tried_again=True)
+            return
+        except Exception as error:  # a defect in one target must not keep others from being looked at
+            words = self.defects.take(f"{followed.target.path} of {watched.repository.place.git_dir}", error)
+            self._answer_unknown({question.key: _Asked(question.generation, question.base)}, words, is_tried_again=True)
             return
         followed.viewed.take(result.version, question.head)
         self._tell(structs.replace(result, degraded=watched.unwatched))
@@ -324,23 +344,35 @@ class CommitSource:
         folder = os.path.realpath(home.folder)
         top = _find_top(home)
         if top is None:
+            self._bound.note_absent(folder)
             raise GitRefusal(f"{home.folder} is not inside a git repository; create one there, or name another with repo:")
         place = self._places.get((top, home.is_explicit))
-        if place is None or not _is_same(place):
-            if place is not None and place.git_dir in self._watched:
+        stale = self._watched.get(place.git_dir) if place is not None else None
+        if place is None or not _is_same(place) or (stale is not None and stale.is_gone):
+            if stale is not None:
                 # Another repository under the same name: whoever followed the old one must look at this one.
-                stale = self._watched[place.git_dir]
                 self._let_go(stale)
                 self._hint(set(stale.refs_of))
             place = await locate(top, is_explicit=home.is_explicit)
             self._places[top, home.is_explicit] = place
+        await self._bound.check(folder, place, is_explicit=home.is_explicit)
         watched = self._watched.get(place.git_dir)
         if watched is None:
             watched = self._watched[place.git_dir] = _Watched(Repository(place))
         return watched, os.path.normpath(os.path.join(place.prefix, os.path.relpath(folder, top)))
 
+    def _let_go_unused(self, watched: _Watched) -> bool:
+        """Whether nobody follows anything here any more; all may have been forgotten while it was opened."""
+        if watched.refs_of:
+            return False
+        self._let_go(watched)
+        return True
+
     def _let_go(self, watched: _Watched) -> None:
         git_dir = watched.repository.place.git_dir
+        # Let go of already, and perhaps opened anew, while somebody waited for git.
+        if self._watched.get(git_dir) is not watched:
+            return
         del self._watched[git_dir]
         self._places = {top: place for top, place in self._places.items() if place.git_dir != git_dir}
         self._disarm(git_dir, watched)
@@ -363,8 +395,17 @@ class CommitSource:
         if self._timer is not None or not self._followed:
             return
         is_calm = self._quiet_rounds >= _QUIET_ROUNDS and all(watched.unwatched is None for watched in self._watched.values())
-        seconds = self._idle_poll_seconds if is_calm and not self._missing else self._poll_seconds
+        seconds = self._idle_poll_seconds if is_calm else self._poll_seconds
+        if self._missing:
+            seconds = min(self._poll_seconds, MISSING_POLL_SECONDS)
         self._timer = self._loop.call_later(seconds, self._begin_round)
+
+    def _hurry_poll(self) -> None:
+        """The next round was planned when all was well."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._schedule_poll()
 
     def _begin_round(self) -> None:
         self._timer = None
@@ -383,15 +424,22 @@ class CommitSource:
             while self._due:
                 due, self._due = self._due, set()
                 for git_dir in sorted(due):
-                    if (watched := self._watched.get(git_dir)) is not None:
-                        self._hint(await self._poll(watched))
+                    if (watched := self._watched.get(git_dir)) is None:
+                        continue
+                    try:
+                        hinted = await self._poll(watched)
+                    except Exception as error:  # a defect in one repository must not keep others from being polled
+                        self.defects.take(git_dir, error)
+                        # Whether anything moved is not known: the looks tell.
+                        hinted = set(watched.refs_of)
+                    self._hint(hinted)
                 await asyncio.sleep(_BREATH_SECONDS)
         finally:
             self._polling = None
 
     async def _poll(self, watched: _Watched) -> set[str]:
         """The targets of one repository whose answer would differ from what was told."""
-        if not _is_same(watched.repository.place):
+        if watched.is_gone or not _is_same(watched.repository.place):
             self._let_go(watched)
             return set(watched.refs_of)
         hold = self._find_hold(watched)
@@ -416,9 +464,9 @@ class CommitSource:
         hinted: set[str] = set()
         names: dict[str, str] = {}
         for key, refs in watched.refs_of.items() if moved else ():
-            if not moved.intersection(refs):
+            followed = self._followed.get(key)
+            if followed is None or not moved.intersection(refs):
                 continue
-            followed = self._followed[key]
             try:
                 head, path = _choose_head(followed, heads), _place_path(followed.target, followed.prefix)
                 names[key] = Question(key, 0, None, head, path, "").name
@@ -493,6 +541,7 @@ class CommitSource:
                         due.add(git_dir)
                         if git_dir in self._watched:
                             self._watched[git_dir].folders.discard(folder)
+                            self._watched[git_dir].is_gone |= folder == git_dir
                 case Lost():
                     due |= self._watched.keys()
         self._poll_soon(due)
@@ -506,7 +555,7 @@ class CommitSource:
     def _finish(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._loop.call_exception_handler({"message": "commits: a defect of wakeful", "exception": error, "task": task})
+            self.defects.take("repositories", error)
 
 
 def _name_refs(branch: str | None) -> tuple[tuple[str, ...], str | None]:

@@ -68,6 +68,10 @@ class Sources(Protocol):
         """Take in at once what watchers hold ready."""
         ...
 
+    def list_defects(self) -> dict[str, int]:
+        """Unexpected exceptions met while looking, in words, and how often each was met."""
+        ...
+
     def explain(self, path: str) -> list[tuple[str, PathMeaning]]:
         """What each file target that has to do with this path makes of it, by key."""
         ...

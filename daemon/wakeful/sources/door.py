@@ -45,12 +45,17 @@ class Door:
             return
         if kind is CommitsTarget:
             self._commits.look(look.target, look.generation, look.base)
+        elif kind is FileTarget:
+            self._files.look(look.target, look.generation, takes_open=look.takes_open)
         else:
             self._by_kind[kind].look(look.target, look.generation)
 
     async def close(self) -> None:
         for source in self._by_kind.values():
             await source.close()
+
+    def list_defects(self) -> dict[str, int]:
+        return {defect.words: defect.count for defect in self._files.defects.met}
 
     def hear(self) -> None:
         self._files.hear()

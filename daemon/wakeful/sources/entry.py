@@ -123,6 +123,15 @@ class Seen(Struct, eq=False, gc=False):
         return _KEY.unpack_from(self.key)[2]
 
     @property
+    def is_regular(self) -> bool:
+        """A regular file, or a link that leads to one."""
+        return self.kind in ("f", "x") or len(self.key) > _KEY.size
+
+    def grew_from(self, before: Seen | None) -> bool:
+        """Whether it is the same file and longer than it was."""
+        return before is not None and before.key[:16] == self.key[:16] and self.size > before.size
+
+    @property
     def moved_at(self) -> int:
         """When its stat last moved, in microseconds: contents, rights, or name; for a link also what it leads to."""
         newest = _TIMES.unpack_from(self.key, _TIMES_OFFSET)[1]

@@ -11,7 +11,6 @@ import asyncio
 import os
 import sys
 import time
-from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
 
@@ -24,38 +23,33 @@ from wakeful.core.paths import contains
 from wakeful.core.target import FileTarget
 from wakeful.sources.ahead import Ahead
 from wakeful.sources.contract import LatestLook, SourceReport
+from wakeful.sources.defects import Defects
 from wakeful.sources.early import Early
-from wakeful.sources.entry import Allowance, CannotSee, Demand, NoLongerWanted, Seen, TooLarge, read_entry
+from wakeful.sources.entry import Allowance, NoLongerWanted, Seen, TooLarge, show
+from wakeful.sources.git_holds import LONGEST_HOLD_SECONDS, GitHolds
 from wakeful.sources.hints.contract import Dirt, Dirty, Gone, Lost, MakeHints
 from wakeful.sources.lanes import Lane, Lanes
-from wakeful.sources.look import Errand, Finding, Followed, Looker, build_excludes
+from wakeful.sources.links import Links
+from wakeful.sources.look import Errand, Evidence, Finding, Followed, Looker, build_excludes
 from wakeful.sources.mounts import Mounts
+from wakeful.sources.open_files import BeingWritten, OpenFiles
+from wakeful.sources.racy import RacyPaths, find_rewritten
 from wakeful.sources.reader import Reader
-from wakeful.sources.repository import Repositories, busy_reason
-from wakeful.sources.statcache import StatCache
+from wakeful.sources.statcache import CacheWriter, StatCache
 from wakeful.sources.sweep import Polls, Sweep
 from wakeful.sources.walk import StateFolder
+from wakeful.sources.watched_folders import WatchedFolders
 
 _TICK_SECONDS = 1.0
 # Of the clock that file systems stamp by, at most.
 _COARSE_TICK_US = 10_000
-_HELD_CHECK_SECONDS = 0.25
-# A rebase left lying for days must not hold its readers for days.
-_LONGEST_HOLD_SECONDS = 600.0
 # New folders armed at once when they are reported, so that what follows in them is heard during settle; a larger tree is
 # left to the look, which arms before it lists.
 _ARMED_AT_ONCE = 64
 # Longer than any look is put off, so that such a folder is not forgotten before somebody had time to look.
-_APPROVAL_SECONDS = 2 * _LONGEST_HOLD_SECONDS
+_APPROVAL_SECONDS = 2 * LONGEST_HOLD_SECONDS
 # Members of a target that is looked at between a run's intention and its start: some 0.1 ms.
 _PEEKED_AT = 16
-# A path hashed within 2 s of its change is read once more after that (racy-clean rule); so many a second.
-_RACY_PAUSE_SECONDS = 2.5
-_RACY_PER_TICK = 200
-# The cache is written when no look was under way for some ticks, since looks and the runs that follow them would wait for the
-# interpreter: 100,000 paths take 0.4 s of it. After so many ticks in any case.
-_CALM_TICKS = 3
-_LONGEST_UNWRITTEN_TICKS = 30
 # About a third of a second of hashing.
 _LONG_BYTES = 256 << 20
 
@@ -85,8 +79,10 @@ class FileSource:
         cache: StatCache,
         *,
         mounts: Mounts | None = None,
+        defects: Defects | None = None,
     ) -> None:
         self._report = report
+        self.defects = defects or Defects()
         # Since when it counts whether a path of this target moved, if it does: set by who knows of runs.
         self.find_since: Callable[[str], int | None] = lambda key: None
         self._loop = loop
@@ -97,33 +93,19 @@ class FileSource:
         self._looker = Looker(cache, self._hints.arm, self._state, mounts or Mounts(), self._trie)
         self._followed: dict[str, Followed] = {}
         self._excludes: dict[tuple[str, tuple[str, ...], tuple[str, ...]], Excludes] = {}
-        # Armed folder -> how many targets need it, and its mtime when last listed (-1: armed only).
-        self._needed: dict[str, int] = {}
-        self._mtimes: dict[str, int] = {}
-        self._common_folders: dict[tuple[str, ...], dict[str, int]] = {}
-        # A file behind links -> the links.
-        self._links: dict[str, set[str]] = {}
+        self._folders = WatchedFolders(_APPROVAL_SECONDS)
+        self._links = Links()
         self._lanes = Lanes()
         self._ahead = Ahead()
         self._ahead.start(cache.count_targets())
         self._early = Early()
-        # Folders nobody needs, disarmed when no look is under way that may just have armed one of them again.
-        self._unneeded: set[str] = set()
-        # Folders armed as soon as they were reported -> until when a look must have found and counted them.
-        self._on_approval: dict[str, float] = {}
-        self._repositories = Repositories()
-        self._held: dict[str, str] = {}
-        self._busy_since: dict[str, float] = {}
-        self._racy: deque[tuple[float, str]] = deque()
+        self._git_holds = GitHolds(loop, self._hint)
+        self._open_files = OpenFiles(loop, self._hint)
+        self._racy = RacyPaths(cache.seen)
         self._polls = Polls()
-        self._sweep = Sweep(cache.seen, lambda: self._mtimes, self._is_left_out)
-        self._writing: asyncio.Future[None] | None = None
-        self._unwritten_ticks = 0
-        # Since the last tick, at this machine's files; and ticks without.
-        self._has_looked = False
-        self._calm_ticks = 0
+        self._sweep = Sweep(cache.seen, lambda: self._folders.mtimes, self._is_left_out)
+        self._writer = CacheWriter(cache)
         self._tick_timer: asyncio.TimerHandle | None = loop.call_later(_TICK_SECONDS, self._tick)
-        self._held_timer: asyncio.TimerHandle | None = None
 
     # -- following ------------------------------------------------------------------------------------------------
 
@@ -133,6 +115,7 @@ class FileSource:
             if target.key in self._followed:
                 continue
             followed = Followed(target, self._state, self._share_excludes(target))
+            followed.mounts = self._cache.mounts(target.key)
             self._followed[target.key] = followed
             self._trie.insert(followed.pattern, followed)
             new.append(followed)
@@ -146,9 +129,11 @@ class FileSource:
                 continue
             self._trie.remove(followed.pattern, followed)
             self._cache.put_version(key, None)
-            self._release(followed.folders)
+            self._cache.put_mounts(key, frozenset())
+            self._folders.release(followed.folders)
             self._polls.end(key)
-            self._held.pop(key, None)
+            self._git_holds.forget(key)
+            self._open_files.forget(key)
             self._early.take(key)
         self._disarm_unneeded()
 
@@ -161,18 +146,19 @@ class FileSource:
 
     async def close(self) -> None:
         """Stop watching and keep what was seen for the next start."""
-        for timer in (self._tick_timer, self._held_timer):
-            if timer is not None:
-                timer.cancel()
-        self._tick_timer = self._held_timer = None
+        if self._tick_timer is not None:
+            self._tick_timer.cancel()
+        self._tick_timer = None
+        self._git_holds.close()
+        self._open_files.close()
         self._looker.closing.set()
         self._ahead.drop()
         self._followed.clear()
-        if self._writing is not None:
-            await self._writing
+        await self._writer.wait()
         await self._lanes.close()
         # Last of all: a walk that is just ending may still arm what it found.
         self._hints.close()
+        self._looker.mounts.close()
         await asyncio.to_thread(self._cache.write, self._cache.take_batch())
         self._cache.close()
 
@@ -187,15 +173,19 @@ class FileSource:
 
     # -- looking --------------------------------------------------------------------------------------------------
 
-    def look(self, key: str, generation: int) -> None:
+    def look(self, key: str, generation: int, *, takes_open: bool = False) -> None:
+        """`takes_open`: a file that is open for writing counts as it is."""
         followed = self._followed.get(key)
         # Forgotten while the request was on its way.
         if followed is None:
             return
         if followed.is_looking:
-            followed.asked_again = generation
+            followed.asked_again = generation, takes_open
             return
-        held = self._hold(followed)
+        if followed.refused:
+            # Nobody tells what changed since the last poll.
+            followed.is_whole = True
+        held = self._git_holds.hold(key, followed.pattern.literal_prefix)
         if held is not None:
             self._report(TargetLooked(self._result(followed, generation, version=followed.version, held=held)))
             return
@@ -203,36 +193,59 @@ class FileSource:
         if finding is not None:
             self._report(TargetLooked(self._apply(followed, generation, finding)))
             return
-        errand = followed.take_errand()
+        self._begin(followed, generation, followed.take_errand(), takes_open)
+
+    def _begin(self, followed: Followed, generation: int, errand: Errand, takes_open: bool) -> None:
         # A server that does not answer must not stop the loop, nor a look that is known to be too large.
         if not followed.refused and not followed.is_large(errand):
             try:
-                finding = self._looker.look(followed, errand, Allowance(), is_on_loop=True, ahead=self._ahead)
+                finding = self._looker.look(followed, errand, Allowance(), is_on_loop=True, ahead=self._ahead, takes_open=takes_open)
+                result = self._apply(followed, generation, finding)
             except TooLarge:
                 pass
+            except BeingWritten as written:
+                self._wait_for_close(followed, generation, errand, written)
+                return
+            except NoLongerWanted:
+                raise
+            except Exception as error:  # a defect in looking at one target must not keep others from being looked at
+                self._report(TargetLooked(self._fail(followed, generation, errand, error)))
+                return
             else:
-                self._report(TargetLooked(self._apply(followed, generation, finding)))
+                self._report(TargetLooked(result))
                 return
         followed.is_looking = True
-        finish = partial(self._finish, followed, generation)
+        finish, fail = partial(self._finish, followed, generation), partial(self._finish_failed, followed, generation, errand)
         if followed.refused:
-            self._submit(self._lanes.far, partial(self._looker.look, followed, errand), finish)
+            self._submit(self._lanes.far, partial(self._looker.look, followed, errand, takes_open=takes_open), finish, fail)
         else:
             lane = self._lanes.find_large() if followed.is_worth_a_reader(errand) else self._lanes.near
-            self._submit(lane, partial(self._try_look, followed, errand, lane.reader), partial(self._take_try, followed, errand, finish))
+            whole = partial(self._looker.look, followed, errand, takes_open=takes_open)
+            self._submit(lane, partial(self._try_look, followed, errand, lane.reader, takes_open), partial(self._take_try, whole, finish, fail), fail)
 
-    def _try_look(self, followed: Followed, errand: Errand, reader: Reader | None) -> Finding | None:
+    def _try_look(self, followed: Followed, errand: Errand, reader: Reader | None, takes_open: bool) -> Finding | None:
         """None when the bytes to be read would hold up all other looks."""
         try:
-            return self._looker.look(followed, errand, Allowance(sys.maxsize, _LONG_BYTES), reader=reader)
+            return self._looker.look(followed, errand, Allowance(sys.maxsize, _LONG_BYTES), reader=reader, takes_open=takes_open)
         except TooLarge:
             return None
 
-    def _take_try(self, followed: Followed, errand: Errand, finish: Callable[[Finding], None], finding: Finding | None) -> None:
+    def _take_try(
+        self, whole: Callable[[], Finding], finish: Callable[[Finding], None], fail: Callable[[Exception], None], finding: Finding | None
+    ) -> None:
         if finding is not None:
             finish(finding)
         else:
-            self._submit(self._lanes.long, partial(self._looker.look, followed, errand), finish)
+            self._submit(self._lanes.long, whole, finish, fail)
+
+    def _wait_for_close(self, followed: Followed, generation: int, errand: Errand, written: BeingWritten) -> None:
+        """A changed file is still being written. The look waits, or takes the file as it is once it has waited long enough."""
+        held = self._open_files.hold(followed.target, written.paths)
+        if held is None:
+            self._begin(followed, generation, errand, takes_open=True)
+            return
+        followed.put_back(errand)
+        self._report(TargetLooked(self._result(followed, generation, version=followed.version, held=held)))
 
     def _finish(self, followed: Followed, generation: int, finding: Finding) -> None:
         followed.is_looking = False
@@ -242,19 +255,42 @@ class FileSource:
         self._report(TargetLooked(self._apply(followed, generation, finding)))
         self._look_again(followed)
 
+    def _finish_failed(self, followed: Followed, generation: int, errand: Errand, error: Exception) -> None:
+        followed.is_looking = False
+        if self._followed.get(followed.key) is not followed:
+            return
+        if isinstance(error, BeingWritten):
+            self._wait_for_close(followed, generation, errand, error)
+        else:
+            self._report(TargetLooked(self._fail(followed, generation, errand, error)))
+        if not followed.is_looking:
+            self._look_again(followed)
+
+    def _fail(self, followed: Followed, generation: int, errand: Errand, error: Exception) -> LookResult:
+        """An exception that nobody expected: the target is unknown (rule 5), and polled until a look succeeds."""
+        followed.problem = self.defects.take(show(followed.pattern.base), error)
+        followed.put_back(errand)
+        # A half-applied look may have left wrong state, so the next look starts from the beginning.
+        followed.is_whole = True
+        self._watch_or_poll(followed)
+        return self._result(followed, generation, version=None, problem=followed.problem)
+
     def _look_again(self, followed: Followed) -> None:
         if followed.asked_again is not None:
-            again, followed.asked_again = followed.asked_again, None
-            self.look(followed.key, again)
+            (again, takes_open), followed.asked_again = followed.asked_again, None
+            self.look(followed.key, again, takes_open=takes_open)
 
     def _look_early(self) -> None:
         """Begin looks that are sure to be asked for, as far as the threads for large ones have nothing else to do."""
         while self._lanes.has_room and (followed := self._early.next()) is not None:
-            if self._followed.get(followed.key) is not followed or followed.refused or self._find_busy(followed)[1] is not None:
+            if self._followed.get(followed.key) is not followed or followed.refused or self._git_holds.is_busy(followed.pattern.literal_prefix):
                 continue
             errand, lane = followed.take_errand(), self._lanes.find_large()
             followed.is_looking = True
-            self._submit(lane, partial(self._try_look, followed, errand, lane.reader), partial(self._put_early, followed, errand))
+            self._submit(
+                lane, partial(self._try_look, followed, errand, lane.reader, False), partial(self._put_early, followed, errand),
+                partial(self._put_early_failed, followed, errand),
+            )  # fmt: skip
 
     def _put_early(self, followed: Followed, errand: Errand, finding: Finding | None) -> None:
         followed.is_looking = False
@@ -266,6 +302,12 @@ class FileSource:
             self._early.put(followed.key, finding)
         self._look_again(followed)
 
+    def _put_early_failed(self, followed: Followed, errand: Errand, error: Exception) -> None:
+        """Nobody has asked yet: the look that is asked for meets it again, and says so."""
+        if not isinstance(error, BeingWritten):
+            self.defects.take(show(followed.pattern.base), error)
+        self._put_early(followed, errand, None)
+
     def _take_early(self, followed: Followed) -> Finding | None:
         """What was found before it was asked for, if nothing was hinted since; what the watcher still holds counts."""
         if followed.key in self._early:
@@ -275,19 +317,19 @@ class FileSource:
             return finding
         followed.put_back(finding.errand)
         # The cache knows what was found by now: the next look has nothing new to tell the others.
-        others = self._mark_others(finding.others)
+        others = self._mark_others(finding)
         if others:
             self._report(TargetsHinted(others))
         return None
 
     def _apply(self, followed: Followed, generation: int, finding: Finding) -> LookResult:
         survey = finding.survey
-        also_dirty = self._mark_others(finding.others)
+        also_dirty = self._mark_others(finding)
         self._renew_folders(followed, finding)
-        for link, real in survey.links.items():
-            self._links.setdefault(real, set()).add(link)
-        due = time.monotonic() + _RACY_PAUSE_SECONDS
-        self._racy.extend((due, path) for path in finding.racy)
+        self._links.note(survey.found, survey.links)
+        if not finding.takes_open:
+            self._open_files.note_closed(survey.found)
+        self._racy.add(finding.racy)
         followed.looked_at = time.time()
         followed.refused = survey.refused if survey.is_whole else followed.refused | survey.refused
         if survey.problems:
@@ -299,8 +341,10 @@ class FileSource:
             followed.manifest = finding.manifest
             followed.version = finding.version
             self._cache.put_version(followed.key, finding.version)
+            self._note_mounts(followed, finding)
         for path in finding.unstable:
             followed.mark(path)
+        self._hear_late_writes(followed, finding)
         self._watch_or_poll(followed)
         return self._result(
             followed,
@@ -310,24 +354,41 @@ class FileSource:
             previous=finding.previous,
             changes=finding.changes,
             is_unstable=bool(finding.unstable),
+            is_growing=finding.is_growing,
             is_absent=survey.is_absent and not survey.problems,
             also_dirty=also_dirty,
         )
 
+    def _note_mounts(self, followed: Followed, finding: Finding) -> None:
+        """On which mount points its paths lie, as far as this look visited them."""
+        if finding.survey.folders or finding.survey.is_whole:
+            points = self._looker.mounts.find_points(followed.target.root, followed.pattern.base, finding.survey.folders)
+            followed.mounts = points if finding.survey.is_whole else followed.mounts | points
+            self._cache.put_mounts(followed.key, followed.mounts)
+
+    def _hear_late_writes(self, followed: Followed, finding: Finding) -> None:
+        """A write that came before the stat of a look is in the watcher's queue by now: then it was more than attributes (rule 17)."""
+        if not finding.unwritten:
+            return
+        self._hints.hear()
+        marked = followed.paths or {}
+        if any(marked.get(path) == "written" for path in finding.unwritten):
+            finding.manifest.note_write()
+
     def _result(self, followed: Followed, generation: int, **found: object) -> LookResult:
         manifest = followed.manifest
-        stamp = manifest.stamp if manifest is not None else ""
+        stamp, doubt = (manifest.written, manifest.doubted) if manifest is not None else ("", "")
         since = self.find_since(followed.key)
         is_moved = since is not None and manifest is not None and any(seen.moved_at + _COARSE_TICK_US >= since for seen in manifest.members.values())
-        return LookResult(target=followed.key, generation=generation, stamp=stamp, is_moved=is_moved, degraded=followed.degraded, **found)
+        return LookResult(target=followed.key, generation=generation, stamp=stamp, doubt=doubt, is_moved=is_moved, degraded=followed.degraded, **found)
 
-    def _mark_others(self, others: dict[str, list[str]]) -> tuple[str, ...]:
+    def _mark_others(self, finding: Finding) -> tuple[str, ...]:
         marked: list[str] = []
-        for key, paths in others.items():
+        for key, paths in finding.others.items():
             other = self._followed.get(key)
             if other is not None:
                 for path in paths:
-                    other.mark(path)
+                    other.mark(path, finding.errand.paths.get(path, "unknown"))
                 marked.append(key)
         return tuple(marked)
 
@@ -342,45 +403,24 @@ class FileSource:
         else:
             left = _leave_out(followed.folders, finding.survey.renewed)
             left = left | found if found else left
-        if left is followed.folders:
-            return
-        for folder in left.keys() - followed.folders.keys():
-            self._needed[folder] = self._needed.get(folder, 0) + 1
-        for folder, mtime in found.items():
-            if mtime >= 0 or folder not in self._mtimes:
-                self._mtimes[folder] = mtime
-        self._release(followed.folders.keys() - left.keys())
-        followed.folders = self._share_folders(left)
-        self._disarm_unneeded()
-
-    def _share_folders(self, folders: dict[str, int]) -> dict[str, int]:
-        """Literal targets of one folder need the same few folders above them: one dictionary for all."""
-        if max(folders.values(), default=0) >= 0:
-            return folders
-        return self._common_folders.setdefault(tuple(folders), folders)
-
-    def _release(self, folders: Iterable[str]) -> None:
-        for folder in folders:
-            count = self._needed.get(folder, 0) - 1
-            if count > 0:
-                self._needed[folder] = count
-            else:
-                self._needed.pop(folder, None)
-                self._mtimes.pop(folder, None)
-                self._unneeded.add(folder)
+        if left is not followed.folders:
+            followed.folders = self._folders.renew(followed.folders, left, found)
+            self._disarm_unneeded()
 
     def _disarm_unneeded(self) -> None:
-        if not self._unneeded or self._lanes.is_any_taken or self._early:
+        """Only when no look is under way that may just have armed one of them again."""
+        if self._lanes.is_any_taken or self._early:
             return
-        unneeded = [folder for folder in self._unneeded if folder not in self._needed and folder not in self._on_approval]
-        self._unneeded.clear()
+        unneeded = self._folders.take_unneeded()
+        if not unneeded:
+            return
         self._looker.disarmed(unneeded)
         self._hints.disarm(unneeded)
 
-    def _submit(self, lane: Lane, work: Callable[[], object], then: Callable[..., None]) -> None:
-        """Run `work` in this lane and `then` with its result on the loop. An error of ours ends in the loop's handler."""
+    def _submit(self, lane: Lane, work: Callable[[], object], then: Callable[..., None], fail: Callable[[Exception], None]) -> None:
+        """Run `work` in this lane, and `then` with its result on the loop; `fail` with an exception of either."""
         lane.looks += 1
-        self._has_looked = self._has_looked or self._lanes.is_near(lane)
+        self._writer.has_looked = self._writer.has_looked or self._lanes.is_near(lane)
 
         def finish(done: asyncio.Future[object]) -> None:
             lane.looks -= 1
@@ -389,7 +429,10 @@ class FileSource:
                 if not isinstance(done.exception(), NoLongerWanted):
                     done.result()
                 return
-            then(done.result())
+            try:
+                then(done.result())
+            except Exception as error:  # a defect in one look must not keep others from going on
+                fail(error)
             self._look_early()
             self._disarm_unneeded()
 
@@ -403,33 +446,46 @@ class FileSource:
         hinted: dict[str, None] = {}
         for dirt in batch:
             match dirt:
-                case Dirty(folder, names, folders) if names is not None:
-                    self._take_names(folder, names, folders, hinted)
+                case Dirty(names=names) if names is not None:
+                    self._take_names(dirt, names, hinted)
                 case Dirty(folder) | Gone(folder):
-                    self._take_folder(folder, hinted)
+                    self._try_take(self._take_folder, folder, hinted)
                 case Lost():
                     self._take_loss(hinted)
-        if hinted:
-            self._report(TargetsHinted(tuple(hinted)))
+        self._hint(hinted)
 
-    def _take_names(self, folder: str, names: tuple[str, ...], folders: tuple[str, ...] | None, hinted: dict[str, None]) -> None:
+    def _hint(self, keys: Iterable[str]) -> None:
+        if hinted := tuple(keys):
+            self._report(TargetsHinted(hinted))
+
+    def _try_take(self, take: Callable[[str, dict[str, None]], None], path: str, hinted: dict[str, None]) -> None:
+        """A defect in one path must not drop the rest of its batch; the sweep looks at that path again."""
+        try:
+            take(path, hinted)
+        except Exception as error:
+            self.defects.take(show(path), error)
+
+    def _take_names(self, dirt: Dirty, names: tuple[str, ...], hinted: dict[str, None]) -> None:
+        folder, folders = dirt.folder, dirt.folders
+        unwritten = frozenset(dirt.unwritten) if dirt.unwritten is not None else None
         lead = folder if folder.endswith("/") else f"{folder}/"
         for name in names:
             path = lead + name
-            is_folder = path in self._needed or (os.path.isdir(path) if folders is None else name in folders)
+            is_folder = path in self._folders or (os.path.isdir(path) if folders is None else name in folders)
             # A link to a folder is no folder to the watcher, but patterns lead through it all the same.
             if is_folder or self._trie.leads_through(path):
-                self._take_folder(path, hinted)
+                self._try_take(self._take_folder, path, hinted)
+            elif unwritten is None:
+                self._try_take(self._take_path, path, hinted)
             else:
-                self._take_path(path, hinted)
+                self._try_take(partial(self._take_path, evidence="unwritten" if name in unwritten else "written"), path, hinted)
 
-    def _take_path(self, path: str, hinted: dict[str, None]) -> None:
-        for followed in self._trie.find(path):
-            if followed.walker.means(path):
-                followed.mark(path)
-                hinted[followed.key] = None
-        for link in self._links.get(path, ()):
-            self._take_path(link, hinted)
+    def _take_path(self, path: str, hinted: dict[str, None], evidence: Evidence = "unknown") -> None:
+        for one in self._links.list_with(path) if path in self._links else (path,):
+            for followed in self._trie.find(one):
+                if followed.walker.means(one):
+                    followed.mark(one, evidence)
+                    hinted[followed.key] = None
 
     def _take_folder(self, folder: str, hinted: dict[str, None]) -> None:
         """A folder came, went or was replaced: whoever means something at or below it looks there again."""
@@ -452,8 +508,7 @@ class FileSource:
             folder = pending.pop()
             if self._looker.arm([folder]):
                 continue
-            if folder not in self._needed:
-                self._on_approval[folder] = time.monotonic() + _APPROVAL_SECONDS
+            self._folders.approve(folder)
             try:
                 with os.scandir(folder) as entries:
                     inside = [entry for entry in entries if entry.is_dir(follow_symlinks=False)]
@@ -470,100 +525,58 @@ class FileSource:
     def _take_loss(self, hinted: dict[str, None]) -> None:
         self._looker.distrust_all()
         for followed in self._followed.values():
-            followed.is_whole = True
+            followed.mark_whole()
             hinted[followed.key] = None
         self._early.expect(followed for followed in self._followed.values() if followed.is_worth_a_reader(_EVERYTHING))
         self._look_early()
-
-    # -- git ------------------------------------------------------------------------------------------------------
-
-    def _hold(self, followed: Followed) -> str | None:
-        """Why this look must wait: git is rewriting the working tree. At most ten minutes, then it looks anyway."""
-        git_dir, reason = self._find_busy(followed)
-        if git_dir is None or reason is None:
-            if git_dir is not None:
-                self._busy_since.pop(git_dir, None)
-            return None
-        now = time.monotonic()
-        if now - self._busy_since.setdefault(git_dir, now) > _LONGEST_HOLD_SECONDS:
-            return None
-        self._held[followed.key] = git_dir
-        if self._held_timer is None:
-            self._held_timer = self._loop.call_later(_HELD_CHECK_SECONDS, self._check_held)
-        return reason
-
-    def _find_busy(self, followed: Followed) -> tuple[str | None, str | None]:
-        """The repository a target lies in, and why git is rewriting its working tree, if it is."""
-        git_dir = self._repositories.git_dir(followed.pattern.literal_prefix)
-        return git_dir, busy_reason(git_dir) if git_dir is not None else None
-
-    def _check_held(self) -> None:
-        now = time.monotonic()
-        free: set[str] = set()
-        for git_dir in set(self._held.values()):
-            if busy_reason(git_dir) is None:
-                self._busy_since.pop(git_dir, None)
-                free.add(git_dir)
-            elif now - self._busy_since.get(git_dir, now) > _LONGEST_HOLD_SECONDS:
-                free.add(git_dir)
-        released = tuple(key for key, git_dir in self._held.items() if git_dir in free)
-        for key in released:
-            del self._held[key]
-        self._held_timer = self._loop.call_later(_HELD_CHECK_SECONDS, self._check_held) if self._held else None
-        if released:
-            self._report(TargetsHinted(released))
 
     # -- what hints do not tell -----------------------------------------------------------------------------------
 
     def _tick(self) -> None:
         """Once a second: a slice of the sweep, polls that are due, racy paths, the cache's batch."""
         self._tick_timer = self._loop.call_later(_TICK_SECONDS, self._tick)
+        for step in (self._take_mounts, self._sweep_on, self._poll_due, self._reread_racy, self._end_approvals, self._lanes.rest, self._ahead.drop, self._drop_kept, self._write_cache):
+            try:
+                step()
+            except Exception as error:  # a defect in one of them must not keep the others from being done
+                self.defects.take("what hints do not tell", error)
+
+    def _take_mounts(self) -> None:
+        """No watcher reports what is mounted over a folder, or unmounted while its file system goes on elsewhere."""
+        hinted: dict[str, None] = {}
+        for point in self._looker.mounts.take_changed():
+            self._try_take(self._take_folder, point, hinted)
+        self._hint(hinted)
+
+    def _sweep_on(self) -> None:
         hinted: dict[str, None] = {}
         paths, folders = self._sweep.slice()
         for path in paths:
-            self._take_path(path, hinted)
+            self._try_take(self._take_path, path, hinted)
         for folder in folders:
-            self._mtimes.pop(folder, None)
-            self._take_folder(folder, hinted)
-        if hinted:
-            self._report(TargetsHinted(tuple(hinted)))
+            self._folders.mtimes.pop(folder, None)
+            self._try_take(self._take_folder, folder, hinted)
+        self._hint(hinted)
+
+    def _poll_due(self) -> None:
         for key in self._polls.take_due(time.monotonic()):
-            self._poll(self._followed[key])
-        self._reread_racy()
-        self._end_approvals()
-        self._lanes.rest()
-        self._ahead.drop()
+            if (followed := self._followed.get(key)) is not None:
+                self._poll(followed)
+
+    def _drop_kept(self) -> None:
         if self._cache.has_kept and all(followed.manifest is not None for followed in self._followed.values()):
             self._cache.drop_kept()
-        self._write_cache()
 
     def _write_cache(self) -> None:
-        if not self._cache.has_changes or self._writing is not None:
-            return
-        self._unwritten_ticks += 1
-        is_pressed, self._has_looked = self._lanes.is_any_taken or self._has_looked, False
-        self._calm_ticks = 0 if is_pressed else self._calm_ticks + 1
-        if self._calm_ticks < _CALM_TICKS and self._unwritten_ticks < _LONGEST_UNWRITTEN_TICKS:
-            return
-        self._unwritten_ticks = self._calm_ticks = 0
-        self._writing = self._loop.run_in_executor(self._lanes.long.threads, self._cache.write, self._cache.take_batch())
-        self._writing.add_done_callback(self._note_written)
+        self._writer.write_when_calm(self._loop, self._lanes.long.threads, is_pressed=self._lanes.is_any_taken)
 
     def _end_approvals(self) -> None:
-        now = time.monotonic()
-        over = [folder for folder, until in self._on_approval.items() if until <= now or folder in self._needed]
-        for folder in over:
-            del self._on_approval[folder]
-        self._unneeded.update(folder for folder in over if folder not in self._needed)
+        self._folders.end_approvals()
         self._disarm_unneeded()
-
-    def _note_written(self, done: asyncio.Future[None]) -> None:
-        self._writing = None
-        done.result()
 
     def _is_left_out(self, path: str) -> bool:
         """Whether the sweep passes over a path; one that nobody means any more is dropped from the cache."""
-        if path in self._mtimes:
+        if path in self._folders.mtimes:
             return False
         followers = self._trie.find(path)
         if not followers:
@@ -587,7 +600,12 @@ class FileSource:
                 followed.is_whole = True
                 self._report(TargetsHinted((followed.key,)))
 
-        self._submit(self._lanes.far, lambda: self._peek(followed), finish)
+        def fail(error: Exception) -> None:
+            self.defects.take(show(followed.pattern.base), error)
+            # The look meets it again, and says so of its target.
+            finish(is_changed=followed.problem is None)
+
+        self._submit(self._lanes.far, lambda: self._peek(followed), finish, fail)
 
     def _peek(self, followed: Followed) -> bool:
         """Compare stat keys with what was last seen, in a thread, without reading: is a look worth it?"""
@@ -599,25 +617,27 @@ class FileSource:
         return found.keys() != members.keys() or any(seen.key != members[path].key for path, seen in found.items())
 
     def _reread_racy(self) -> None:
-        now = time.monotonic()
-        paths: dict[str, Seen] = {}
-        while self._racy and self._racy[0][0] <= now and len(paths) < _RACY_PER_TICK:
-            _, path = self._racy.popleft()
-            if (seen := self._cache.seen.get(path)) is not None:
-                paths[path] = seen
+        paths = self._racy.take_due()
         if paths:
-            self._submit(self._lanes.long, partial(_find_rewritten, paths, self._looker.closing.is_set), partial(self._take_rewritten, paths))
+            self._submit(
+                self._lanes.long, partial(find_rewritten, paths, self._looker.closing.is_set), partial(self._take_rewritten, paths),
+                partial(self._fail_rewritten, paths),
+            )  # fmt: skip
+
+    def _fail_rewritten(self, paths: dict[str, Seen], error: Exception) -> None:
+        """Whether they changed is not known: the looks tell."""
+        self.defects.take("files that were just written", error)
+        self._take_rewritten(paths, list(paths))
 
     def _take_rewritten(self, paths: dict[str, Seen], rewritten: list[str]) -> None:
         hinted: dict[str, None] = {}
         for path in rewritten:
-            self._take_path(path, hinted)
+            self._try_take(self._take_path, path, hinted)
         for path, seen in paths.items():
             # Clean now, and to be remembered as such.
             if path not in rewritten and self._cache.seen.get(path) is seen:
                 self._cache.put(path, seen)
-        if hinted:
-            self._report(TargetsHinted(tuple(hinted)))
+        self._hint(hinted)
 
     def find(self, key: str) -> LatestLook | None:
         """What the latest look at a target found, for whoever keeps it; None before the first."""
@@ -678,16 +698,3 @@ def _concerns(followed: Followed, folder: str) -> bool:
 
 def _join(problems: list[str]) -> str:
     return problems[0] if len(problems) == 1 else f"{problems[0]} (and {len(problems) - 1} more)"
-
-
-def _find_rewritten(paths: dict[str, Seen], is_closing: Callable[[], bool]) -> list[str]:
-    """Those whose content changed although their stat key did not: hashed again, now that the key can be trusted."""
-    demand = Demand(wants_content=True, is_closing=is_closing)
-    rewritten: list[str] = []
-    for path, seen in paths.items():
-        try:
-            if read_entry(path, seen, demand) is not seen:
-                rewritten.append(path)
-        except CannotSee:
-            rewritten.append(path)
-    return rewritten

@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
 from wakeful.errors import OperatorError
+from wakeful.gitdirs import read_birth
 from wakeful.sources.processes import end_process, start_process
 
 T = TypeVar("T")
@@ -75,7 +76,7 @@ class Place(NamedTuple):
     git_dir: str
     common_dir: str
     prefix: str
-    identity: tuple[int, int]
+    identity: tuple[int, int, int]
 
 
 def is_object_id(text: str) -> bool:
@@ -159,7 +160,7 @@ async def locate(folder: str, *, is_explicit: bool = False) -> Place:
     A bare repository is accepted only where a spec names it: one that lies inside a checkout is how strangers' config is
     brought in.
     """
-    settings = [*await _trusted_folders()]
+    settings = [*await list_trusted_folders()]
     if is_explicit:
         settings.append("safe.bareRepository=all")
     words = [word for setting in settings for word in ("-c", setting)]
@@ -169,13 +170,13 @@ async def locate(folder: str, *, is_explicit: bool = False) -> Place:
     return Place(git_dir, common_dir, prefix.rstrip("/"), identify(git_dir))
 
 
-def identify(git_dir: str) -> tuple[int, int]:
-    """Which folder this is; another one under the same name is another repository."""
+def identify(git_dir: str) -> tuple[int, int, int]:
+    """Which folder this is; another one under the same name is another repository, also where it was given the number of the one before."""
     try:
         status = os.stat(git_dir)
     except OSError as error:
         raise GitRefusal(f"{git_dir}: {error.strerror}") from error
-    return status.st_dev, status.st_ino
+    return status.st_dev, status.st_ino, read_birth(git_dir)
 
 
 class Repository:
@@ -200,25 +201,26 @@ class Repository:
         """The content in chunks; to be read to its end, or the process behind it is ended."""
         return self._reader.stream(object_id, limit)
 
-    async def list_commits(self, tip: str, *, without: str | None, path: str, newest: int) -> list[str]:
-        """Commits of the first-parent line that touch a path, newest first, leaving out those reachable from `without`."""
-        words = ["rev-list", "--first-parent", f"--max-count={newest}", tip]
-        if without is not None:
-            words.append(f"^{without}")
-        return await self._list(words, path)
+    async def list_touching(self, tip: str, *, path: str, newest: int | None = None, is_whole_graph: bool = False) -> list[str]:
+        """Commits of the first-parent line that touch a path, newest first; with `is_whole_graph`, of all that is reachable."""
+        words = ["rev-list", "--full-history" if is_whole_graph else "--first-parent", tip]
+        return await self._list([*words, *([f"--max-count={newest}"] if newest is not None else [])], path)
 
-    async def list_all_commits(self, tip: str, *, without: str | None, path: str) -> list[str]:
-        """As `list_commits`, oldest first and without a bound but that of the output."""
-        words = ["rev-list", "--first-parent", "--reverse", tip]
-        if without is not None:
-            words.append(f"^{without}")
-        return await self._list(words, path)
+    async def list_parents(self, tip: str, *, without: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        """Commits reachable from a tip with their parents, parents first, without those that git knows to be reachable from others."""
+        words = [f"--git-dir={self.place.git_dir}", "rev-list", "--topo-order", "--reverse", "--parents", tip, *(f"^{one}" for one in without), "--"]
+        lines = (await run_git(words, self.place.common_dir)).decode("ascii").splitlines()
+        return {commit: tuple(parents) for commit, *parents in map(str.split, lines)}
 
     async def list_range(self, tip: str, *, without: str, newest: int) -> list[str]:
-        """As `list_commits` for all paths; the last answer is kept, since every target of a branch asks for the same."""
+        """The newest commits of the first-parent line, without those that git knows to be reachable from another.
+
+        The last answer is kept, since every target of a branch asks for the same.
+        """
         asked = (tip, without, newest)
         if self._last_range is None or self._last_range[0] != asked:
-            self._last_range = (asked, await self.list_commits(tip, without=without, path="", newest=newest))
+            words = ["rev-list", "--first-parent", f"--max-count={newest}", tip, f"^{without}"]
+            self._last_range = (asked, await self._list(words, ""))
         return self._last_range[1]
 
     async def is_ancestor(self, older: str, tip: str) -> bool:
@@ -385,7 +387,7 @@ def parse_tree(content: bytes, id_bytes: int) -> dict[bytes, TreeEntry]:
     return entries
 
 
-async def _trusted_folders() -> Iterable[str]:
+async def list_trusted_folders() -> Iterable[str]:
     """The person's own `safe.directory`, handed on, because their config files are hidden from every other command.
 
     They are hidden because they may hold includes, aliases and programs; the exceptions a person made for folders of

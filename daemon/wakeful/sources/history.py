@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from wakeful.core.observation import LookResult, PathChange
+from wakeful.core.spec import CommitLine
+from wakeful.core.target import find_commit, list_tips
+from wakeful.sources.commit_walk import are_behind, find_newest, list_graph, list_line
 from wakeful.sources.git import Found, GitRefusal, Repository, is_object_id
 from wakeful.sources.trees import find_changes
 
@@ -21,6 +24,8 @@ _SUBJECT_CHARACTERS = 200
 # So many commits are asked for their tree at the path one by one; for more, git walks them itself.
 _ASKED_COMMITS = 32
 _HEADS_REMEMBERED = 16
+# How far back the previous version is searched, in commits that touch the path.
+_SEARCHED_COMMITS = 256
 
 
 class Question(NamedTuple):
@@ -32,6 +37,7 @@ class Question(NamedTuple):
     head: str
     path: str
     shown: str
+    line: CommitLine = "first-parent"
 
     @property
     def name(self) -> str:
@@ -63,7 +69,7 @@ async def look_at_tree(repository: Repository, question: Question, found: Found 
     commits: tuple[str, ...] = ()
     if previous is not None and previous != version:
         changes = await _find_changes_since(repository, previous, found, question.shown)
-        commits = await _describe_touching(repository, question, viewed.heads.get(previous))
+        commits = await _describe_touching(repository, question, viewed.heads.get(previous), previous)
     return LookResult(
         target=question.key,
         generation=question.generation,
@@ -78,19 +84,21 @@ async def look_at_tree(repository: Repository, question: Question, found: Found 
 
 async def look_at_each_commit(repository: Repository, question: Question) -> LookResult:
     """The version is the newest commit that touches the path; `pending` are those after `base`, oldest first (rule 38)."""
-    newest = await repository.list_commits(question.head, without=None, path=question.path, newest=1)
-    version = newest[0] if newest else ABSENT
+    version = await find_newest(repository, question.head, question.path, question.line) or ABSENT
     is_rewritten = False
     pending: list[str] = []
     base = question.base
-    if base == ABSENT:
-        pending = await repository.list_all_commits(question.head, without=None, path=question.path)
-    elif base is not None and base != version:
-        is_rewritten = not await _is_behind(repository, base, question.head)
+    if base is not None and base != version:
+        tips = list_tips(base) if base != ABSENT else []
+        is_rewritten = not await are_behind(repository, tips, question.head)
         if is_rewritten:
-            pending = newest
+            pending = [version] if version != ABSENT else []
+        elif question.line == "all":
+            pending = await list_graph(repository, question.head, tips, question.path)
+        elif tips:
+            pending = await list_line(repository, question.head, base, question.path)
         else:
-            pending = await repository.list_all_commits(question.head, without=base, path=question.path)
+            pending = (await repository.list_touching(question.head, path=question.path))[::-1]
     return LookResult(
         target=question.key,
         generation=question.generation,
@@ -99,7 +107,7 @@ async def look_at_each_commit(repository: Repository, question: Question) -> Loo
         base=base,
         pending=tuple(pending[:PENDING_LIMIT]),
         is_rewritten=is_rewritten,
-        commits=await describe_commits(repository, pending[:DESCRIBED_COMMITS]),
+        commits=await describe_commits(repository, [find_commit(position) for position in pending[:DESCRIBED_COMMITS]]),
         stamp=version,
         is_absent=version == ABSENT,
     )
@@ -108,13 +116,6 @@ async def look_at_each_commit(repository: Repository, question: Question) -> Loo
 async def describe_commits(repository: Repository, commits: list[str]) -> tuple[str, ...]:
     """`<id> <author>: <subject>`, one line each, with nothing in it that a terminal would obey."""
     return tuple([_describe_commit(commit, await repository.read(commit)) for commit in commits])
-
-
-async def _is_behind(repository: Repository, base: str, head: str) -> bool:
-    if not is_object_id(base):
-        return False
-    (known,) = await repository.find([f"{base}^{{commit}}"])
-    return known is not None and await repository.is_ancestor(base, head)
 
 
 async def _find_changes_since(
@@ -137,27 +138,38 @@ async def _find_changes_since(
         return None
 
 
-async def _describe_touching(repository: Repository, question: Question, since: str | None) -> tuple[str, ...]:
+async def _describe_touching(repository: Repository, question: Question, since: str | None, previous: str) -> tuple[str, ...]:
     try:
-        touching = await _list_touching(repository, question, since)
+        touching = await _list_touching(repository, question, since, previous)
         return await describe_commits(repository, touching[:DESCRIBED_COMMITS])
     except GitRefusal:
         # The old head was collected, or the history is too long to walk in time: the version stands without its story.
         return ()
 
 
-async def _list_touching(repository: Repository, question: Question, since: str | None) -> list[str]:
-    """Commits since another head that changed the path, newest first; the newest one alone where that head is unknown."""
+async def _list_touching(repository: Repository, question: Question, since: str | None, previous: str) -> list[str]:
+    """Commits since another head that changed the path, newest first. Where that head is unknown, those since the previous version."""
     if since is None:
-        return await repository.list_commits(question.head, without=None, path=question.path, newest=1)
+        return await _list_back_to(repository, question, previous)
     commits = await repository.list_range(question.head, without=since, newest=_ASKED_COMMITS + 1)
     if len(commits) > _ASKED_COMMITS:
-        return await repository.list_commits(question.head, without=since, path=question.path, newest=DESCRIBED_COMMITS)
+        return await _list_back_to(repository, question, previous)
     if not commits:
         return []
     # Thousands of sessions can follow one branch: their ranges are the same, and a line to git costs a hundredth of a process.
     trees = await repository.find([*(f"{commit}:{question.path}" for commit in commits), f"{commits[-1]}^1:{question.path}"])
     return [commit for commit, after, before in zip(commits, trees, trees[1:], strict=False) if after != before]
+
+
+async def _list_back_to(repository: Repository, question: Question, previous: str) -> list[str]:
+    """Commits that changed the path since it was last as in the previous version, newest first; none where it never was so."""
+    commits = await repository.list_touching(question.head, path=question.path, newest=_SEARCHED_COMMITS)
+    found = await repository.find([f"{commit}:{question.path}" if question.path else f"{commit}^{{tree}}" for commit in commits])
+    versions = [ABSENT if one is None else one.id for one in found]
+    if previous in versions:
+        return commits[: versions.index(previous)]
+    # Before the first commit that touched it the path was absent.
+    return commits if previous == ABSENT and len(commits) < _SEARCHED_COMMITS else []
 
 
 async def _find_behind_absence(repository: Repository, question: Question) -> Found | None:

@@ -7,11 +7,13 @@ first time, after lost hints and after its folder was replaced.
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from wakeful.core.match import Excludes, PathTrie, parse_under
 from wakeful.core.meaning import CannotTell, Excluded, Found, NotYetLooked, PathMeaning
@@ -25,6 +27,7 @@ from wakeful.sources.folder import Listing
 from wakeful.sources.hints.contract import NOT_A_FOLDER, NOT_THERE
 from wakeful.sources.manifest import ABSENT, Manifest, Naming
 from wakeful.sources.mounts import Mounts
+from wakeful.sources.open_files import BeingWritten, is_open_for_writing
 from wakeful.sources.reader import WORTH_ASKING, Answers, Reader, ReaderGone
 from wakeful.sources.statcache import StatCache
 from wakeful.sources.walk import StateFolder, Walked, Walker
@@ -33,15 +36,24 @@ from wakeful.sources.walk import StateFolder, Walked, Walker
 _ARMING_TURNS = 8
 # From so many changed paths on, it is worth asking once whether anybody else can mean any of them.
 _MANY = 16
+# Files that a look found changed, of which it is asked whether they are open: 20 us each. Of more, only the newest.
+_ASKED_AT_ONCE = 8
+_ASKED_OF_MANY = 2
+# A writer who adds to more files than these at a time is none that settle can be fitted to.
+_GROWING_TOGETHER = 4
 # Paths of a walk that are told apart at once. Few, because those that moved are read soon after their stat.
 _AT_ONCE = 64
+
+
+# The evidence for a change at a path to be visited. `unwritten`: a watcher reported the path, but no write.
+Evidence = Literal["written", "unwritten", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
 class Errand:
     """What to visit: single paths, whole folders, or everything the target means."""
 
-    paths: frozenset[str] = frozenset()
+    paths: Mapping[str, Evidence] = field(default_factory=dict)
     trees: frozenset[str] = frozenset()
     is_whole: bool = False
 
@@ -50,7 +62,7 @@ class Followed:
     """One target and what is known of it. Ten thousand of these at rest: nothing is kept twice."""
 
     __slots__ = (
-        "asked_again", "folders", "is_looking", "is_whole", "key", "looked_at", "manifest", "naming", "paths", "pattern",
+        "asked_again", "folders", "is_looking", "is_whole", "key", "looked_at", "manifest", "mounts", "naming", "paths", "pattern",
         "problem", "refused", "target", "trees", "version", "walker",
     )  # fmt: skip
 
@@ -67,19 +79,24 @@ class Followed:
         self.looked_at: float | None = None
         # Folders armed for this target -> their mtime when they were listed, -1 where they were only armed.
         self.folders: dict[str, int] = {}
+        # The mount points that its paths lay on when they were last seen: where one is missing, nothing can be seen (rule 5).
+        self.mounts: frozenset[str] = frozenset()
         # Folders that could not be armed, each with the reason.
         self.refused: dict[str, str] = {}
-        self.paths: set[str] | None = None
+        self.paths: dict[str, Evidence] | None = None
         self.trees: set[str] | None = None
         self.is_whole = True
         self.is_looking = False
-        # The generation asked for while a look was under way.
-        self.asked_again: int | None = None
+        # The generation asked for while a look was under way, and whether that one takes open files.
+        self.asked_again: tuple[int, bool] | None = None
 
-    def mark(self, path: str) -> None:
+    def mark(self, path: str, evidence: Evidence = "unknown") -> None:
+        """Visit this path at the next look. A write that was reported stays one, whatever else is reported."""
         if self.paths is None:
-            self.paths = set()
-        self.paths.add(path)
+            self.paths = {}
+        known = self.paths.get(path)
+        if known is None or evidence == "written" or known == "unwritten":
+            self.paths[path] = evidence
 
     def mark_tree(self, folder: str) -> None:
         base = self.pattern.base
@@ -92,8 +109,14 @@ class Followed:
         # What stood at this path before it became a folder, or stands there after it was one.
         self.mark(folder)
 
+    def mark_whole(self) -> None:
+        """Visit everything: what was reported of single paths may be half of what happened to them."""
+        self.is_whole = True
+        if self.paths:
+            self.paths = {path: "written" if evidence == "written" else "unknown" for path, evidence in self.paths.items()}
+
     def take_errand(self) -> Errand:
-        errand = Errand(frozenset(self.paths or ()), frozenset(self.trees or ()), self.is_whole)
+        errand = Errand(self.paths or {}, frozenset(self.trees or ()), self.is_whole)
         self.paths, self.trees, self.is_whole = None, None, False
         return errand
 
@@ -108,8 +131,8 @@ class Followed:
         return len(self.manifest.members) if errand.is_whole and self.manifest is not None else len(errand.paths)
 
     def put_back(self, errand: Errand) -> None:
-        for path in errand.paths:
-            self.mark(path)
+        for path, evidence in errand.paths.items():
+            self.mark(path, evidence)
         if errand.trees:
             self.trees = (self.trees or set()) | errand.trees
         self.is_whole = self.is_whole or errand.is_whole
@@ -159,6 +182,12 @@ class Finding:
     racy: list[str]
     # Paths that moved while they were read.
     unstable: list[str]
+    # Paths whose stat moved and whose content is the same, where a watcher reported no write.
+    unwritten: list[str] = field(default_factory=list)
+    # All that changed is longer than it was, in the same file.
+    is_growing: bool = False
+    # Files that are open for writing were taken as they are.
+    takes_open: bool = False
 
 
 @dataclass(slots=True)
@@ -189,7 +218,7 @@ class Looker:
         self.closing = threading.Event()
         self._arm = arm
         self.state = state
-        self._mounts = mounts
+        self.mounts = mounts
         self._trie = trie
         # Folders known to be armed, so that ten thousand targets do not arm their common root ten thousand times. One
         # that is replaced is reported (`Gone`, or as a name in the folder above), which ends its place here.
@@ -206,9 +235,18 @@ class Looker:
         is_on_loop: bool = False,
         reader: Reader | None = None,
         ahead: Ahead | None = None,
+        takes_open: bool = False,
     ) -> Finding:
-        """Raises TooLarge when the allowance is spent; nothing has changed then but watches. `ahead` is for looks on the loop."""
+        """`ahead` is for looks on the loop.
+
+        Raises TooLarge when the allowance is spent, and BeingWritten, unless it `takes_open`, where a file that changed is open for
+        writing; nothing has changed then but watches.
+        """
         survey = self.survey(followed, errand, wants_content=followed.wants_content, allowance=allowance, reader=reader, ahead=ahead)
+        changed = _list_changed(followed, survey)
+        if not takes_open and (written := _find_open(changed)):
+            raise BeingWritten(written)
+        is_growing = 0 < len(changed) <= _GROWING_TOGETHER and all(after.grew_from(before) for _, before, after in changed)
         manifest, previous = self._begin(followed, survey, is_shared=not is_on_loop)
         members = manifest.members
         if survey.is_whole and not survey.problems:
@@ -216,10 +254,10 @@ class Looker:
         kept = self._keep(followed, survey)
         if survey.problems:
             return Finding(errand, manifest, None, None, (), survey, *kept)
-        changes = tuple(manifest.put_all(survey.found))
+        changes = tuple(manifest.put_all(survey.found, errand.paths))
         version = ABSENT if survey.is_absent and not members else manifest.version
         # Without a version to start from, a list of changes would be a guess (delta: unknown).
-        return Finding(errand, manifest, version, previous, changes if previous else (), survey, *kept)
+        return Finding(errand, manifest, version, previous, changes if previous else (), survey, *kept, manifest.take_unwritten(), is_growing, takes_open)
 
     def survey(
         self,
@@ -236,6 +274,10 @@ class Looker:
         )
         visit = _Visit(self, followed, demand, reader, ahead)
         visit.run(errand)
+        # After the visit: what was unmounted meanwhile left nothing to be found.
+        missing = self.mounts.find_missing(followed.mounts) if followed.mounts else None
+        if missing is not None:
+            visit.survey.problems.append(f"{show(missing)}: nothing is mounted there any more")
         return visit.survey
 
     def _may_follow(self, path: str) -> bool:
@@ -250,7 +292,7 @@ class Looker:
         for folder in folders:
             if folder in self._armed:
                 continue
-            kind = self._mounts.remote_kind(folder)
+            kind = self.mounts.remote_kind(folder)
             if kind is None:
                 local.append(folder)
             else:
@@ -372,7 +414,7 @@ class _Visit:
         if errand.is_whole or (pattern.is_literal and not self._see_literal(errand)):
             self._see_everything()
             return
-        if pattern.is_literal and not errand.trees and errand.paths == {pattern.base}:
+        if pattern.is_literal and not errand.trees and errand.paths.keys() == {pattern.base}:
             return
         trees = set(errand.trees)
         for path in self._read_apart([path for path in errand.paths if self._followed.walker.means(path)]):
@@ -514,7 +556,8 @@ class _Visit:
     def _see_behind(self, path: str, seen: Seen) -> Seen | str | None:
         """A link's file may change without the link: arm its folder, then read again what was read unarmed."""
         real = os.path.realpath(path)
-        if self._looker.state.holds(real):
+        # A loop of links leads nowhere: what it resolves to is one of its own.
+        if real == path or self._looker.state.holds(real):
             return seen
         self.survey.links[path] = real
         folder = os.path.dirname(real)
@@ -569,6 +612,21 @@ def _chain(root: str, is_behind_link: bool, folder: str) -> Iterator[str]:
         yield folder[:position]
     if folder != root:
         yield folder
+
+
+def _list_changed(followed: Followed, survey: Survey) -> list[tuple[str, Seen | None, Seen]]:
+    """The regular files that are not as the target's last look saw them, also behind links; none at its first look."""
+    if followed.manifest is None:
+        return []
+    members = followed.manifest.members
+    news = [(path, members.get(path), seen) for path, seen in survey.found.items() if seen is not None and seen is not members.get(path)]
+    return [one for one in news if one[2].is_regular and (one[1] is None or one[1].key != one[2].key)]
+
+
+def _find_open(changed: list[tuple[str, Seen | None, Seen]]) -> dict[str, int]:
+    """Those that somebody holds open for writing, with the time of their last change. A burst is asked about its newest files."""
+    newest = changed if len(changed) <= _ASKED_AT_ONCE else heapq.nlargest(_ASKED_OF_MANY, changed, key=lambda one: one[2].moved_at)
+    return {path: seen.moved_at for path, _, seen in newest if is_open_for_writing(path)}
 
 
 def _is_change(known: Seen | None, seen: Seen | None) -> bool:

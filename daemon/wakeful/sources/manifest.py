@@ -13,6 +13,7 @@ import operator
 import os
 from collections.abc import Iterable, Mapping
 from hashlib import blake2b
+from types import MappingProxyType
 
 from wakeful.core.observation import PathChange
 from wakeful.core.paths import contains
@@ -46,13 +47,14 @@ class Naming:
 class Manifest:
     """Path -> what was seen there, with the sums kept up to date."""
 
-    __slots__ = ("_compare", "_moved", "_naming", "_sum", "_version", "members")
+    __slots__ = ("_compare", "_doubted", "_moved", "_naming", "_sum", "_unwritten", "_version", "_written", "members")
 
     def __init__(self, naming: Naming, compare: Compare) -> None:
         self._naming = naming
         self._compare: Compare = compare
         self._sum = 0
-        self._moved = next(_moves)
+        self._moved = self._written = self._doubted = next(_moves)
+        self._unwritten: list[str] = []
         # None until it is asked for, and again when the sum has changed.
         self._version: str | None = None
         self.members: dict[str, Seen] = {}
@@ -69,10 +71,11 @@ class Manifest:
     def copy(self) -> Manifest:
         twin = Manifest(self._naming, self._compare)
         twin._sum, twin._moved, twin._version, twin.members = self._sum, self._moved, self._version, self.members.copy()
+        twin._written, twin._doubted = self._written, self._doubted
         return twin
 
-    def put_all(self, found: Mapping[str, Seen | None]) -> list[PathChange]:
-        """Let what was seen stand at each of these paths (None: nothing); the changes that count.
+    def put_all(self, found: Mapping[str, Seen | None], evidence: Mapping[str, str] = MappingProxyType({})) -> list[PathChange]:
+        """Let what was seen stand at each of these paths (None: nothing); the changes that count. `evidence` tells what was reported.
 
         All of a look at once, column by column: of 100,000 files changed at once, this is half of what a look costs here.
         """
@@ -82,12 +85,15 @@ class Manifest:
         if not any(map(operator.is_not, before, found.values())):
             return []
         paths, before, seen = zip(*[one for one in zip(found, before, found.values(), strict=True) if one[1] is not one[2]], strict=True)
+        was, tags = list_tags(before, self._compare), list_tags(seen, self._compare)
+        counting = [one for one in zip(paths, was, tags, strict=True) if one[1] != one[2]]
         if any(was is None or now is None or was.key != now.key for was, now in zip(before, seen, strict=True)):
             self._moved = next(_moves)
             # The count of paths is part of it, and a path may come without counting.
             self._version = None
-        was, tags = list_tags(before, self._compare), list_tags(seen, self._compare)
-        counting = [one for one in zip(paths, was, tags, strict=True) if one[1] != one[2]]
+            self._judge_moves([path for path, old, new in zip(paths, was, tags, strict=True) if old == new], evidence)
+        if counting:
+            self._written = next(_moves)
         members.update((path, now) for path, now in zip(paths, seen, strict=True) if now is not None)
         for path, now in zip(paths, seen, strict=True):
             if now is None:
@@ -108,10 +114,38 @@ class Manifest:
             self._version = blake2b(whole, digest_size=20).hexdigest()
         return self._version
 
+    def _judge_moves(self, same: list[str], evidence: Mapping[str, str]) -> None:
+        """The stats of these moved, and their contents are the same: were they written meanwhile (rule 17)?"""
+        told = {evidence.get(path, "unknown") for path in same}
+        if "written" in told:
+            self._written = next(_moves)
+        if "unknown" in told:
+            self._doubted = next(_moves)
+        self._unwritten += [path for path in same if evidence.get(path) == "unwritten"]
+
+    def take_unwritten(self) -> list[str]:
+        """Paths whose stat moved, whose content is the same, and of which no write was reported so far."""
+        unwritten, self._unwritten = self._unwritten, []
+        return unwritten
+
+    def note_write(self) -> None:
+        """A write was reported after all."""
+        self._written = next(_moves)
+
     @property
     def stamp(self) -> str:
-        """Moves when any stat key moved, even if the contents are equal again (rule 17)."""
+        """Moves when any stat key moved, even if the contents are equal again."""
         return str(self._moved)
+
+    @property
+    def written(self) -> str:
+        """Moves when any content did, or was written and is equal again; not when attributes alone changed (rule 17)."""
+        return str(self._written)
+
+    @property
+    def doubted(self) -> str:
+        """Moves when a stat key moved, the content is equal, and nobody can tell whether it was written meanwhile."""
+        return str(self._doubted)
 
 
 def _encode(names: list[str]) -> list[bytes]:

@@ -19,6 +19,7 @@ from wakeful.core.target import ProbeTarget
 from wakeful.errors import OperatorError
 from wakeful.sources.checked import Checked, CheckedSource
 from wakeful.sources.contract import SourceReport
+from wakeful.sources.defects import Defects
 from wakeful.sources.processes import PipedProcess, signal_group
 
 PROBES_AT_ONCE = 4
@@ -44,9 +45,10 @@ class ProbeSource(CheckedSource[ProbeTarget]):
     """Runs probes, a few at once."""
 
     def __init__(
-        self, report: SourceReport, loop: asyncio.AbstractEventLoop, launch: LaunchProbe, redact: Redact = bytes, *, at_once: int = PROBES_AT_ONCE
+        self, report: SourceReport, loop: asyncio.AbstractEventLoop, launch: LaunchProbe, redact: Redact = bytes, *, at_once: int = PROBES_AT_ONCE,
+        defects: Defects | None = None,
     ) -> None:
-        super().__init__(report, loop, at_once)
+        super().__init__(report, loop, at_once, defects)
         self._launch = launch
         self._redact = redact
 

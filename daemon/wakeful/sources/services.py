@@ -16,6 +16,7 @@ from wakeful.core.target import ServiceTarget
 from wakeful.sources.asking import ServiceDown, ask_http, leave, split_address
 from wakeful.sources.checked import Checked, CheckedSource
 from wakeful.sources.contract import SourceReport
+from wakeful.sources.defects import Defects
 from wakeful.sources.mcp_servers import check_server
 
 UP = "up"
@@ -29,9 +30,10 @@ class ServiceSource(CheckedSource[ServiceTarget]):
     """Checks services, some at once."""
 
     def __init__(
-        self, report: SourceReport, loop: asyncio.AbstractEventLoop, find_server: FindServer = lambda agent, name: None, *, at_once: int = SERVICES_AT_ONCE
+        self, report: SourceReport, loop: asyncio.AbstractEventLoop, find_server: FindServer = lambda agent, name: None, *, at_once: int = SERVICES_AT_ONCE,
+        defects: Defects | None = None,
     ) -> None:
-        super().__init__(report, loop, at_once)
+        super().__init__(report, loop, at_once, defects)
         self._find_server = find_server
 
     async def check(self, target: ServiceTarget) -> Checked:

@@ -15,6 +15,7 @@ from typing import Any
 from wakeful.core.agent import MCP_TOOL_PREFIX
 from wakeful.core.budget import Amounts, Budget
 from wakeful.core.cron import find_cron_problem
+from wakeful.core.granted import find_private
 from wakeful.core.match import parse_under
 from wakeful.core.paths import contains
 from wakeful.core.provenance import find_untrusted, find_way_out
@@ -39,6 +40,7 @@ from wakeful.core.spec import (
     SessionBinding,
     SessionSpec,
     Window,
+    find_settle_max,
 )
 from wakeful.specs.models import (
     AmountKeys,
@@ -69,8 +71,6 @@ from wakeful.specs.yaml_text import Path, shorten
 MESSAGE = "message"
 # What a run is: one of these.
 RUN_KINDS = ("command", "script", "prompt")
-LEAST_SETTLE_MAX_SECONDS = 2.0
-SETTLE_MAX_FACTOR = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,9 +181,12 @@ def _build_binding(name: str, keys: BindingKeys, zone: str | None, session: Sess
                 pattern=keys.file, access=keys.access, exclude=keys.exclude, compare=keys.compare, missing=keys.missing, **common
             )
         case CommitsKeys():
+            if keys.line is not None and not keys.each_commit:
+                built.refuse(("bindings", name, "line"), "line says which commits get a run of their own; add each_commit: true, or remove line")
             return CommitsBinding(
-                path=keys.commits, repo=keys.repo, branch=keys.branch, each_commit=keys.each_commit, export=keys.export, **common
-            )
+                path=keys.commits, repo=keys.repo, branch=keys.branch, each_commit=keys.each_commit, export=keys.export,
+                line=keys.line or "first-parent", **common,
+            )  # fmt: skip
         case CronKeys():
             return _build_cron(name, keys, zone, session, common, built)
         case EveryKeys():
@@ -209,7 +212,7 @@ def _build_binding(name: str, keys: BindingKeys, zone: str | None, session: Sess
 def _build_common(name: str, keys: BindingKeys, built: Built) -> dict[str, Any]:
     is_waking = not isinstance(keys, ServiceKeys) and not (isinstance(keys, FileKeys) and keys.access == "write")
     settle = DEFAULT_SETTLE_SECONDS if keys.settle is None else keys.settle
-    longest = max(LEAST_SETTLE_MAX_SECONDS, SETTLE_MAX_FACTOR * settle) if keys.settle_max is None else keys.settle_max
+    longest = find_settle_max(settle) if keys.settle_max is None else keys.settle_max
     if longest < settle:
         words = f"settle_max ({longest:g}s) is shorter than settle ({settle:g}s); make it longer"
         built.refuse(("bindings", name, "settle_max"), words)
@@ -421,12 +424,10 @@ def _check_reach(keys: SessionKeys, root: str, around: Surroundings, built: Buil
 def _refuse_three_legs(spec: SessionSpec, built: Built) -> None:
     """The rule of two: who acts on words of strangers, knows secrets and can carry them out is only as safe as those words."""
     binding, way_out = find_untrusted(spec), find_way_out(spec)
-    if binding is None or way_out is None or not spec.secrets:
+    private = find_private(spec) if binding is not None and way_out is not None else None
+    if binding is None or private is None:
         return
-    words = (
-        f"untrusted input ({binding}), secrets ({', '.join(spec.secrets)}) and a way out ({way_out}) do not go together;"
-        " drop one of them, or part the session in two"
-    )
+    words = f"untrusted input ({binding}), {private} and a way out ({way_out}) do not go together; drop one of them, or part the session in two"
     built.refuse(("bindings", binding, "trust"), words)
 
 

@@ -107,6 +107,8 @@ class FolderReading(Struct, frozen=True, kw_only=True):
     # Those that can be read.
     agents: dict[str, AgentSpec]
     folders: tuple[str, ...]
+    # Symbolic links in folders of specs, wherever they lead.
+    links: tuple[str, ...]
     # By the file of the template.
     expansions: dict[str, Expansion]
     files: dict[str, FileReading]
@@ -132,11 +134,12 @@ def read_folder(
     known = previous.files if previous is not None and previous.basis == (defaults, around) else kept or {}
     shown = os.path.basename(top)
     folders: list[str] = []
+    links: list[str] = []
     unlisted: list[tuple[str, Problem]] = []
     files: dict[str, FileReading] = {}
     warnings: list[Problem] = []
     now = time.time_ns()
-    found = list(_walk(top, folders, unlisted))
+    found = list(_walk(top, folders, links, unlisted))
     for done, (path, relative) in enumerate(found):
         if done and done % FILES_A_TELL == 0:
             tell_far(done, len(found))
@@ -158,7 +161,7 @@ def read_folder(
     for expansion in expansions.values():
         files |= expansion.readings
         folders += expansion.glob.folders
-    return _assemble(files, warnings, tuple(dict.fromkeys(folders)), expansions, (defaults, around), top)
+    return _assemble(files, warnings, tuple(dict.fromkeys(folders)), tuple(links), expansions, (defaults, around), top)
 
 
 def read_text(
@@ -257,10 +260,13 @@ def _read_file(path: str, known: FileReading, defaults: Defaults, around: Surrou
         is_prompt_stale = known.prompt is not None and known.prompt.is_stale
         if known.key == key and not known.is_racy and not is_prompt_stale:
             return known
+        blank = FileReading(name=known.name, file=known.file, key=key, is_racy=True)
+        data, found = _read_bytes(path, found, known.file)
+        # Those of the file that was read: another may have been put in its place a moment ago.
+        key = (found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino)
         is_racy = now - max(found.st_mtime_ns, found.st_ctime_ns) < RACY_NANOSECONDS
         others = find_others(path) if os.path.islink(path) else judge_writers(path, found)
-        blank = FileReading(name=known.name, file=known.file, key=key, is_racy=is_racy, others=others)
-        data = _read_bytes(path, found, known.file)
+        blank = replace(blank, key=key, is_racy=is_racy, others=others)
     except FileNotFoundError:
         # Gone since the folder was listed, or a link to nothing.
         return None
@@ -299,14 +305,23 @@ def _check_name(name: str, file: str) -> None:
         raise refuse(file, 1, 1, f"a template's name has one {TEMPLATE_MARK}, at its end and behind a word; rename the file")
 
 
-def _read_bytes(path: str, found: os.stat_result, file: str) -> bytes:
-    # Opening a FIFO would wait for a writer for ever.
-    if not stat.S_ISREG(found.st_mode):
-        raise refuse(file, 1, 1, "this is no regular file; replace it by one, or remove it")
-    with open(path, "rb", buffering=0) as stream:
-        # Asking for no more than is there: a buffer for the largest file allowed costs 20 us, a tenth of a spec.
-        data = stream.read(min(found.st_size, MAX_BYTES) + 1) or b""
-        return data if len(data) <= found.st_size else data + (stream.read(MAX_BYTES) or b"")
+def _read_bytes(path: str, found: os.stat_result, file: str) -> tuple[bytes, os.stat_result]:
+    """The content, and the stat of the very file that was read."""
+    # Opening a FIFO would wait for a writer for ever, also one that takes the file's place now.
+    is_regular = stat.S_ISREG(found.st_mode)
+    if is_regular:
+        with open(path, "rb", buffering=0, opener=_open_unblocked) as stream:
+            found = os.fstat(stream.fileno())
+            is_regular = stat.S_ISREG(found.st_mode)
+            if is_regular:
+                # Asking for no more than is there: a buffer for the largest file allowed costs 20 us, a tenth of a spec.
+                data = stream.read(min(found.st_size, MAX_BYTES) + 1) or b""
+                return data if len(data) <= found.st_size else data + (stream.read(MAX_BYTES) or b""), found
+    raise refuse(file, 1, 1, "this is no regular file; replace it by one, or remove it")
+
+
+def _open_unblocked(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _place(findings: list[Finding], data: bytes, file: str, defaults: Defaults) -> tuple[Problem, ...]:
@@ -365,7 +380,7 @@ def _read_match(match: Match, reading: FileReading, digest: str, defaults: Defau
 # -- the folder -----------------------------------------------------------------------------------
 
 
-def _walk(top: str, folders: list[str], unlisted: list[tuple[str, Problem]]) -> Iterator[tuple[str, str]]:
+def _walk(top: str, folders: list[str], links: list[str], unlisted: list[tuple[str, Problem]]) -> Iterator[tuple[str, str]]:
     """Files that may be meant as specs, sorted; hidden ones and what editors drop are not."""
     waiting = [(top, "", 0)]
     entered: set[tuple[int, int]] = set()
@@ -389,6 +404,8 @@ def _walk(top: str, folders: list[str], unlisted: list[tuple[str, Problem]]) -> 
         for entry in entries:
             if entry.name.startswith(".") or entry.name.endswith("~"):
                 continue
+            if entry.is_symlink():
+                links.append(entry.path)
             if entry.name.endswith((SUFFIX, ".yml")) and not entry.is_dir():
                 yield entry.path, prefix + entry.name
             elif depth < DEEPEST_FOLDER and entry.is_dir():
@@ -399,6 +416,7 @@ def _assemble(
     files: dict[str, FileReading],
     warnings: list[Problem],
     folders: tuple[str, ...],
+    links: tuple[str, ...],
     expansions: dict[str, Expansion],
     basis: tuple[Defaults, Surroundings],
     top: str,
@@ -436,6 +454,7 @@ def _assemble(
         refused=refused,
         agents={name: agent for name, agent in agents.items() if agent is not None},
         folders=folders,
+        links=links,
         expansions=expansions,
         files=files,
         basis=basis,

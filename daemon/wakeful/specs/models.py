@@ -14,7 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Fiel
 from pydantic_core import CoreSchema
 
 from wakeful.core.agent import Effort, FileHands, ToolPolicy
-from wakeful.core.spec import CatchUp, Compare, First, Isolation, Missing, Overlap, When, WorkspaceKind
+from wakeful.core.spec import CatchUp, CommitLine, Compare, First, Isolation, Missing, Overlap, When, WorkspaceKind
 from wakeful.specs.scalars import (
     Argv,
     BaseUrl,
@@ -71,7 +71,7 @@ class BindingKeys(Keys):
     )
     settle: Duration | None = _describe(None, "How long it must be quiet before it is looked at. Default: 100ms.")
     settle_max: Duration | None = _describe(
-        None, "Look after this long although it is not quiet. Default: 20 times settle, at least 2s."
+        None, "Look after this long although it is not quiet. Default: 20 times settle, at least 2s; a file that is open for writing is then waited for up to 60s."
     )
     stale: Literal["allow"] | None = _describe(None, "allow: run although the upstream session failed.")
 
@@ -94,6 +94,9 @@ class CommitsKeys(BindingKeys):
     repo: FolderPath | None = _describe(None, "The repository. Default: the one around root.")
     branch: Branch | None = _describe(None, "A branch such as main or origin/main. Default: HEAD, the one checked out.")
     each_commit: Boolean = _describe(False, "true: every commit is one occurrence.")
+    line: CommitLine | None = _describe(
+        None, "With each_commit. first-parent: the commits of the branch's own line, a merge being one; all: also those that a merge brought. Default: first-parent."
+    )
     export: Boolean = _describe(False, "true: a clean copy of the new tree at $WAKEFUL_BINDING_<NAME>.")
     trust: Literal["untrusted"] | None = _describe(None, "untrusted: words of strangers come in by it; then secrets and a way out do not go together.")
 

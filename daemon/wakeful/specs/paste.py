@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from wakeful.core.caches import find_cache
 from wakeful.core.observation import Denied
 from wakeful.core.paths import contains
 from wakeful.core.spec import DEFAULT_EXCLUDES, Confinement, SessionSpec
@@ -48,23 +49,27 @@ class _Place(NamedTuple):
     is_folder: bool
 
 
-def suggest(spec: SessionSpec, denied: Iterable[Denied], *, root: str, home: str) -> Paste:
-    """`root` and `home` without links in them, as the places are; home is shown as ~."""
+def suggest(spec: SessionSpec, denied: Iterable[Denied], *, root: str, home: str, has_passed: bool = False) -> Paste:
+    """`root` and `home` without links in them, as the places are; home is shown as ~. `has_passed`: it did its work although it was denied this."""
     asked = [one for one in denied if one.place is not None]
-    places = [one for one in asked if _UNPASTABLE.search(one.place or "") is None]
-    written = _fold((_Place(one.place or "", one.is_folder) for one in places if one.access == "write"), root)
-    read = _fold((_Place(one.place or "", one.is_folder) for one in places if one.access in ("read", "run")), root)
+    places = [one for one in asked if one.access != "connect" and _UNPASTABLE.search(one.place or "") is None]
+    caches = {one: cache for one in places if (cache := find_cache(one.place or "")) is not None}
+    written = [_Place(one.place or "", one.is_folder) for one in places if one.access == "write" and one not in caches]
+    written = _fold((*written, *(_Place(cache, True) for cache in caches.values())), root)
+    read = _fold((_Place(one.place or "", one.is_folder) for one in places if one.access in ("read", "run") and one not in caches), root)
     read = [place for place in read if not any(_covers(other, place) for other in written)]
-    bound = {place for place in (*read, *written) if _can_bind(place.path, root)}
+    # A cache is written and read by the program alone: a change of it wakes nobody, and it is no output.
+    bound = {place for place in (*read, *written) if _can_bind(place.path, root) and place.path not in caches.values()}
     return Paste(
         bindings=_name_bindings(spec, root, [place for place in read if place in bound], [place for place in written if place in bound]),
         allow=_join_allow(
             spec.confinement,
             [_shorten(place.path, home) for place in read if place not in bound],
-            [_shorten(_open_for(place, root), home) for place in written if place not in bound],
+            [_spell_cache(place.path, root) if place.path in caches.values() else _open_for(place, root) for place in written if place not in bound],
             home,
         ),
-        network=_find_network(spec.confinement.network, [one for one in asked if one.access == "connect"]),
+        # A run that passed without the network does not need it.
+        network=None if has_passed else _find_network(spec.confinement.network, [one for one in asked if one.access == "connect"]),
     )
 
 
@@ -113,7 +118,7 @@ def _can_bind(path: str, root: str) -> bool:
 def _open_for(place: _Place, root: str) -> str:
     """A file is put in place by renaming another over it, so it is its folder that is opened; not all of root, or of a home, for one file."""
     folder = posixpath.dirname(place.path)
-    return place.path if place.is_folder or folder == root or folder.count("/") < _DEEP else folder
+    return place.path if place.is_folder or contains(folder, root) or folder.count("/") < _DEEP else folder
 
 
 def _name_bindings(spec: SessionSpec, root: str, read: list[_Place], written: list[_Place]) -> dict[str, dict[str, str]]:
@@ -141,6 +146,11 @@ def _find_network(present: bool | tuple[str, ...], asked: list[Denied]) -> bool 
         return True
     addresses = () if isinstance(present, bool) else present
     return tuple(dict.fromkeys((*addresses, *(one.place or "" for one in asked))))
+
+
+def _spell_cache(path: str, root: str) -> str:
+    """One in the project goes where the project goes."""
+    return posixpath.relpath(path, root) if contains(root, path) and path != root else path
 
 
 def _shorten(path: str, home: str) -> str:

@@ -40,14 +40,6 @@ def find_program(argv: tuple[str, ...], root: str, cwd: str | None) -> str | Non
     return None
 
 
-def find_code(words: list[str]) -> list[int]:
-    """Which words of a command are program text themselves: what follows `-c` of a shell, `-e` of a perl."""
-    first = next((i for i, word in enumerate(words) if _INTERPRETER.fullmatch(os.path.basename(word))), None)
-    if first is None:
-        return []
-    return [i for i in range(first + 1, len(words)) if words[i - 1] in _NO_SCRIPT or re.fullmatch(r"-[a-z]*[ce]", words[i - 1])]
-
-
 def _inside(word: str, root: str, cwd: str | None) -> str | None:
     is_script = word.lower().endswith(_SCRIPT_SUFFIXES)
     path = os.path.join(root, cwd or "", word)

@@ -19,8 +19,8 @@ from msgspec import Struct
 from wakeful.core.match import Excludes, Pattern
 from wakeful.core.spec import DEFAULT_EXCLUDES, TEMPLATE_MARK
 from wakeful.counting import count
+from wakeful.specs.code_words import find_code, takes_code
 from wakeful.specs.problem import show_name
-from wakeful.specs.program import find_code
 from wakeful.specs.scalars import find_name_problem
 from wakeful.specs.translate import Finding
 from wakeful.specs.yaml_text import Path, Value, shorten
@@ -38,6 +38,8 @@ _BRACE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 _UNFIT = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _NOT_IN_NAMES = re.compile(r"[^\w.@-]+")
 _WILDCARDS = re.compile(r"[*?\[]")
+_RIGHTS = ("secrets", "network", "people", "tools", "isolation")
+_ADVICE = 'pass it by a variable, env: {FILE: "{path}"}, and use that there'
 # These keep their braces: nothing is put into what is carried out.
 _UNFILLED: tuple[Path, ...] = (("run", "script"), ("run", "prompt"))
 
@@ -90,7 +92,7 @@ def find_brace_problems(value: dict[str, Any]) -> list[Finding]:
             if problem := _judge_brace(found):
                 findings.append((path, False, problem))
                 break
-    return findings + _refuse_code(value)
+    return findings + _refuse_code(value) + _refuse_variables(value) + _refuse_rights(value)
 
 
 def has_placeholder(text: object) -> bool:
@@ -130,14 +132,37 @@ def _refuse_here(path: Path, text: str) -> list[Finding]:
 
 def _refuse_code(value: dict[str, Any]) -> list[Finding]:
     """`sh -c "cat {path}"` would run what a file is called."""
+    findings: list[Finding] = []
+    for path, words in _list_commands(value):
+        named = [index for index, word in enumerate(words) if has_placeholder(word)]
+        for index, what in find_code(words, named):
+            told = f"a file's name would become {what} here, and whoever names a file would say what is run; {_ADVICE}"
+            findings.append(((*path, index), False, told))
+    return findings
+
+
+def _list_commands(value: dict[str, Any]) -> Iterator[tuple[Path, list[str]]]:
+    """All that is started: the command, the check and probes."""
+    run, bindings = value.get("run"), value.get("bindings")
+    found: list[tuple[Path, object]] = [(("run", key), run.get(key)) for key in ("command", "check")] if isinstance(run, dict) else []
+    if isinstance(bindings, dict):
+        found += [(("bindings", name, "probe"), one.get("probe")) for name, one in bindings.items() if isinstance(one, dict)]
+    for path, words in found:
+        if isinstance(words, list) and all(isinstance(word, str) for word in words):
+            yield path, words
+
+
+def _refuse_variables(value: dict[str, Any]) -> list[Finding]:
     run = value.get("run")
-    command = run.get("command") if isinstance(run, dict) else None
-    words = command if isinstance(command, list) and all(isinstance(word, str) for word in command) else []
-    return [
-        (("run", "command", index), False, "a file's name never becomes part of a program; pass it as a word of its own, or with env")
-        for index in find_code(words)
-        if has_placeholder(words[index])
-    ]
+    env = run.get("env") if isinstance(run, dict) else None
+    told = "programs take this variable for code, or for where code lies, so it holds no {path} or {stem}; use a name of your own, such as FILE"
+    return [(("run", "env", name), False, told) for name, text in env.items() if has_placeholder(text) and takes_code(name)] if isinstance(env, dict) else []
+
+
+def _refuse_rights(value: dict[str, Any]) -> list[Finding]:
+    """The name of a matched file must not decide the rights of its session: strangers may be able to add files there."""
+    texts = ((path, text) for path, text in _walk_texts(value, ()) if path[0] in _RIGHTS)
+    return [(path, False, f"a file's name does not say what a session may do, so {path[0]} holds no {{path}} or {{stem}}") for path, text in texts if has_placeholder(text)]
 
 
 def fill(value: dict[str, Any], path: str, stem: str) -> dict[str, Any]:

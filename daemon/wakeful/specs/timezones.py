@@ -14,6 +14,9 @@ LOCALTIME = "/etc/localtime"
 
 
 def is_zone(name: str) -> bool:
+    if name == "UTC":
+        # Known without a zone database.
+        return True
     try:
         ZoneInfo(name)
     # KeyError: unknown; ValueError: a path; OSError: a folder such as Europe.

@@ -8,27 +8,35 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from wakeful.core.agent import AgentSpec
+from wakeful.core.granted import list_granted_reads
+from wakeful.core.paths import contains
 from wakeful.core.spec import CommandRun, FileBinding, ProbeBinding, PromptRun, ScriptRun, SessionSpec, find_template
+from wakeful.core.state import Session
 from wakeful.errors import CallerError
 from wakeful.settings import SPECS_FOLDER
 from wakeful.specs.scalars import find_name_problem
 from wakeful.specs.yaml_text import read_mapping
 from wakeful.trust.ledger import ABSENT, Ledger, Project, digest_content
-from wakeful.trust.reader import DEFAULTS_MARK, HouseReader, Standing, digest_files, show_defaults
+from wakeful.trust.reader import DEFAULTS_MARK, REACH_MARK, HouseReader, Standing, digest_files, show_defaults, show_reach
+from wakeful.trust.ways import WAY_MARK, read_mark
 
-# What is longer is told, and not shown.
+# A longer file is mentioned, but its content is not shown.
 LONGEST_SHOWN_BYTES = 256 * 1024
+# A spec that came in a bundle has no file.
+BUNDLED = "the spec in its bundle"
 
 
 @dataclass(frozen=True, slots=True)
 class Trusting:
-    """What is about to be trusted: contents by path, the sessions whose spec it is, and the names of the files for the record."""
+    """The files about to be trusted: contents by path, the sessions they declare, and the names of the files for the record."""
 
     files: dict[str, bytes | None]
     sessions: dict[str, str]
@@ -41,20 +49,26 @@ class TrustDesk:
     def __init__(self, ledger: Ledger, house: HouseReader) -> None:
         self._ledger = ledger
         self._house = house
+        # Sessions that a bundle brought and nobody has looked at; and an agent by its name.
+        self.list_loaded: Callable[[], Iterable[Session]] = lambda: ()
+        self.find_agent: Callable[[str], AgentSpec | None] = lambda name: None
 
     # -- looking ------------------------------------------------------------------------------
 
     def view(self) -> dict[str, Any]:
         folders = [{"folder": one.folder, "project": one.project, "pinned": one.pinned, "others": one.others} for one in self._house.folders]
         waiting = [one for _, one in sorted(self._house.standings.items()) if one.needs_trust is not None]
+        loaded = [{"name": one.name, "file": None, "reason": one.trust_words} for one in self.list_loaded()]
         return {
             "folders": folders,
             "trusted": len(self._house.standings) - len(waiting),
-            "waiting": [{"name": one.name, "file": one.spec_file, "reason": one.needs_trust} for one in waiting],
+            "waiting": [{"name": one.name, "file": one.spec_file, "reason": one.needs_trust} for one in waiting] + loaded,
         }
 
     def show(self, name: str) -> dict[str, Any]:
         """What `trust` would trust: how each of its files differs, and what the spec asks for."""
+        if (loaded := self._find_loaded(name)) is not None:
+            return self._show_loaded(loaded)
         standing = self._find(name)
         contents = {path: read_trusted(path) for path in standing.files}
         return {
@@ -63,8 +77,31 @@ class TrustDesk:
             "reason": standing.needs_trust,
             "spec": None if standing.spec is None else describe(standing.spec, standing.agent),
             "agent": describe_agent(standing.agent),
+            "reach": _list_reach(standing),
             "files": [self._compare(standing, path, content) for path, content in contents.items()],
         }
+
+    def _find_loaded(self, name: str) -> Session | None:
+        """A spec that lies in a file comes first: it is what would count."""
+        return None if name in self._house.standings else next((one for one in self.list_loaded() if one.name == name), None)
+
+    def _show_loaded(self, session: Session) -> dict[str, Any]:
+        spec = session.spec
+        assert spec is not None
+        agent = self.find_agent(spec.agent) if spec.agent is not None else None
+        return {
+            "name": session.name,
+            "digest": digest_spec(spec),
+            "reason": session.trust_words,
+            "spec": describe(spec, agent),
+            "reach": self.list_reach(spec, agent),
+            "agent": describe_agent(agent),
+            "files": [{"file": BUNDLED, "state": "new", "diff": _diff(BUNDLED, None, show_spec(spec))}],
+        }
+
+    def list_reach(self, spec: SessionSpec, agent: AgentSpec | None) -> list[str]:
+        """The places that the programs of a spec would reach here besides what it declares."""
+        return sorted(self._house.find_reach(spec, agent))
 
     def _find(self, name: str) -> Standing:
         found = self._house.standings.get(name)
@@ -79,12 +116,17 @@ class TrustDesk:
         before = self._ledger.find_text(path)
         now = _digest_contents({path: content})[path]
         state = "same" if trusted == now else "new" if trusted in (None, ABSENT) else "changed"
-        return {"file": standing.label(path), "state": state, "diff": [] if state == "same" else _diff(standing.label(path), before, content)}
+        is_plain = state == "same" or REACH_MARK in path
+        return {"file": standing.label(path), "state": state, "diff": [] if is_plain else _diff(standing.label(path), before, content)}
 
     # -- trusting -----------------------------------------------------------------------------
 
     def prepare(self, name: str, digest: str) -> Trusting:
         """Raises CallerError where what is there is not what was shown."""
+        if (loaded := self._find_loaded(name)) is not None:
+            if loaded.spec is None or digest_spec(loaded.spec) != digest:
+                raise CallerError(f"{name} changed since it was shown; look at it again with: wakeful trust {name}")
+            return Trusting({}, {name: digest}, (BUNDLED,))
         standing = self._find(name)
         contents = {path: read_trusted(path) for path in standing.files}
         if digest_files(_digest_contents(contents)) != digest:
@@ -94,7 +136,8 @@ class TrustDesk:
         return Trusting(contents, dict.fromkeys(same, digest), tuple(map(standing.label, contents)))
 
     def commit(self, trusting: Trusting) -> None:
-        self._ledger.trust(trusting.files)
+        if trusting.files:
+            self._ledger.trust(trusting.files)
 
     # -- projects -----------------------------------------------------------------------------
 
@@ -108,7 +151,7 @@ class TrustDesk:
             "folder": project.folder,
             "digest": digest_files(files),
             "sessions": [
-                {"name": one.name, "file": one.label(one.spec_file), "files": sorted(map(one.label, one.files)), **describe(one.spec, one.agent)}
+                {"name": one.name, "file": one.label(one.spec_file), "files": _list_labels(one), "reach": _list_reach(one), **describe(one.spec, one.agent)}
                 for one in standings
                 if one.spec is not None
             ],
@@ -180,14 +223,25 @@ class TrustDesk:
 def read_trusted(path: str) -> bytes | None:
     """The content that stands for a path of the ledger; None where there is nothing."""
     try:
+        if REACH_MARK in path:
+            return show_reach(path.partition(REACH_MARK)[2])
         if path.endswith(DEFAULTS_MARK):
             file = Path(path.removesuffix(DEFAULTS_MARK))
             return show_defaults(read_mapping(file.read_bytes(), file.name).get("defaults"))
-        return Path(path).read_bytes()
+        return read_mark(path) if path.endswith(WAY_MARK) else Path(path).read_bytes()
     except FileNotFoundError:
         return None
     except OSError as error:
         raise CallerError(f"{path} cannot be read: {error.strerror}; mend that first") from error
+
+
+def _list_labels(standing: Standing) -> list[str]:
+    return sorted(standing.label(path) for path in standing.files if REACH_MARK not in path)
+
+
+def _list_reach(standing: Standing) -> list[str]:
+    """The places that its programs reach besides what its spec declares."""
+    return sorted(standing.label(path.partition(REACH_MARK)[2]) for path in standing.files if REACH_MARK in path)
 
 
 def _digest_contents(contents: Mapping[str, bytes | None]) -> dict[str, str]:
@@ -200,6 +254,29 @@ def _diff(label: str, before: bytes | None, content: bytes | None) -> list[str]:
         return [f"({label}: {len(content or b''):,} bytes, which are not shown: look at the file itself)"]
     old, new = ((one or b"").decode(errors="backslashreplace").split("\n") for one in (before, content))
     return list(difflib.unified_diff(old if before else [], new if content else [], f"{label} (trusted)", f"{label} (now)", lineterm=""))
+
+
+def digest_spec(spec: SessionSpec) -> str:
+    return digest_content(msgspec.json.encode(spec))
+
+
+def show_spec(spec: SessionSpec) -> bytes:
+    """A spec that has no file, as text: every key that is not at its default."""
+    return msgspec.json.format(msgspec.json.encode(_list_told(spec)), indent=2)
+
+
+def _list_told(value: Any) -> Any:
+    if isinstance(value, tuple | list):
+        return [_list_told(one) for one in value]
+    if not isinstance(value, msgspec.Struct):
+        return value
+    kind = value.__struct_config__.tag
+    told = {"kind": kind} if kind else {}
+    for field in msgspec.structs.fields(value):
+        usual = field.default_factory() if callable(field.default_factory) else field.default
+        if (inner := getattr(value, field.name)) != usual:
+            told[field.name] = _list_told(inner)
+    return told
 
 
 def describe_agent(agent: AgentSpec | None) -> dict[str, Any] | None:
@@ -215,6 +292,17 @@ def describe_agent(agent: AgentSpec | None) -> dict[str, Any] | None:
         "tools": dict(agent.tools),
         "keys": list(agent.secrets),
     }
+
+
+def _list_patterns(spec: SessionSpec) -> list[str]:
+    return [one.pattern for one in spec.bindings if isinstance(one, FileBinding) and one.access != "write"]
+
+
+def _list_other_reads(spec: SessionSpec) -> list[str]:
+    """Every read that is granted without a file binding: allow.read, repositories, and files that commands, checks and probes name."""
+    files = {one.name for one in spec.files}
+    others = (one for one in list_granted_reads(spec, os.path.isfile) if one.binding not in files and one.by != "allow.write" and one.path != "/")
+    return [os.path.relpath(one.path, spec.root) if contains(spec.root, one.path) else one.path for one in others]
 
 
 def describe(spec: SessionSpec, agent: AgentSpec | None = None) -> dict[str, Any]:
@@ -234,7 +322,7 @@ def describe(spec: SessionSpec, agent: AgentSpec | None = None) -> dict[str, Any
         "check": list(spec.run.check or ()) if spec.run is not None else [],
         "probes": [list(one.argv) for one in spec.bindings if isinstance(one, ProbeBinding)],
         "root": spec.root,
-        "reads": [one.pattern for one in spec.bindings if isinstance(one, FileBinding) and one.access != "write"] + list(limits.allow_read),
+        "reads": list(dict.fromkeys((*_list_patterns(spec), *_list_other_reads(spec)))),
         "writes": [*spec.written_patterns, *limits.allow_write],
         "network": limits.network if isinstance(limits.network, bool) else list(limits.network),
         "secrets": list(spec.secrets),

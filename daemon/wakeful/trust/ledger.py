@@ -16,6 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from wakeful.errors import OperatorError
+from wakeful.folders import make_private
 
 # In the place of a digest: there is no such file, and that is what was trusted.
 ABSENT = "absent"
@@ -117,7 +118,7 @@ class Ledger:
 
     def _replace(self, file: Path, content: bytes) -> None:
         """On disk before it counts. Specs may name what is nobody else's business, whatever the umask."""
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(file.parent)
         fresh = file.with_name(f"{file.name}.new")
         try:
             with open(fresh, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as stream:

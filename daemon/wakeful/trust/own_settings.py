@@ -6,15 +6,13 @@ kept in the ledger at every change, so that it is known what to go by, and what 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
 from wakeful.trust.ledger import ABSENT, Ledger, digest_content
 
-# Path, the digest that counted before, the times at which it may have changed, and whether runs are shielded from it
-# -> is it doubted from now on?
-Doubt = Callable[[str, str | None, tuple[int, ...], bool], bool]
+# Path, and the digest of what counted before (None: there was no such file) -> is it doubted from now on?
+Doubt = Callable[[str, str | None], bool]
 
 
 class OwnSettings:
@@ -45,8 +43,7 @@ class OwnSettings:
             return True
         if name in pages.doubted:
             return False
-        # What was not there could not be shielded from runs.
-        if known is not None and self._doubt(name, None if known == ABSENT else known, _list_times(file), known != ABSENT):
+        if known is not None and self._doubt(name, None if known == ABSENT else known):
             return False
         self._ledger.trust({name: text})
         return True
@@ -62,8 +59,3 @@ def _read(file: Path) -> bytes | None:
 
 def _digest(text: bytes | None) -> str:
     return ABSENT if text is None else digest_content(text)
-
-
-def _list_times(file: Path) -> tuple[int, ...]:
-    """When it changed, or its folder did: a file that went has no time of its own."""
-    return tuple(os.stat(one).st_ctime_ns for one in (file, file.parent) if os.path.exists(one))

@@ -1,7 +1,7 @@
 """Which run may have written a file: those under way, and those that ended since specs were last read.
 
 The reader asks for every spec that it finds changed. A file's own time of change decides (ctime, which no program sets): what was
-changed before a run began or after it ended is not its doing. Reads no file: who could write where is told by `could_write`.
+changed before a run began or after it ended is not its doing. Reads no file: what a run could write is told by `list_writable`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from wakeful.core.machine import Core
+from wakeful.core.paths import contains
 from wakeful.core.spec import SessionSpec, observe_spec
 from wakeful.core.state import LastRun, Session
 
@@ -18,8 +19,8 @@ from wakeful.core.state import LastRun, Session
 # it is, and a run is over before its end is recorded: after that there is no slack, and a person's next edit is theirs.
 LAG_US = 20_000
 
-# spec, path, and whether runs are shielded from it.
-CouldWrite = Callable[[SessionSpec, str, bool], bool]
+# Spec, and whether a place that runs are shielded from is meant -> the real folders and files it can write; None: everything.
+ListWritable = Callable[[SessionSpec, bool], tuple[str, ...] | None]
 
 
 class Stretch(NamedTuple):
@@ -31,14 +32,14 @@ class Stretch(NamedTuple):
 
 
 class ReachedBy:
-    def __init__(self, core: Core, could_write: CouldWrite, now: Callable[[], int]) -> None:
+    def __init__(self, core: Core, list_writable: ListWritable, now: Callable[[], int]) -> None:
         self._core = core
-        self._could_write = could_write
+        self._list_writable = list_writable
         self._now = now
         self._ended: list[Stretch] = []
         self._is_first = True
-        # Within one reading: who could write a folder. 10,000 changed specs lie in few of them.
-        self._writers: dict[tuple[str, bool], list[Stretch]] = {}
+        # Within one reading: all runs that count, with what each could write. 10,000 specs may have changed.
+        self._writers: dict[bool, list[tuple[Stretch, tuple[str, ...] | None]]] = {}
 
     def end(self, session_id: str) -> None:
         """A run of this session has ended just now; the core may not know it yet."""
@@ -49,16 +50,20 @@ class ReachedBy:
 
     def find(self, path: str, changed_at: int, *, is_guarded: bool) -> str | None:
         """The run that could have changed this path at this time, in words; None: nobody's run."""
-        for one in self._list_writers(path, is_guarded):
-            if one.began - LAG_US <= changed_at and (one.ended is None or changed_at <= one.ended):
+        real = os.path.realpath(path)
+        for one, places in self._list_writers(is_guarded):
+            if _spans(one, changed_at) and (places is None or any(contains(place, real) for place in places)):
                 return one.words
         return None
 
-    def _list_writers(self, path: str, is_guarded: bool) -> list[Stretch]:
-        key = os.path.dirname(os.path.realpath(path)), is_guarded
-        if key not in self._writers:
-            self._writers[key] = [one for one in (*self._list_open(), *self._ended) if self._could_write(one.spec, path, is_guarded)]
-        return self._writers[key]
+    def find_any(self, changed_at: int) -> str | None:
+        """A run that was under way at this time. Each can write something: its scratch folder at least."""
+        return next((one.words for one, _ in self._list_writers(False) if _spans(one, changed_at)), None)
+
+    def _list_writers(self, is_guarded: bool) -> list[tuple[Stretch, tuple[str, ...] | None]]:
+        if is_guarded not in self._writers:
+            self._writers[is_guarded] = [(one, self._list_writable(one.spec, is_guarded)) for one in (*self._list_open(), *self._ended)]
+        return self._writers[is_guarded]
 
     def turn(self) -> None:
         """Everything was read: what ended before that is dealt with."""
@@ -76,6 +81,10 @@ class ReachedBy:
             for one in self._core.state
             if one.last_run is not None and one.spec is not None
         ]
+
+
+def _spans(one: Stretch, changed_at: int) -> bool:
+    return one.began - LAG_US <= changed_at and (one.ended is None or changed_at <= one.ended)
 
 
 def _find_spec(spec: SessionSpec, last: LastRun) -> SessionSpec:

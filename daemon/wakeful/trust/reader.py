@@ -25,15 +25,19 @@ from wakeful.settings import SETTINGS_FILE, ProjectReader, ProjectReading
 from wakeful.specs.load import AGENTS, INSTANCE, SUFFIX, FileReading, FolderReading
 from wakeful.specs.others import find_others
 from wakeful.specs.problem import Problem
+from wakeful.specs.prompt_file import StatKey
 from wakeful.trust.ledger import ABSENT, Ledger, Project, digest_content
 from wakeful.trust.own_settings import OwnSettings
 from wakeful.trust.programs import Programs, list_programs
+from wakeful.trust.ways import FindRun, Ways, read_mark
 
-# Path, when it changed in microseconds, and whether runs are shielded from it -> the run that could have changed it.
-FindRun = Callable[[str, int, bool], str | None]
 # Behind the path of a wakeful.yaml: of a project's settings the defaults are what its specs lean on.
 DEFAULTS_MARK = "#defaults"
 ATTACHED = "attached with wakeful add"
+# Behind the path of a spec, and before a place that its programs reach although it does not declare it.
+REACH_MARK = "#reach:"
+# The places that the programs of a spec reach now, besides what it declares.
+FindReach = Callable[[SessionSpec, AgentSpec | None], tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,8 @@ class Standing:
 
     def label(self, path: str) -> str:
         """A path as a person of this project names it."""
+        if REACH_MARK in path:
+            return f"what its programs reach: {self.label(path.partition(REACH_MARK)[2])}"
         return os.path.relpath(path, self.folder) if path.startswith(f"{self.folder}/") else path
 
 
@@ -90,12 +96,20 @@ class HouseReader:
         self._pools: frozenset[str] = frozenset()
         # Files of followed folders as they were read last, by folder and path below it.
         self._seen: dict[str, dict[str, FileReading]] = {}
-        self._own_settings = OwnSettings(ledger, Path(self._specs).parent / SETTINGS_FILE, self._doubt)
+        self._ways = Ways(ledger)
+        # Folders of specs -> where runs are shielded from them: the place that was theirs when they were first read.
+        self._shielded: dict[str, str] = {}
+        self._own_settings = OwnSettings(ledger, Path(self._specs).parent / SETTINGS_FILE, self._doubt_settings)
         self._main.accept = self._accept_settings
-        # Asked about what changed, and told when all was read: for whoever knows runs and the log.
-        self.find_run: FindRun = lambda path, changed_at, is_guarded: None
+        # Callbacks of the code that knows runs and the log: one finds the earlier declaration, the other is called when everything is read.
         self.find_known: Callable[[str], str | None] = lambda name: None
         self.have_read: Callable[[], None] = lambda: None
+        # Set by the code that knows how runs are confined.
+        self.find_reach: FindReach = lambda spec, agent: ()
+
+    def ask_about_runs(self, find_run: FindRun, find_any_run: Callable[[int], str | None]) -> None:
+        """Set the two lookups: the run that could have changed a path at a moment, and any run that could have changed a file then."""
+        self._ways.find_run, self._ways.find_any_run = find_run, find_any_run
 
     def tell(self, tell_far: TellFar) -> None:
         """Of the daemon's own folder: those of projects are small."""
@@ -103,6 +117,7 @@ class HouseReader:
 
     def read(self) -> ProjectReading:
         self.standings, self.folders = {}, []
+        self._ways.begin()
         main = self._main.read()
         self._pools = frozenset(main.settings.pools)
         self._doubt_reached(self._main, None)
@@ -115,8 +130,9 @@ class HouseReader:
             # Who has a file in the daemon's own folder is not a project's.
             declared |= {name: one for name, one in part.declared.items() if name not in declared}
             refused |= part.refused
+        self._ways.finish()
         self.have_read()
-        outposts = {os.path.split(path) for standing in self.standings.values() for path in self._list_outposts(standing)}
+        outposts = {os.path.split(path) for standing in self.standings.values() for path in (*self._list_outposts(standing), *_list_reached(standing))}
         return dataclasses.replace(
             main,
             declared=declared,
@@ -141,11 +157,17 @@ class HouseReader:
         for path in self._list_outposts(standing) if standing is not None else ():
             if self._programs.digest(path) != self._ledger.pages.trusted.get(path):
                 return f"{standing.label(path)} changed since it was trusted; wakeful trust {name} shows the difference"
+        if standing is None or standing.spec is None or standing.spec_file not in standing.files:
+            return None
+        for path in self._list_reach(standing.spec_file, standing.spec, standing.agent):
+            if path not in self._ledger.pages.trusted:
+                return f"{standing.label(path)} is new since it was trusted; wakeful trust {name} shows it"
         return None
 
     def read_apart(self, project: Project) -> tuple[list[Standing], dict[str, str]]:
         """What a project would bring if it were attached, all of it pinned, and what of it cannot be taken. Changes nothing."""
         apart = HouseReader(Path(self._specs), self._ledger, self._environ)
+        apart.find_reach = self.find_reach
         reading = apart._read_project(project, Settings(pools=dict.fromkeys(self._pools, 1)))
         return [one for _, one in sorted(apart.standings.items())], reading.refused
 
@@ -229,7 +251,7 @@ class HouseReader:
         files = self._list_agent_files(path, file)
         why = pinned or file.others
         if why is None:
-            files = {one: digest for one, digest in files.items() if one in self._ledger.pages.doubted}
+            files = {one: digest for one, digest in files.items() if one in self._ledger.pages.doubted} | self._list_ways(path, *_list_prompts(file))
         changed = [one for one, digest in files.items() if self._ledger.pages.trusted.get(one) != digest]
         standing = Standing(session or f"{prefix}{AGENTS}/{agent.name}", around.base, None, path, files, None, agent)
         doubt = next((self._ledger.pages.doubted[one] for one in files if one in self._ledger.pages.doubted), "")
@@ -243,6 +265,12 @@ class HouseReader:
         folder = reader.folder
         assert folder is not None
         specs = folder.basis[1].specs or ""
+        shielded = self._find_shielded(specs)
+        own = (one for one in folder.folders if f"{one}/".startswith(f"{specs}/"))
+        settings = (str(Path(specs).parent / SETTINGS_FILE), str(reader.settings_file))
+        self._ways.judge((specs, *own, *folder.links, *folder.prompt_files, *settings), shielded)
+        if project is not None:
+            self._doubt_defaults(reader)
         seen = self._seen.setdefault(specs, {})
         for relative, reading in folder.files.items():
             before = seen.get(relative)
@@ -250,26 +278,51 @@ class HouseReader:
                 continue
             seen[relative], path = reading, os.path.join(specs, relative)
             known = before.digest if before is not None else self.find_known(reading.name if project is None else f"{project}/{reading.name}")
-            self._doubt_file(specs, path, known, reading.digest, reading.key[1])
+            self._doubt_file(path, known, reading.digest, reading.key, shielded)
             if (prompt := reading.prompt) is not None and prompt.key is not None:
                 old = before.prompt.digest if before is not None and before.prompt is not None and before.prompt.path == prompt.path else None
-                self._doubt_file(specs, prompt.path, old, prompt.digest, prompt.key[1])
+                self._doubt_file(prompt.path, old, prompt.digest, prompt.key, shielded)
 
-    def _doubt_file(self, specs: str, path: str, known: str | None, digest: str, changed_ns: int) -> None:
-        if self._ledger.pages.trusted.get(path) == digest and path in self._ledger.pages.doubted:
-            self._ledger.clear(path)
-        elif known != digest and path not in self._ledger.pages.doubted:
-            # A rename shows in the folder's time on every file system, and in the file's own on most.
-            is_guarded = os.path.realpath(path).startswith(os.path.join(os.path.realpath(specs), ""))
-            self._doubt(path, known, (changed_ns, os.stat(os.path.dirname(path)).st_ctime_ns), is_guarded)
+    def _doubt_file(self, path: str, known: str | None, digest: str, stat_key: StatKey, shielded: str) -> None:
+        pages = self._ledger.pages
+        if path in pages.doubted:
+            if pages.trusted.get(path) == digest:
+                self._ledger.clear(path)
+            return
+        # Of an agent no log tells what it said before.
+        known = known if known is not None else pages.trusted.get(path)
+        if known != digest and (words := self._ways.find_doubt(path, stat_key, shielded)) is not None:
+            self._ledger.doubt(path, words, known)
 
-    def _doubt(self, path: str, digest: str | None, times: tuple[int, ...], is_guarded: bool) -> bool:
-        """`digest` is that of what counted before. `is_guarded`: runs are shielded from it, where this machine can do that."""
-        runs = (self.find_run(path, changed_ns // 1000, is_guarded) for changed_ns in times)
-        run = next((one for one in runs if one is not None), None)
-        if run is not None:
-            self._ledger.doubt(path, f"it changed during {run}, which could write it", digest)
-        return run is not None
+    def _doubt_defaults(self, reader: ProjectReader) -> None:
+        """The defaults of a project that is followed: they count as they are edited, as its specs do."""
+        key, digest, pages = _name_defaults(reader), _digest_defaults(reader), self._ledger.pages
+        known = pages.trusted.get(key)
+        if known == digest:
+            if key in pages.doubted:
+                self._ledger.clear(key)
+        elif key not in pages.doubted:
+            words = None if known is None else self._ways.find_doubt(str(reader.settings_file), None, None)
+            if words is None:
+                self._ledger.trust({key: show_defaults(reader.defaults.value)})
+            else:
+                self._ledger.doubt(key, words, known)
+
+    def _doubt_settings(self, path: str, known: str | None) -> bool:
+        """`known` is the digest of what counted before; None: there was no such file, and nothing could be shielded from runs."""
+        self._ways.judge([path], self._find_shielded(self._specs))
+        words = self._ways.find_doubt(path, None, None if known is None else os.path.realpath(path))
+        if words is not None:
+            self._ledger.doubt(path, words, known)
+        return words is not None
+
+    def _find_shielded(self, specs: str) -> str:
+        return self._shielded.setdefault(specs, os.path.realpath(specs))
+
+    def _list_ways(self, *paths: str) -> dict[str, str]:
+        """The folders and links on these ways that are in doubt, with what they are now."""
+        keys = dict.fromkeys(key for path in paths for key in self._ways.list_doubted(path))
+        return {key: digest_way(key) for key in keys}
 
     def _accept_settings(self, path: Path) -> bytes | None:
         """The text of the daemon's own settings that counts in the place of what stands there; None: that does."""
@@ -278,7 +331,8 @@ class HouseReader:
             return None
         file, digest, text = found
         told = f"needs trust: {self._ledger.pages.doubted[file]} (wakeful trust {SETTINGS_FILE} shows it)"
-        self.standings[SETTINGS_FILE] = Standing(SETTINGS_FILE, os.path.dirname(file), None, file, {file: digest}, told)
+        files = {file: digest, **self._list_ways(file)}
+        self.standings[SETTINGS_FILE] = Standing(SETTINGS_FILE, os.path.dirname(file), None, file, files, told)
         return text
 
     def _judge_one(
@@ -288,7 +342,8 @@ class HouseReader:
         path = os.path.join(specs, file)
         files = self._list_files(reader, folder, path, file, declaration.spec, agent)
         if why is None:
-            files = {one: digest for one, digest in files.items() if one in self._ledger.pages.doubted}
+            ways = self._list_ways(path, *(() if agent is None else (os.path.join(specs, f"{agent.name}{SUFFIX}"), *_list_prompts(agent))))
+            files = {one: digest for one, digest in files.items() if one in self._ledger.pages.doubted} | ways
         if not files:
             return declaration
         doubt = next((self._ledger.pages.doubted[one] for one in files if one in self._ledger.pages.doubted), None)
@@ -300,10 +355,13 @@ class HouseReader:
 
     def _say(self, standing: Standing, changed: list[str], why: str) -> str:
         trusted = self._ledger.pages.trusted
-        if trusted.get(standing.spec_file, ABSENT) == ABSENT:
+        is_spec = standing.spec_file in changed
+        if is_spec and trusted.get(standing.spec_file, ABSENT) == ABSENT:
             words, look = "a new spec", "shows it"
+        elif changed and all(REACH_MARK in one for one in changed):
+            words, look = f"its programs reach more: {', '.join(standing.label(one.partition(REACH_MARK)[2]) for one in changed)}", "shows it"
         else:
-            words = "its spec changed" if standing.spec_file in changed else f"{standing.label(changed[0])} changed"
+            words = "its spec changed" if is_spec else f"{standing.label(changed[0])} changed"
             look = "shows the difference"
         # That a project is pinned is known to who attached it.
         more = "" if why == ATTACHED else f"; {why}"
@@ -316,9 +374,16 @@ class HouseReader:
         files = {path: folder.files[file].digest}
         if agent is not None:
             files |= self._list_agent_files(os.path.join(folder.basis[1].specs or "", f"{agent.name}{SUFFIX}"), agent)
-        if reader.defaults.value:
-            files[f"{reader.settings_file}{DEFAULTS_MARK}"] = digest_content(show_defaults(reader.defaults.value))
-        return files | {program: self._programs.digest(program) for program in list_programs(spec, agent.agent if agent is not None else None)}
+        # Those that were trusted and are gone are missed as well: they may have been the stricter ones.
+        if reader.defaults.value or self._ledger.pages.trusted.get(_name_defaults(reader), ABSENT) != ABSENT:
+            files[_name_defaults(reader)] = _digest_defaults(reader)
+        owner = agent.agent if agent is not None else None
+        files |= self._list_reach(path, spec, owner)
+        return files | {program: self._programs.digest(program) for program in list_programs(spec, owner)}
+
+    def _list_reach(self, path: str, spec: SessionSpec, agent: AgentSpec | None) -> dict[str, str]:
+        """A line of the ledger for each place: what is reached no more is no reason to ask, and the sessions of a template share them."""
+        return {f"{path}{REACH_MARK}{place}": digest_content(show_reach(place)) for place in self.find_reach(spec, agent)}
 
     def _list_agent_files(self, path: str, agent: FileReading) -> dict[str, str]:
         files = {path: agent.digest}
@@ -339,9 +404,24 @@ class HouseReader:
         return renamed
 
 
+def _list_reached(standing: Standing) -> list[str]:
+    """The places of the project that its programs reach: one that is replaced is noticed before a run is due."""
+    places = (path.partition(REACH_MARK)[2] for path in standing.files if REACH_MARK in path)
+    return [place for place in places if place.startswith(f"{standing.folder}/")]
+
+
 def _name_agent_file(agent: str | None) -> str:
     """The key of an agent's file below sessions.d."""
     return f"{AGENTS}/{agent}{SUFFIX}"
+
+
+def _list_prompts(agent: FileReading) -> tuple[str, ...]:
+    return () if agent.prompt is None else (agent.prompt.path,)
+
+
+def digest_way(key: str) -> str:
+    mark = read_mark(key)
+    return ABSENT if mark is None else digest_content(mark)
 
 
 def _merge(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
@@ -361,6 +441,20 @@ def _place_sessions(folder: FolderReading) -> dict[str, str]:
     return places
 
 
-def show_defaults(value: object) -> bytes:
-    """Defaults as text that can be compared line by line."""
-    return msgspec.json.format(msgspec.json.encode(value, order="sorted"), indent=2)
+def show_reach(place: str) -> bytes:
+    """A place as text that can be compared."""
+    return os.fsencode(f"{place}\n")
+
+
+def _name_defaults(reader: ProjectReader) -> str:
+    return f"{reader.settings_file}{DEFAULTS_MARK}"
+
+
+def _digest_defaults(reader: ProjectReader) -> str:
+    shown = show_defaults(reader.defaults.value)
+    return ABSENT if shown is None else digest_content(shown)
+
+
+def show_defaults(value: object) -> bytes | None:
+    """Defaults as text that can be compared line by line; None: there are none."""
+    return msgspec.json.format(msgspec.json.encode(value, order="sorted"), indent=2) if value else None

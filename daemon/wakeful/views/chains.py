@@ -9,11 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from wakeful.core.events import Cause, RunFinished, RunStarted
 from wakeful.core.spec import SessionSpec
 from wakeful.views.causes import view_causes
 from wakeful.views.reasons import describe_cause
-from wakeful.views.records import Recorded
+from wakeful.views.records import Recorded, say_cost
 from wakeful.views.times import say_time, show_time
 from wakeful.views.versions import shorten
 
@@ -65,7 +67,7 @@ def view_link(link: Link) -> dict[str, Any]:
         "versions": _name_versions(link) if started is not None else {},
         "written": finished.written if finished is not None else {},
         "workspace": finished.workspace if finished is not None else None,
-        "usage": None if finished is None else {"wall_seconds": finished.usage.wall_seconds, "cpu_seconds": finished.usage.cpu_seconds},
+        "usage": None if finished is None else {name: getattr(finished.usage, name) for name in ("wall_seconds", "cpu_seconds", "tokens", "usd")},
         "led_by": [_view_origin(origin) for origin in link.origins],
         "words": say_link(link),
     }
@@ -86,6 +88,8 @@ def _view_origin(origin: Origin) -> dict[str, Any]:
 def say_link(link: Link) -> list[str]:
     """The run and how it ended, what woke it, and what that came from."""
     words = [_say_run(link)]
+    if link.finished is not None and link.finished.hint is not None:
+        words.append(link.finished.hint)
     if link.started is not None:
         words += [f"woken by {_say_cause(cause)}" for cause in link.started.causes]
     words += dict.fromkeys(_say_origin(origin) for origin in link.origins)
@@ -103,7 +107,7 @@ def _say_run(link: Link) -> str:
     usage = link.finished.usage
     reason = f" ({link.finished.reason})" if link.finished.reason else ""
     place = f", in a workspace of its own ({link.finished.workspace})" if link.finished.workspace else ""
-    return f"{link.label} {link.finished.outcome}{reason} at {say_time(link.end.at)}{attempt}, {usage.wall_seconds:.2f} s, {usage.cpu_seconds:.2f} s of CPU{place}"
+    return f"{link.label} {link.finished.outcome}{reason} at {say_time(link.end.at)}{attempt}, {say_cost(msgspec.to_builtins(usage))}{place}"
 
 
 def _say_cause(cause: Cause) -> str:

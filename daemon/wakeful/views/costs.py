@@ -2,7 +2,8 @@
 
 `Ledger` takes the records of all sessions in the order of recording and forgets everything but figures: 250,000 runs are 17 MB,
 and their sums take a quarter of a second, where reading a million records again would take five. A cache of the log, nothing more.
-Days are UTC, as every time outside. A run whose payload was erased or archived counts, without figures.
+Days are UTC, as every time outside. A run whose payload was erased counts, without figures; that of an archived one comes from its archive.
+An agent is the one that worked in the run: a question that was put to another agent is that one's cost.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from wakeful.views.times import show_time
 
 Key = Literal["session", "agent", "cause", "day"]
 KEYS: tuple[Key, ...] = ("session", "agent", "cause", "day")
-FIGURES = ("runs", "failed", "cpu_seconds", "wall_seconds", "read_bytes", "written_bytes", "output_bytes")
+FIGURES = ("runs", "failed", "cpu_seconds", "wall_seconds", "tokens", "usd", "read_bytes", "written_bytes", "output_bytes")
 CAUSES_NAMED = 3
 # The kinds of records the ledger takes anything from.
 COUNTED = ("run_finished", "run_started", "session_migrated", "spec_declared")
@@ -39,8 +40,13 @@ class _Cause(Struct):
     kind: str
 
 
+class _Agent(Struct):
+    name: str
+
+
 class _Started(Struct):
     causes: tuple[_Cause, ...]
+    agent: _Agent | None = None
 
 
 class _Spec(Struct):
@@ -72,23 +78,27 @@ class Ledger:
         self._numbers: dict[str | None, int] = {None: 0}
         # The agent a session has at this place of the log: declared, and migrated to.
         self._agents: dict[str, tuple[str | None, str | None]] = {}
-        # What woke a run, until it ends.
-        self._open: dict[tuple[str, int | None], int] = {}
+        # For each open run: the cause that woke it, and the agent that works in it.
+        self._open: dict[tuple[str, int | None], tuple[int, str | None]] = {}
         self._at, self._session, self._agent, self._cause = array("q"), array("l"), array("l"), array("l")
         self._failed = array("b")
-        self._cpu, self._wall = array("d"), array("d")
+        self._cpu, self._wall, self._usd = array("d"), array("d"), array("d")
+        self._tokens = array("q")
         self._read, self._written, self._output = array("q"), array("q"), array("q")
 
     def __len__(self) -> int:
         return len(self._at)
 
-    def take(self, record: Exported) -> None:
-        payload = record.payload
+    def take(self, record: Exported, archived: bytes | None = None) -> None:
+        """`archived` is the payload of a record that has none in the log, as its archive holds it."""
+        payload = record.payload if record.payload is not None else archived
         match record.kind:
             case "run_finished":
                 self._add(record, _DECODE_FINISHED(payload) if payload is not None else _UNKNOWN)
             case "run_started" if payload is not None:
-                self._open[(record.session, record.run)] = self._number(name_causes(_DECODE_STARTED(payload).causes))
+                started = _DECODE_STARTED(payload)
+                agent = started.agent.name if started.agent is not None else None
+                self._open[(record.session, record.run)] = (self._number(name_causes(started.causes)), agent)
             case "spec_declared" if payload is not None:
                 self._agents[record.session] = (_DECODE_DECLARED(payload).spec.agent, self._agents.get(record.session, (None, None))[1])
             case "session_migrated" if payload is not None:
@@ -99,11 +109,14 @@ class Ledger:
         usage = finished.usage
         self._at.append(record.at)
         self._session.append(self._number(record.session))
-        self._agent.append(self._number(migrated or declared))
-        self._cause.append(self._open.pop((record.session, record.run), 0))
+        cause, worked = self._open.pop((record.session, record.run), (0, None))
+        self._agent.append(self._number(worked or migrated or declared))
+        self._cause.append(cause)
         self._failed.append(finished.outcome in ("failed", "lost"))
         self._cpu.append(usage.cpu_seconds)
         self._wall.append(usage.wall_seconds)
+        self._tokens.append(usage.tokens)
+        self._usd.append(usage.usd)
         self._read.append(usage.read_bytes)
         self._written.append(usage.written_bytes)
         self._output.append(finished.output.total_bytes)
@@ -122,21 +135,24 @@ class Ledger:
             columns["day"] = array("l", (at // _DAY for at in self._at))
         sums: dict[tuple[Any, ...], list[float]] = {}
         groups = zip(*(columns[key] for key in keys), strict=True)
-        rows = zip(groups, self._at, self._failed, self._cpu, self._wall, self._read, self._written, self._output, strict=True)
-        for group, at, failed, cpu, wall, read, written, output in rows:
+        figures = (self._failed, self._cpu, self._wall, self._tokens, self._usd, self._read, self._written, self._output)
+        rows = zip(groups, self._at, *figures, strict=True)
+        for group, at, failed, cpu, wall, tokens, usd, read, written, output in rows:
             if since is not None and at < since:
                 continue
             row = sums.get(group)
             if row is None:
-                sums[group] = [1, failed, cpu, wall, read, written, output]
+                sums[group] = [1, failed, cpu, wall, tokens, usd, read, written, output]
                 continue
             row[0] += 1
             row[1] += failed
             row[2] += cpu
             row[3] += wall
-            row[4] += read
-            row[5] += written
-            row[6] += output
+            row[4] += tokens
+            row[5] += usd
+            row[6] += read
+            row[7] += written
+            row[8] += output
         return {tuple(one if key == "day" else self._words[one] for key, one in zip(keys, group, strict=True)): row for group, row in sums.items()}
 
 
@@ -187,4 +203,4 @@ def show_day(day: int) -> str:
 
 
 def _view_figures(figures: Sequence[float]) -> dict[str, float]:
-    return {name: round(figure, 6) if name.endswith("_seconds") else int(figure) for name, figure in zip(FIGURES, figures, strict=True)}
+    return {name: round(figure, 6) if name.endswith("_seconds") or name == "usd" else int(figure) for name, figure in zip(FIGURES, figures, strict=True)}

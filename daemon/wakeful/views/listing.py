@@ -71,9 +71,15 @@ class Rows:
         self._encoder = msgspec.json.Encoder()
         # Session id -> the session, its row, and its brief row.
         self._kept: dict[str, tuple[Session, bytes, bytes]] = {}
+        # The settings that every row depends on besides its session. When they change, all rows are made anew.
+        self._leaned_on: tuple[object, ...] = ()
 
     def encode(self, core: Core, moment: Moment, *, is_brief: bool = False) -> bytes:
         """`is_brief` gives rows for a table, see `brief_row`."""
+        leaning_on = (core.settings.allow_unisolated, core.settings.limits, core.looked.laxity)
+        if leaning_on != self._leaned_on:
+            self._kept.clear()
+            self._leaned_on = leaning_on
         restless = _find_restless(core)
         rows = [self._encode_row(core, session, moment, restless)[is_brief] for session in sorted(core.state, key=_by_name)]
         return b"[" + b",".join(rows) + b"]"

@@ -10,7 +10,9 @@ from collections.abc import Iterable
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
+from wakeful.core.dispatch import gather_causes
 from wakeful.core.events import Cause
 from wakeful.core.machine import Core
 from wakeful.core.observation import Moment
@@ -18,9 +20,11 @@ from wakeful.core.spec import FileBinding
 from wakeful.core.state import Session
 from wakeful.core.target import FileTarget
 from wakeful.views.causes import view_causes
+from wakeful.views.guard import say_guard
 from wakeful.views.listing import list_row
 from wakeful.views.reach import Reached, means_path
-from wakeful.views.records import Recorded, view_runs
+from wakeful.views.records import Recorded, say_cost, view_runs
+from wakeful.views.silence import find_changed, find_next_try, say_silence
 from wakeful.views.times import say_shown, say_time, show_time_or_none
 from wakeful.views.versions import shorten
 
@@ -28,13 +32,15 @@ PATHS_SHOWN = 5
 FAILURES = ("failed", "lost")
 
 
-def why_session(core: Core, session: Session, moment: Moment, problem: str | None = None) -> dict[str, Any]:
-    """Why it ran last, and why it does or does not run now. `problem` is what is wrong with its file."""
+def why_session(core: Core, session: Session, moment: Moment, problem: str | None = None, hint: str | None = None) -> dict[str, Any]:
+    """Why it ran last, and why it does or does not run now. `problem` is what is wrong with its file, `hint` what its last run was denied."""
     row = list_row(core, session, moment)
     last = _say_last_run(core, session)
-    now = [_say_state(row), *_say_problem(problem), *_say_unseen(core, session, row), *_say_now(session, row)]
+    next_try = find_next_try(core, session, moment)
+    now = [_say_state(row), *_say_problem(problem), *_say_unseen(core, session, row), *_say_now(core, session, moment, row), *say_guard(core, session, moment)]
+    now += [f"Its next try is at {say_time(next_try)}."] if next_try is not None else []
     # What failed is why people ask: it comes first, with what to do about it.
-    words = [*last, _say_what_to_do(session.name), *now] if has_failed(session) else [*now, *last]
+    words = [*last, *say_hint(hint), _say_what_to_do(session.name), *now] if has_failed(session) else [*now, *last]
     return {
         "about": "session",
         "name": session.name,
@@ -42,7 +48,10 @@ def why_session(core: Core, session: Session, moment: Moment, problem: str | Non
         "reason": row["reason"],
         "queued": row["queued"],
         "owed": row["owed"],
+        "changed": [bound.name for bound in find_changed(core, session)],
+        "next_try": show_time_or_none(next_try),
         "last_run": row["last_run"],
+        "hint": hint,
         "wake_causes": view_causes(session.wake.causes) if session.wake is not None else [],
         "words": words,
     }
@@ -53,7 +62,7 @@ def _say_state(row: dict[str, Any]) -> str:
     return f"{row['name']} is {row['state']}{reason}."
 
 
-def _say_now(session: Session, row: dict[str, Any]) -> list[str]:
+def _say_now(core: Core, session: Session, moment: Moment, row: dict[str, Any]) -> list[str]:
     if session.is_terminated:
         return [f"It is closed for good; `wakeful open {session.name} --again` reopens it."]
     if session.spec is None or session.spec.run is None:
@@ -65,11 +74,13 @@ def _say_now(session: Session, row: dict[str, Any]) -> list[str]:
     if session.wake is not None:
         # What holds it was said with its state, in the same words.
         waits = [f"It does not run yet: {row['queued']}."] if row["queued"] != row["reason"] else []
-        return [f"It is owed a run, woken by {describe_causes(session.wake.causes)}.", *waits]
+        # Of a wake that waits for its time, later causes are not on record yet.
+        causes = gather_causes(core, session, moment.wall)[0] if session.is_armed and session.id in core.looked.bounds else session.wake.causes
+        return [f"It is owed a run, woken by {describe_causes(causes)}.", *waits]
     if row["queued"]:
         return [f"It waits: {row['queued']}."]
-    if row["owed"]:
-        return [f"New: {', '.join(row['owed'])}; it waits until they have been quiet for a moment."]
+    if not session.is_shut and (said := say_silence(core, session, moment, row)):
+        return said
     if has_failed(session):
         return ["Nothing newer came since that run; it runs by itself when something it waits for changes."]
     if any(session.seen[key] != good for key, good in session.good.items() if key in session.seen):
@@ -81,6 +92,10 @@ def has_failed(session: Session) -> bool:
     """Whether how its last run ended is still the news about it."""
     last = session.last_run
     return last is not None and last.outcome in FAILURES and session.run is None and not session.is_terminated
+
+
+def say_hint(hint: str | None) -> list[str]:
+    return [f"{hint[:1].upper()}{hint[1:]}."] if hint else []
 
 
 def _say_what_to_do(name: str) -> str:
@@ -148,33 +163,63 @@ def describe_cause(cause: Cause) -> str:
     return words
 
 
-def why_output(core: Core, path: str, writer: Reached, records_newest_first: Iterable[Recorded]) -> dict[str, Any]:
-    """Which run wrote this, and what woke that run; or which rewind or merge did (rule 44)."""
+class FileWriter(Struct, frozen=True, kw_only=True):
+    """The writer of one file of an output, from the records of files: a run, or if `run` is None the rewind or merge of record `seq`.
+
+    `is_drifted`: somebody else changed the file since."""
+
+    seq: int
+    run: int | None = None
+    is_removed: bool = False
+    is_drifted: bool = False
+
+
+def why_output(
+    core: Core, path: str, writer: Reached, records_newest_first: Iterable[Recorded], file: FileWriter | None = None
+) -> dict[str, Any]:
+    """Which run wrote this, and what woke that run; or which rewind or merge did (rule 44).
+
+    `file` tells it of this very file. Without it the run is the one that left the whole output as it is."""
     session, binding = writer
-    since, call, before = _split_at_call(list(records_newest_first), binding)
-    wrote = _list_writing(since, binding)
+    records = list(records_newest_first)
+    since, call, before = _split_at_call(records, binding)
     now = find_version(core, session, binding.name)
     words = [f"{session.name} writes it, by its binding {binding.name} ({binding.pattern})."]
-    run = _find_author(wrote, binding.name)
     answer: dict[str, Any] = {"about": "output", "path": path, "session": session.name, "binding": binding.name, "version": now}
+    of_file = next((run for run in view_runs(records, most=1_000_000) if file is not None and run["run"] == file.run and "outcome" in run), None)
+    if of_file is not None and file is not None:
+        return answer | _tell_run_of_file(core, session, words, of_file, file, view_runs(records, most=1))
+    wrote = _list_writing(since, binding)
+    run = _find_author(wrote, binding.name)
     if run is None and call is not None:
         said = [*_say_call(call, _find_author(_list_writing(before, binding), binding.name), binding), *_say_drift(now, call["version"])]
         return {**answer, "run": None, "call": call, "drift": now is not None and now != call["version"], "words": [*words, *said]}
     if run is None:
         return {**answer, "run": None, "words": [*words, "No recorded run wrote it yet."]}
     left = run["written"][binding.name]
-    causes = msgspec.convert([_drop_at(cause) for cause in run["causes"]], tuple[Cause, ...])
     words.append(f"Run {run['run']} left it as {shorten(left)} at {say_shown(run['finished_at'])} ({run['outcome']}).")
-    words.append(f"That run was woken by {describe_causes(causes)}.")
-    if wrote[0] is not run:
-        words.append(f"Later runs, up to run {wrote[0]['run']}, left it unchanged.")
+    later = [f"Later runs, up to run {wrote[0]['run']}, left it unchanged."] if wrote[0] is not run else []
+    words += [*_say_run_behind(core, session, run, later), *_say_drift(now, left)]
+    return {**answer, "run": run, "chain": name_chain(core, run["chain"]), "drift": now is not None and now != left, "words": words}
+
+
+def _tell_run_of_file(
+    core: Core, session: Session, words: list[str], run: dict[str, Any], file: FileWriter, newest: list[dict[str, Any]]
+) -> dict[str, Any]:
+    did = "removed" if file.is_removed else "wrote"
+    words = [*words, f"Run {run['run']} {did} this file at {say_shown(run['finished_at'])} ({run['outcome']})."]
+    later = [f"Later runs, up to run {newest[0]['run']}, left it unchanged."] if newest and newest[0]["run"] > run["run"] else []
+    words += _say_run_behind(core, session, run, later)
+    words += ["It was changed since by somebody else."] if file.is_drifted else []
+    return {"run": run, "chain": name_chain(core, run["chain"]), "drift": file.is_drifted, "words": words}
+
+
+def _say_run_behind(core: Core, session: Session, run: dict[str, Any], later: list[str]) -> list[str]:
+    """Describe the run that wrote the file: its causes, the later runs, the chain that led to it, the versions it saw, and its cost."""
+    causes = msgspec.convert([_drop_at(cause) for cause in run["causes"]], tuple[Cause, ...])
     chain = name_chain(core, run["chain"])
-    if chain:
-        words.append(f"The runs that led to it: {' -> '.join([*chain, session.name])}.")
-    words += _say_versions(session, run["versions"])
-    words.append(f"It cost {run['usage'].get('wall_seconds', 0):.2f} s, {run['usage'].get('cpu_seconds', 0):.2f} s of CPU.")
-    words += _say_drift(now, left)
-    return {**answer, "run": run, "chain": chain, "drift": now is not None and now != left, "words": words}
+    led = [f"The runs that led to it: {' -> '.join([*chain, session.name])}."] if chain else []
+    return [f"That run was woken by {describe_causes(causes)}.", *later, *led, *_say_versions(session, run["versions"]), f"It cost {say_cost(run['usage'])}."]
 
 
 def _split_at_call(

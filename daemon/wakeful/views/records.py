@@ -85,14 +85,23 @@ def _show_at(cause: dict[str, Any]) -> dict[str, Any]:
     return {**cause, "at": show_time_or_none(cause.get("at"))}
 
 
+def _show_periods(payload: dict[str, Any]) -> dict[str, Any]:
+    periods = payload.get("periods")
+    if not periods:
+        return payload
+    return {**payload, "periods": {zone: {name: show_time(at) for name, at in begins.items()} for zone, begins in periods.items()}}
+
+
 # Every kind whose payload holds a moment: microseconds in the log, RFC 3339 outside of it.
 TIMED: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "wake_requested": _show_causes,
     "wake_extended": _show_causes,
-    "run_started": _show_causes,
+    "run_started": lambda payload: _show_periods(_show_causes(payload)),
     "session_slept": _show_hold,
     "work_halted": _show_hold,
-    "run_finished": _show_retry,
+    "run_finished": lambda payload: _show_periods(_show_retry(payload)),
+    "turn_answered": lambda payload: _show_periods(payload),
+    "turn_failed": lambda payload: _show_periods(payload),
 }
 
 
@@ -162,3 +171,9 @@ def view_runs(records_newest_first: Iterable[Recorded], most: int) -> list[dict[
     # A run whose start lies before the records at hand is not shown half.
     whole = [run for run in runs.values() if "started_at" in run]
     return sorted(whole, key=lambda run: -run["run"])[:most]
+
+
+def say_cost(usage: dict[str, Any]) -> str:
+    """The cost of a run in words: its time, and the tokens and money if an agent worked."""
+    words = f"{usage.get('wall_seconds', 0):.2f} s, {usage.get('cpu_seconds', 0):.2f} s of CPU"
+    return words + (f", {usage['tokens']:,} tokens, {usage.get('usd', 0.0):.4f} USD" if usage.get("tokens") else "")

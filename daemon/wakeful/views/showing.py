@@ -6,6 +6,7 @@ folded up to some seq: what was recorded, and nothing that was merely looked at.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any, assert_never
 
@@ -13,6 +14,7 @@ from msgspec import structs
 
 from wakeful.core.budget import PERIODS, UNITS, Amounts, Budget, Spent
 from wakeful.core.events import Hold
+from wakeful.core.granted import list_granted_reads
 from wakeful.core.looked import Bound, TargetLook, bounds_of
 from wakeful.core.machine import Core
 from wakeful.core.observation import Moment, Usage
@@ -141,11 +143,12 @@ def view_retention(retention: Retention | None) -> dict[str, Any] | None:
 
 
 def view_confinement(spec: SessionSpec) -> dict[str, Any]:
-    """What its runs may touch besides its bindings, in the words of the spec."""
+    """The access that runs have beyond their bindings, in the words of the spec. `reads` lists every place they may read, with the reason."""
     asked = spec.confinement
     network = asked.network if isinstance(asked.network, bool) else list(asked.network)
     allow = {"read": list(asked.allow_read), "write": list(asked.allow_write)}
-    return {"isolation": asked.level, "network": network, "allow": allow, "workspace": spec.run.workspace if spec.run is not None else None}
+    reads = [{"path": one.path, "by": one.by} for one in list_granted_reads(spec, os.path.isfile)]
+    return {"isolation": asked.level, "network": network, "allow": allow, "workspace": spec.run.workspace if spec.run is not None else None, "reads": reads}
 
 
 def view_budget(budget: Budget | None, spent: dict[str, Spent]) -> dict[str, Any] | None:

@@ -6,7 +6,6 @@ daemon's own, never over anybody's file. Every call blocks.
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 from wakeful.blobs import Blobs, address_of
@@ -14,6 +13,7 @@ from wakeful.contents.present import InTheWay, look_at, remove_file, write_file,
 from wakeful.contents.record import Entry
 from wakeful.contents.restore import is_same, say_problem, show_name
 from wakeful.errors import WakefulError
+from wakeful.folders import make_private
 from wakeful.workspaces.merging import MergeRecord
 
 CHANGED_SINCE = "changed by other hands since it was compared; yours stays, the fork's is kept as {}"
@@ -31,7 +31,7 @@ def write_merge(blobs: Blobs, record: MergeRecord) -> list[dict[str, Any]]:
             failed.append({"path": show_name(name), "ending": problem[0], "reason": problem[1], "kept": None})
     for one in record.marked:
         try:
-            os.makedirs(record.marks, mode=0o700, exist_ok=True)
+            make_private(record.marks)
             write_file(record.marks, one.path, blobs.get(one.address), 0o600, is_flushed=True)
         except (InTheWay, OSError, WakefulError) as problem:
             failed.append({"path": one.path, "ending": "failed", "reason": f"its conflicts could not be marked: {say_problem(problem)}", "kept": None})

@@ -23,6 +23,7 @@ from wakeful.core.paths import contains
 from wakeful.core.spec import CommitsBinding, SessionSpec
 from wakeful.core.state import Session
 from wakeful.errors import CallerError
+from wakeful.folders import make_private
 from wakeful.sources.contract import Git, RepositoryNow
 from wakeful.workspaces.base import find_meant, keep_base
 from wakeful.workspaces.copying import copy_present
@@ -110,7 +111,7 @@ class Workspaces:
 
     def _open_next(self, name: str) -> str:
         places = os.path.join(self._state, WORKSPACES)
-        os.makedirs(places, mode=0o700, exist_ok=True)
+        make_private(places)
         for number in itertools.count(1):
             folder = os.path.join(places, f"{name.replace('/', '-')}-{number}")
             try:
@@ -188,7 +189,7 @@ class Workspaces:
 
     def _mark(self, record: str) -> None:
         marker = self._marker(record)
-        marker.parent.mkdir(mode=0o700, exist_ok=True)
+        make_private(marker.parent)
         marker.touch(mode=0o600)
         descriptor = os.open(marker.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:

@@ -22,6 +22,7 @@ from wakeful.core.match import parse_under
 from wakeful.core.paths import contains
 from wakeful.core.spec import CommandRun, CommitsBinding, PromptRun, ScriptRun, SessionSpec
 from wakeful.errors import OperatorError
+from wakeful.folders import make_private
 from wakeful.runners.contract import WorkspaceOrder
 from wakeful.sources.contract import Git, RepositoryNow
 from wakeful.workspaces.copying import copy_present
@@ -61,7 +62,7 @@ class RunPlaces:
         """Raises WakefulError, or OSError, in words for the run's record; what was made by then goes with the area."""
         assert spec.run is not None and spec.run.workspace is not None
         folder = f"{self._areas}/{run_id}/{_TREE}"
-        await asyncio.to_thread(os.makedirs, folder, 0o700)
+        await asyncio.to_thread(make_private, folder)
         repository = await self._check_out(spec, folder) if spec.run.workspace == "worktree" else None
         root = os.path.join(folder, repository.prefix) if repository is not None and repository.prefix else folder
         moved = _move(spec, root, is_worktree=repository is not None)

@@ -14,8 +14,7 @@ import signal
 import time
 from typing import NoReturn
 
-from wakeful.runners.isolation.landlock import restrict_by
-from wakeful.runners.isolation.privileges import drop_capabilities, forbid_new_privileges, install_filter
+from wakeful.runners.isolation.privileges import drop_capabilities, forbid_new_privileges, install_filter, restrict_by
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 # What a signal cannot end for so long hangs in the kernel.

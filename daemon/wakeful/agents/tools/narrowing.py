@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from wakeful.agents.tools.place import Bound, Bounds
 from wakeful.errors import OperatorError
+from wakeful.runners.isolation.confine import find_sockets
 from wakeful.runners.isolation.filter import build_socket_filter, is_known_machine
 from wakeful.runners.isolation.hiding import Hidden, allow_around
 from wakeful.runners.isolation.landlock import DEVICE, EXECUTE, READ, READ_DIR, READ_FILE, WRITE, Ruleset, probe_abi
@@ -44,6 +45,8 @@ class Narrowing(Struct, frozen=True, kw_only=True):
     network: bool | tuple[int, ...] = False
     # And those that may be listened on.
     listens: tuple[int, ...] = ()
+    # With a list of ports: UDP is open, since a listed host is a name.
+    looks_up_names: bool = False
 
 
 class Domain(Struct, frozen=True):
@@ -59,6 +62,7 @@ def narrow(
     *,
     network: bool | tuple[int, ...] = False,
     listens: tuple[int, ...] = (),
+    looks_up_names: bool = False,
     reads: Iterable[str] = (),
     writes: Iterable[str] = (),
     hidden: Iterable[str] = (),
@@ -76,6 +80,7 @@ def narrow(
         hidden=_list_once(map(os.path.realpath, (*own, *hidden))),
         network=network,
         listens=listens,
+        looks_up_names=looks_up_names,
     )
 
 
@@ -107,7 +112,8 @@ def make_domain(narrowing: Narrowing) -> Iterator[Domain]:
         if not isinstance(narrowing.network, bool):
             ruleset.allow_connect(narrowing.network)
         ruleset.allow_listen(narrowing.listens)
-        program = build_socket_filter(has_network=bool(narrowing.network)) if is_known_machine() else b""
+        sockets = find_sockets(narrowing.network, narrowing.listens, looks_up_names=narrowing.looks_up_names)
+        program = build_socket_filter(sockets) if is_known_machine() else b""
         yield Domain(ruleset.fd, program)
 
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import click
 
-from wakeful.cli.client import Client, quote_name
+from wakeful.cli.client import Client
 from wakeful.cli.command import verb
 from wakeful.cli.failure import FAILED, Failure
 from wakeful.cli.options import Options
 from wakeful.cli.text import escape, escape_lines
-from wakeful.cli.verbs.calls import DONE_ALREADY, named, records_after, say
+from wakeful.cli.verbs.calls import named, records_after, say
 
 
 @verb("ask", "wakeful ask api-docs 'Which routes have no docs yet?'", "wakeful ask payroll 'Is this safe?' --agent security --fresh")
@@ -28,16 +28,14 @@ def ask_verb(options: Options, name: str, key: str | None, text: str, agent: str
     Another agent answers in the same session, with its own prompt, model and tools; the next message goes back to the owner.
     """
     client = options.client()
-    head = client.get(f"/sessions/{quote_name(name)}")["seq"]
     answer = client.call("ask", key, name=name, text=text, agent=agent, fresh=fresh)
-    if is_quick or answer["words"] == DONE_ALREADY:
+    if is_quick:
         say(options, answer)
         return
-    held = client.get(f"/sessions/{quote_name(name)}")
-    if held["state"] == "sleeping":
+    if answer.get("held") is not None:
         # Nobody would answer while they wait: what is missing is for them to give.
-        raise Failure(f"{escape(name)} sleeps: {escape(held['reason'])}; what you asked waits in its mailbox", code=FAILED)
-    found = _Following(client, name, head, is_live=not options.is_json).follow()
+        raise Failure(f"{escape(name)} sleeps: {escape(answer['held'])}; what you asked waits in its mailbox", code=FAILED)
+    found = _Following(client, name, answer["record"], is_live=not options.is_json).follow()
     if options.is_json:
         print(json.dumps({"name": name, **found}))
     if found["outcome"] != "succeeded":
@@ -47,10 +45,11 @@ def ask_verb(options: Options, name: str, key: str | None, text: str, agent: str
 class _Following:
     """The run that takes the message in, to its end: what its agent says, as each turn is on record."""
 
-    def __init__(self, client: Client, name: str, head: int, *, is_live: bool) -> None:
+    def __init__(self, client: Client, name: str, record: int, *, is_live: bool) -> None:
+        """`record` is the message that was asked: others may ask at the same time."""
         self._client = client
         self._name = name
-        self._head = head
+        self._record = record
         self._is_live = is_live
         self._said: list[str] = []
         self._agent: str | None = None
@@ -58,12 +57,12 @@ class _Following:
     def follow(self) -> dict[str, Any]:
         position: int | None = None
         run: int | None = None
-        for line in records_after(self._client, self._name, self._head):
+        for line in records_after(self._client, self._name, self._record - 1):
             payload = line["payload"] or {}
             match line["kind"]:
-                case "message_added" if position is None:
+                case "message_added" if line["seq"] == self._record:
                     position = payload["position"]
-                case "run_started" if position is not None and int(payload["versions"].get("message", 0)) >= position:
+                case "run_started" if run is None and position is not None and int(payload["versions"].get("message", 0)) >= position:
                     run, self._agent = payload["run"], (payload.get("agent") or {}).get("name")
                 case "turn_answered" if payload["run"] == run:
                     self._take_turn(payload["answer"])

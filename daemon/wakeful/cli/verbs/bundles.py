@@ -23,8 +23,9 @@ from wakeful.cli.command import verb
 from wakeful.cli.completing import POSITION, SESSION, SESSION_OR_PATH, complete_files, complete_folders
 from wakeful.cli.failure import Failure
 from wakeful.cli.options import Options
-from wakeful.cli.text import escape
+from wakeful.cli.text import escape, paint
 from wakeful.cli.verbs.calls import carry_out, named
+from wakeful.cli.verbs.trust import accept, print_session, trust_one
 
 SUFFIX = ".bundle"
 
@@ -53,8 +54,12 @@ def save_verb(options: Options, name: str, key: str | None, mark: str | None, at
 @click.option("--as", "new", metavar="NAME", help="The name of the session it becomes.")
 @click.option("--root", shell_complete=complete_folders, metavar="DIR", help="Where it may read and write here; else what it writes is detached.")
 @click.option("--move", "is_move", is_flag=True, help="Complete a migrate: the session itself, not a fork of it. Prints the receipt.")
-def load_verb(options: Options, source: str, new: str | None, root: str | None, is_move: bool) -> None:
-    """Bring a bundle in as a session of its own, asleep until it is activated; or an archived session back by its NAME."""
+@click.option("--trust", "is_trusted", is_flag=True, help="Ask at once whether its spec, which is shown, is to be trusted.")
+@click.option("--yes", "is_sure", is_flag=True, help="With --trust: trust it without asking; what is trusted is printed all the same.")
+def load_verb(options: Options, source: str, new: str | None, root: str | None, is_move: bool, is_trusted: bool, is_sure: bool) -> None:
+    """Bring a bundle in as a session of its own, or an archived session back by its NAME. Nothing of a bundle runs before its spec is trusted."""
+    if is_sure and not is_trusted:
+        raise click.UsageError("--yes goes with --trust")
     if is_move and (new is not None or root is not None):
         raise click.UsageError("a session that moves keeps its name and its spec: leave --as and --root out")
     if source == "-":
@@ -63,7 +68,26 @@ def load_verb(options: Options, source: str, new: str | None, root: str | None, 
         answer = carry(options, "load", path=os.path.abspath(source), new=new, root=root and os.path.abspath(root), move=is_move)
     else:
         answer = carry(options, "load", name=source)
-    say(options, answer)
+    if not is_trusted or answer.get("needs_trust") is None:
+        say(options, answer)
+        print_asked(options, answer)
+        return
+    if not options.is_json:
+        say(options, answer)
+        trust_one(options, options.client(), answer["name"], is_sure=is_sure)
+    elif is_sure:
+        accept(options.client(), answer["name"])
+        say(options, answer | {"needs_trust": None})
+    else:
+        say(options, answer)
+
+
+def print_asked(options: Options, answer: dict[str, Any]) -> None:
+    """Print the programs and places a stranger's spec would run and reach, before anything of it runs."""
+    if options.is_json or answer.get("needs_trust") is None:
+        return
+    print_session(answer["name"], answer["spec"], answer["reach"])
+    print(paint(f"it {escape(answer['needs_trust'])}", "warn"))
 
 
 def load_from_input(options: Options, new: str | None, root: str | None, is_move: bool) -> dict[str, Any]:
@@ -97,19 +121,23 @@ def archive_verb(options: Options, name: str | None, is_due: bool, dry_run: bool
 @click.option("--agent", metavar="NAME", help="Another agent works here from the next run on.")
 @click.option("--model", metavar="NAME", help="Another model.")
 @click.option("--to", metavar="ssh://HOST|FILE", help="To another host: through ssh, or as a bundle to carry there.")
+@click.option("--trust", "is_trusted", is_flag=True, help="With --to ssh://: you know its spec; have it trusted there, as your own.")
 @click.option("--receipt", shell_complete=complete_files, metavar="FILE", help="What `load --move` printed there: the move is complete.")
 @click.option("--give-up", is_flag=True, help="Stay: the bundle that was cut must not be loaded.")
 def migrate_verb(
-    options: Options, name: str, key: str | None, agent: str | None, model: str | None, to: str | None, receipt: str | None, give_up: bool
+    options: Options, name: str, key: str | None, agent: str | None, model: str | None, to: str | None, is_trusted: bool, receipt: str | None,
+    give_up: bool,
 ) -> None:
     """To another agent or model, or to another host. Without options: whom the spec names works here again."""
     if sum((to is not None, receipt is not None, give_up, bool(agent or model))) > 1:
         raise click.UsageError("give an agent or model, or --to, or --receipt, or --give-up: these are different calls")
+    if is_trusted and not (to or "").startswith("ssh://"):
+        raise click.UsageError("--trust goes with --to ssh://HOST; a bundle that is carried there is trusted there: wakeful load --move FILE --trust")
     if to is None:
         given = read_receipt(receipt) if receipt is not None else None
         carry_out(options, "migrate", key, name=name, agent=agent, model=model, receipt=given, give_up=give_up or None)
     elif to.startswith("ssh://"):
-        move_by_ssh(options, name, to)
+        move_by_ssh(options, name, to, is_trusted=is_trusted)
     else:
         answer = carry(options, "move", name=name, path=os.path.abspath(to), to=to)
         say(options, answer)
@@ -130,7 +158,7 @@ def read_receipt(path: str) -> dict[str, Any]:
     return found
 
 
-def move_by_ssh(options: Options, name: str, to: str) -> None:
+def move_by_ssh(options: Options, name: str, to: str, *, is_trusted: bool) -> None:
     """Frozen here, loaded there, and the receipt back. Whatever fails in between leaves it frozen, and says so."""
     target = urlsplit(to)
     host = target.hostname
@@ -138,6 +166,7 @@ def move_by_ssh(options: Options, name: str, to: str) -> None:
         raise Failure(f"{escape(to)} names no host; expected such as ssh://laptop or ssh://user@laptop:2222")
     words = ["ssh", "-T", "-o", "BatchMode=yes", *(["-p", str(target.port)] if target.port else [])]
     words += ["--", f"{target.username}@{host}" if target.username else host, "wakeful", "load", "--move", "-", "--json"]
+    words += ["--trust", "--yes"] if is_trusted else []
     with tempfile.TemporaryDirectory(prefix="wakeful-move-") as folder:
         path = Path(folder) / f"move{SUFFIX}"
         carry(options, "move", name=name, path=str(path), to=to)
@@ -150,10 +179,13 @@ def move_by_ssh(options: Options, name: str, to: str) -> None:
         said = escape(" ".join((done.stderr or done.stdout).split())[-300:])
         raise Failure(f"{escape(name)} is frozen, and {escape(to)} did not take it (exit {done.returncode}): {said}; {_what_now(name)}")
     try:
-        receipt = json.loads(done.stdout)["receipt"]
+        answer = json.loads(done.stdout)
+        receipt, doubt = answer["receipt"], answer.get("needs_trust")
     except (ValueError, KeyError, TypeError):
         raise Failure(f"{escape(name)} is frozen, and {escape(to)} gave no receipt; {_what_now(name)}") from None
     carry_out(options, "migrate", None, name=name, receipt=receipt)
+    if doubt is not None and not options.is_json:
+        print(f"  there it {escape(doubt)}")
 
 
 def _what_now(name: str) -> str:

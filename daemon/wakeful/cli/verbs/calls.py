@@ -50,10 +50,6 @@ def carry_out_for_all(options: Options, verb_name: str, key: str | None, **body:
     print(json.dumps(answer) if options.is_json else escape(answer["words"]))
 
 
-# The reactor's answer to a key it has seen.
-DONE_ALREADY = "done already"
-
-
 def carry_out(options: Options, verb_name: str, key: str | None, **body: Any) -> None:
     say(options, options.client().call(verb_name, key, **body))
 
@@ -70,16 +66,19 @@ def say(options: Options, answer: dict[str, Any]) -> None:
 def activate_verb(options: Options, name: str, key: str | None, note: str | None, fresh: bool, is_waiting: bool) -> None:
     """Run a session now, whatever is owed: past settle, pace and holds, not past slots."""
     client = options.client()
-    head = client.get(f"/sessions/{quote_name(name)}")["seq"] if is_waiting else 0
     answer = client.call("activate", key, name=name, note=note, fresh=fresh)
-    # A repeated key asks for nothing new, so there is nothing to wait for.
-    if not is_waiting or answer["words"] == DONE_ALREADY:
+    if not is_waiting:
         say(options, answer)
         return
     # Whoever waits should know for what, where that is not this run alone.
     if answer["words"] != "activated":
         print(f"wakeful: {escape(name)}: {escape(answer['words'])}", file=sys.stderr)
-    ended = wait_for_run(client, name, head)
+    if answer.get("held") is not None:
+        # It would wait for a person, or for the turn of a period: without end, as far as anybody knows.
+        if options.is_json:
+            print(json.dumps(answer))
+        raise Failure(code=FAILED)
+    ended = wait_for_run(client, name, answer["record"])
     if options.is_json:
         print(json.dumps({"name": name, "run": ended["run"], **ended["payload"]}))
     else:
@@ -88,20 +87,22 @@ def activate_verb(options: Options, name: str, key: str | None, note: str | None
         raise Failure(code=FAILED)
 
 
-def wait_for_run(client: Client, name: str, head: int) -> dict[str, Any]:
-    """The end, for good, of the run that takes the activation recorded after `head` in."""
+def wait_for_run(client: Client, name: str, record: int) -> dict[str, Any]:
+    """The end, for good, of the run that takes the activation of this record in; or what keeps it from coming to that."""
     position: int | None = None
     taken: set[int] = set()
-    for line in records_after(client, name, head):
-        payload = line["payload"]
+    for line in records_after(client, name, record - 1):
+        payload = line["payload"] or {}
         match line["kind"]:
-            case "activation_requested" if position is None:
+            case "activation_requested" if line["seq"] == record:
                 position = payload["position"]
             case "run_started" if position is not None and int(payload["versions"].get("activation", 0)) >= position:
                 taken.add(payload["run"])
             case "run_finished" if payload["run"] in taken and payload["is_final"]:
                 return line
-            case "wake_withdrawn" | "session_terminated" | "spec_removed" if position is not None:
+            case "session_slept" if payload["hold"]["kind"] != "snoozed":
+                return line
+            case "wake_withdrawn" | "session_terminated" | "spec_removed":
                 return line
     raise Failure(f"{escape(name)}: the daemon stopped before the run ended")
 

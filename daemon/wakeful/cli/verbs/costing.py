@@ -16,7 +16,7 @@ from wakeful.cli.text import columns, escape, fit, format_bytes, measure, pad, p
 
 # Figure -> its heading; the units stand with the values.
 HEADINGS = {
-    "runs": "RUNS", "failed": "FAIL", "cpu_seconds": "CPU", "wall_seconds": "WALL",
+    "runs": "RUNS", "failed": "FAIL", "cpu_seconds": "CPU", "wall_seconds": "WALL", "tokens": "TOKENS", "usd": "USD",
     "read_bytes": "READ", "written_bytes": "WROTE", "output_bytes": "PRINTED",
 }  # fmt: skip
 # Of a longer name this much tells it apart; a day has ten figures and is never cut.
@@ -31,7 +31,7 @@ _SPANS = ((86400.0, "d"), (3600.0, "h"), (60.0, "m"), (1.0, "s"))
 @click.option("--since", metavar="TIME", help="Runs that ended since: RFC 3339, such as 2026-01-31T06:00:00Z, or how long ago, such as 7d.")
 @click.option("--csv", "is_csv", is_flag=True, help="Print CSV, with plain numbers.")
 def costs_verb(options: Options, by: str, since: str | None, is_csv: bool) -> None:
-    """What runs took: how many, CPU, wall time, bytes read and written, output. Days are UTC."""
+    """What runs took: how many, CPU, wall time, tokens and US dollars, bytes read and written, output. Days are UTC."""
     if is_csv and options.is_json:
         raise click.UsageError("give --csv or --json, not both")
     found = options.client().get("/costs", by=by, since=since)
@@ -50,9 +50,11 @@ def costs_verb(options: Options, by: str, since: str | None, is_csv: bool) -> No
 def format_costs(found: dict[str, Any]) -> Iterator[str]:
     """Names to the left, figures to the right. Where the screen is narrow, bytes are left out before a name is cut."""
     keys = found["by"]
-    rows = [([escape(row[key] or "-") for key in keys], _format_figures(row)) for row in found["rows"]]
-    rows.append((["total", *[""] * (len(keys) - 1)], _format_figures(found["total"])))
-    rows.insert(0, ([key.upper() for key in keys], list(HEADINGS.values())))
+    # Where no agent worked, nobody asks for tokens.
+    shown = [name for name in HEADINGS if name not in ("tokens", "usd") or found["total"]["tokens"]]
+    rows = [([escape(row[key] or "-") for key in keys], _format_figures(row, shown)) for row in found["rows"]]
+    rows.append((["total", *[""] * (len(keys) - 1)], _format_figures(found["total"], shown)))
+    rows.insert(0, ([key.upper() for key in keys], [HEADINGS[name] for name in shown]))
     left = [max(map(measure, column)) for column in zip(*(names for names, _ in rows), strict=True)]
     right = [max(map(measure, column)) for column in zip(*(figures for _, figures in rows), strict=True)]
     _squeeze(left, right)
@@ -77,12 +79,14 @@ def _format_row(names: Sequence[str], figures: Sequence[str], left: Sequence[int
     return "  ".join([*cells, *(figure.rjust(width) for figure, width in zip(figures, right))])
 
 
-def _format_figures(row: dict[str, Any]) -> list[str]:
-    return [_format_figure(name, row[name]) for name in HEADINGS]
+def _format_figures(row: dict[str, Any], shown: Sequence[str]) -> list[str]:
+    return [_format_figure(name, row[name]) for name in shown]
 
 
 def _format_figure(name: str, value: float) -> str:
     if name.endswith("_seconds"):
         size, unit = next((one for one in _SPANS if value >= one[0]), _SPANS[-1])
         return f"{value / size:.1f}{unit}" if size > 1 or value < 10 else f"{value:.0f}s"
+    if name == "usd":
+        return f"{value:.2f}" if value == 0 or value >= 0.01 else f"{value:.4f}"
     return format_bytes(int(value)) if name.endswith("_bytes") else str(value)

@@ -21,7 +21,7 @@ from wakeful import __version__
 from wakeful.cli.client import Client
 from wakeful.cli.command import verb
 from wakeful.cli.completing import complete_folders
-from wakeful.cli.failure import FAILED, Failure, NoDaemon
+from wakeful.cli.failure import FAILED, DaemonBusy, Failure, NoDaemon
 from wakeful.cli.options import Options
 from wakeful.cli.places import find_state
 from wakeful.cli.text import count, escape, format_bytes, paint, wrap
@@ -78,6 +78,8 @@ def _ask_daemon(client: Client, state: str) -> tuple[dict[str, Any] | None, Chec
         health = client.get("/doctor")
     except NoDaemon as error:
         return None, _explain_silence(client.path, Path(state), str(error))
+    except DaemonBusy as error:
+        return None, Check("daemon", "bad", str(error), "ss -xp                # which process holds connections")
     if health["version"] != __version__:
         words = f"version {health['version']}, this command is {__version__}"
         return health, Check("daemon", "warn", words, "systemctl --user restart wakeful")
@@ -205,14 +207,45 @@ def _check_isolation(isolation: dict[str, Any]) -> Iterator[Check]:
         words = "this kernel has no Landlock: no session runs, but those that say isolation: none"
         yield Check("isolation", "bad", words, "add landlock to lsm= of the kernel's command line (Linux 5.13 or newer)")
         return
-    lacks = f"; cannot be enforced: {'; '.join(isolation['unenforced'])}" if isolation["unenforced"] else ""
-    yield Check("isolation", "good", f"Landlock ABI {isolation['landlock']}{lacks}")
+    yield Check("isolation", "good", f"Landlock ABI {isolation['landlock']}; cannot be enforced: {'; '.join(isolation['unenforced'])}")
+    yield from _check_kernel(isolation)
     if not isolation["shielding"]:
-        words = "specs beside an output are within that run's reach, and an output beside the state folder cannot be replaced by renaming"
-        yield Check("isolation", "warn", words, "give outputs a folder of their own, such as out/")
+        words = "no namespaces for you here: specs beside an output are within that run's reach, and an output beside .git or the state folder cannot be replaced by renaming"
+        yield Check("isolation", "warn", words, "give outputs a folder of their own, such as out/, or allow user namespaces (sysctl kernel.apparmor_restrict_unprivileged_userns)")
     if isolation["unisolated"]:
         told = "would run" if not isolation["allow_unisolated"] else "run" if len(isolation["unisolated"]) > 1 else "runs"
         yield Check("isolation", "warn", f"{', '.join(isolation['unisolated'])} {told} without any isolation", "wakeful list")
+
+
+def _check_kernel(isolation: dict[str, Any]) -> Iterator[Check]:
+    """List each gap in what this kernel can enforce, and the substitutes that the daemon uses for some of them."""
+    for gap in isolation["gaps"]:
+        yield Check("kernel", "warn", f"cannot enforce {gap['what']}: {gap['means']}", f"needs {gap['needs']}")
+    if not isolation["gaps"]:
+        yield Check("kernel", "good", "enforces all that wakeful asks of one")
+    if not isolation["bounding"]:
+        words = "no control group bounds the memory and processes of runs: `limits` of a run as a whole are looked at ten times a second"
+        yield Check("limits of runs", "good", f"{words} (under systemd 254: DelegateSubgroup=daemon in a drop-in)")
+    if isolation["kept_closed"]:
+        paths = ", ".join(isolation["kept_closed"])
+        words = f"{paths}: closed to others when first seen, and readable by everybody since; closed to runs all the same, for a run may have changed that"
+        first = shlex.quote(isolation["kept_closed"][0])
+        yield Check("settings", "warn", words, f"if it should be readable: cp -p {first} {first}.new && mv {first}.new {first}; else: chmod o= {first}")
+
+
+def _check_connections(connections: dict[str, Any]) -> Iterator[Check]:
+    """How many places of the control socket are in use, and which run was refused more."""
+    most, kept, of_one = connections["most"], connections["kept_for_people"], connections["most_of_one_run"]
+    words = f"{connections['open']} of {count(most, 'connection')} in use, {kept} of them for people alone; a run has at most {of_one}"
+    holders = ", ".join(f"{one['holder']} has {one['connections']}" for one in connections["largest"])
+    if connections["open"] >= most - kept:
+        yield Check("connections", "warn", f"{words}; {holders}: runs are refused", "wakeful top")
+        return
+    yield Check("connections", "good", f"{words}; {connections['refused']} refused so far")
+    for one in connections["largest"]:
+        if one["run"] is not None and one["connections"] >= of_one:
+            name = one["run"].rpartition("#")[0]
+            yield Check("connections", "warn", f"{one['holder']} has {one['connections']}, the most a run may have; more are refused", f"wakeful interrupt {shlex.quote(name)}")
 
 
 def _check_health(health: dict[str, Any]) -> Iterator[Check]:
@@ -223,8 +256,13 @@ def _check_health(health: dict[str, Any]) -> Iterator[Check]:
         yield Check("spec", "bad", f"{place}: {words}", "wakeful check")
     if not health["problems"]:
         yield Check("specs", "good", f"all of {health['specs']} are taken")
+    for words, times in sorted(health.get("defects", {}).items()):
+        yield Check("defect", "bad", f"{words}, {count(times, 'time')}", "look at its traceback in the daemon's output, and report it: wakeful doctor --json")
     for one in health["degraded"]:
         yield Check("binding", "warn", f"{one['session']}, {one['binding']}: {one['words']}", f"wakeful show {one['session']}")
+    for one in health["guarded"]:
+        mend = f"wakeful {'resume' if one['is_stopped'] else 'why'} {one['session']}"
+        yield Check("loop guard", "bad" if one["is_stopped"] else "warn", f"{one['session']}: {one['words']}", mend)
     for one in health["unfinished_merges"]:
         words = f"the merge of {one['fork']} into {one['session']} is recorded, and its files are not all written"
         yield Check("merge", "warn", words, f"wakeful merge {one['session']} {one['fork']}")
@@ -235,6 +273,7 @@ def _check_health(health: dict[str, Any]) -> Iterator[Check]:
     yield from _check_isolation(health["isolation"])
     if health["tokens"]["problem"] is not None:
         yield Check("tokens", "bad", health["tokens"]["problem"], f"ls -l -- {shlex.quote(health['tokens']['path'])}")
+    yield from _check_connections(health["connections"])
     yield _check_blobs(health["blobs"])
     yield from _check_limits(health["limits"])
     if not health["degraded"]:

@@ -32,6 +32,7 @@ from wakeful.cli.units import (
     drop_in_folder,
     find_program,
     find_version,
+    is_in_home,
     is_open_to_all,
     render_drop_in,
     render_system,
@@ -290,8 +291,12 @@ def _write_units(hand: Hand, service: Service, program: str, specs: str | None, 
         return any([hand.write(service.folder / name, text) for name, text in render_user(program, specs, state).items()])
     changes = [hand.write(service.folder / name, text) for name, text in render_system(program).items()]
     drop_in = drop_in_folder(service.account) / DROP_IN
-    if specs is not None or state is not None:
-        changes.append(hand.write(drop_in, render_drop_in(program, specs, state)))
+    # The template shows the home that accounts usually have, and no other.
+    home = pwd.getpwnam(service.account).pw_dir
+    shown = [home] if is_in_home(home) and home != f"/home/{service.account}" else []
+    code = [place for place in dict.fromkeys((sys.prefix, sys.base_prefix)) if is_in_home(place)]
+    if specs is not None or state is not None or shown or code:
+        changes.append(hand.write(drop_in, render_drop_in(program, specs, state, shown=shown, code=code)))
     elif hand.is_own(drop_in):
         hand.remove(drop_in)
         changes.append(True)

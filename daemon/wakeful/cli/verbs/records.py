@@ -42,14 +42,17 @@ _KIND_COLOURS = {
 @click.option("--run", type=RUN, metavar="N", help="Only records of this run.")
 @click.option("--author", help="Only records by this author, such as person:root.")
 @click.option("--last", type=click.IntRange(1), metavar="N", help="Only the newest N, at most 10000.")
+@click.option("--past", is_flag=True, help="Before them the records it came with, when it was forked or loaded; --at ~SEQ means one of those.")
 @click.option("--follow", "is_following", is_flag=True, help="Go on with what will be recorded.")
-def log_verb(options: Options, name: str, first: int | None, is_following: bool, **bounds: Any) -> None:
+def log_verb(options: Options, name: str, first: int | None, is_following: bool, past: bool, **bounds: Any) -> None:
     """A session's records, oldest first."""
+    if past and (first is not None or bounds["last"] is not None or is_following):
+        raise click.UsageError("--past shows all from the beginning; narrow it by --since, --until, --kind, --run or --author")
     client = options.client()
     words = None if options.is_json else "true"
     route = f"/sessions/{quote_name(name)}/log"
     if not is_following:
-        print_records(options, client.stream_lines(route, **{"from": first}, words=words, **bounds))
+        print_records(options, client.stream_lines(route, **{"from": first}, words=words, past="true" if past else None, **bounds))
         return
     if any(bounds.values()):
         raise click.UsageError("--follow goes with --from alone; pipe it through a filter instead")
@@ -126,9 +129,11 @@ def format_record(record: dict[str, Any]) -> str:
     at = parse_time(record["at"]).astimezone()
     is_today = at.date() == datetime.now(UTC).astimezone().date()
     when = at.strftime("%H:%M:%S") if is_today else at.strftime("%Y-%m-%d %H:%M:%S")
-    head = f"{record['seq']:>5}  {when}  {record['kind']:<20}  "
+    # A record from before the session was forked or loaded is shown as `~SEQ`, which `--at` takes.
+    number = f"~{record['seq']}" if "session" in record else str(record["seq"])
+    head = f"{number:>5}  {when}  {record['kind']:<20}  "
     words = escape(record["words"] + _say_author(record))
-    # One line a record on a screen; through a pipe whole, since who searches in it looks for the end of a line, too.
+    # On a screen a record takes one line. Through a pipe its line stays whole, because a search may look for its end.
     if sys.stdout.isatty() or os.environ.get("COLUMNS"):
         words = fit(words, max(columns() - len(head), 30))
     return f"{paint(head, 'dim')}{paint(words, _colour(record))}"

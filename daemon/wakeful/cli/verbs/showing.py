@@ -117,6 +117,9 @@ def _say_confinement(confinement: dict[str, Any]) -> str:
     parts += [f"in a workspace of its own ({confinement['workspace']})"] if confinement.get("workspace") else []
     parts += [f"network {'open' if network is True else ', '.join(network)}"] if network else []
     parts += [f"may also {verb} {', '.join(allow[verb])}" for verb in ("read", "write") if allow[verb]]
+    # Named in a command, a script, a check or a probe: read as well, and bound by nobody.
+    named = dict.fromkeys(one["path"] for one in confinement.get("reads", ()) if one["by"].split()[0] in ("command", "script", "check", "probe"))
+    parts += [f"reads by name {', '.join(named)}"] if named else []
     return "; ".join(parts)
 
 
@@ -225,6 +228,10 @@ def _remarks_of_run(name: str, run: dict[str, Any]) -> list[str]:
     """What a person should know of the newest run and no column has."""
     remarks = [f"run {run['run']}: {run['hint']}"] if run.get("hint") else []
     remarks += [f"run {run['run']}: {words}" for words in _say_trace(name, run)]
+    isolation = run.get("isolation") or {}
+    if isolation.get("derived"):
+        remarks.append(f"run {run['run']}: its programs also reached {', '.join(isolation['derived'])}")
+    remarks += [f"run {run['run']}: not opened: {words}" for words in isolation.get("not_derived", ())]
     if run.get("daemons", 1) > 1:
         outlived = "the daemon that started it" if run["daemons"] == 2 else f"{run['daemons'] - 1} daemons"
         remarks.append(f"run {run['run']} outlived {outlived}")

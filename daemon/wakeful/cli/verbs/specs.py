@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import re
 import shlex
 import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +27,7 @@ from wakeful.core.graph import Graph
 from wakeful.core.prices import find_price
 from wakeful.core.spec import TEMPLATE_MARK, PromptRun, SessionSpec, find_template
 from wakeful.counting import TellFar, tell_nobody
+from wakeful.program_reach import ProgramReach, declare_written, list_unbound_files, name_derived
 from wakeful.settings import SETTINGS_FILE, SPECS_FOLDER, find_settings_file, read_settings
 from wakeful.specs.build import Surroundings
 from wakeful.specs.load import INSTANCE, FolderReading, read_folder, read_template, read_text
@@ -44,6 +49,7 @@ class Findings(NamedTuple):
     warnings: list[Problem]
     others: tuple[str, ...] = ()
     templates: dict[str, list[str]] = {}
+    reach: dict[str, list[str]] = {}
 
 
 @verb("check", "wakeful check                   # the whole folder", "wakeful check sessions.d/payroll.yaml")
@@ -57,7 +63,7 @@ def check_verb(options: Options, files: tuple[str, ...], specs: str | None) -> N
         found = check_folder(Path(find_specs(specs)), options)
     if options.is_json:
         views = {"problems": [_view(one) for one in found.problems], "warnings": [_view(one) for one in found.warnings]}
-        print(json.dumps({"ok": not found.problems, "sessions": found.sessions, **views, "templates": found.templates}))
+        print(json.dumps({"ok": not found.problems, "sessions": found.sessions, **views, "templates": found.templates, "reach": found.reach}))
     else:
         _print(found)
     if found.problems:
@@ -71,6 +77,7 @@ def _join(parts: list[Findings]) -> Findings:
         [warning for part in parts for warning in part.warnings],
         tuple(other for part in parts for other in part.others),
         {name: own for part in parts for name, own in part.templates.items()},
+        {name: own for part in parts for name, own in part.reach.items()},
     )
 
 
@@ -85,6 +92,8 @@ def _print(found: Findings) -> None:
         print(paint(f"{escape(str(warning))} (a warning)", "warn"))
     for name, own in sorted(found.templates.items()):
         print(escape(_say_template(name, own)))
+    for name, places in sorted(found.reach.items()):
+        print(escape(f"{name}: its programs also reach {', '.join(places)}"))
     if not found.problems:
         sessions = [count(found.sessions, "session")] if found.sessions or not found.others else []
         print(f"{escape(' and '.join([*sessions, *found.others]))}: all good")
@@ -116,8 +125,45 @@ def check_folder(specs: Path, options: Options) -> Findings:
     refused = _judge_graph(reading)
     problems += [Problem(_file_of(reading, name), 1, 1, words) for name, words in refused.items()]
     others = (SETTINGS_FILE,) if find_settings_file(specs).exists() else ()
-    warnings = [*reading.warnings, *_warn_about_writers(specs, reading), *_warn_about_prices(specs, reading)]
-    return Findings(len(reading.sessions) - len(refused), problems, warnings, others, _find_templates(reading))
+    unbound, reach = _look_at_programs(reading, reading.sessions)
+    warnings = [*reading.warnings, *_warn_about_writers(specs, reading), *_warn_about_prices(specs, reading), *unbound]
+    return Findings(len(reading.sessions) - len(refused), problems, warnings, others, _find_templates(reading), reach)
+
+
+def _look_at_programs(reading: FolderReading, names: Iterable[str]) -> tuple[list[Problem], dict[str, list[str]]]:
+    """Warn about files that a person may think are declared. Also list the places that programs reach beyond the specs, as found from here."""
+    programs = ProgramReach(os.environ, declare_written(reading.sessions))
+    warnings: dict[Problem, None] = {}
+    reach = {}
+    for name in _choose_some(names):
+        spec = reading.sessions.get(name)
+        if spec is None:
+            continue
+        derived = programs.find(spec, reading.agents.get(spec.agent or ""))
+        if derived.places:
+            reach[name] = list(name_derived(derived, spec.root))
+        unbound = (f"{path} is read, because its run names it, and wakes nobody; add to bindings: {_offer_binding(spec, path)}" for path in list_unbound_files(spec))
+        file = _file_of(reading, find_template(name) or name)
+        warnings |= {Problem(file, 1, 1, words): None for words in (*unbound, *derived.refused)}
+    return list(warnings), reach
+
+
+def _choose_some(names: Iterable[str]) -> Iterator[str]:
+    """Of a template's sessions the first ones: they run the same."""
+    counted: Counter[str] = Counter()
+    for name in names:
+        template = find_template(name)
+        counted[template or ""] += 1
+        if template is None or counted[template] <= MOST_NAMED:
+            yield name
+
+
+def _offer_binding(spec: SessionSpec, path: str) -> str:
+    """A line of a spec, under a name that is free."""
+    stem = re.sub(r"[^a-z0-9]+", "-", os.path.splitext(os.path.basename(path))[0].lower()).strip("-") or "file"
+    names = (stem if number == 1 else f"{stem}-{number}" for number in itertools.count(1))
+    name = next(one for one in names if spec.binding(one) is None)
+    return f"{name}: {{file: {json.dumps(path, ensure_ascii=False)}}}"
 
 
 def _warn_about_prices(specs: Path, reading: FolderReading) -> list[Problem]:
@@ -175,7 +221,8 @@ def check_file(file: str) -> Findings:
     problems += [Problem(own.file, 1, 1, refused[name]) for name in names if name in refused]
     sessions = sum(name in reading.sessions and name not in refused for name in names)
     others = () if sessions or templates else (file,)
-    return Findings(0 if problems and not templates else sessions, problems, list(own.warnings), others, templates)
+    unbound, reach = _look_at_programs(reading, names)
+    return Findings(0 if problems and not templates else sessions, problems, [*own.warnings, *unbound], others, templates, reach)
 
 
 def _check_alone(path: Path, file: str) -> Findings:

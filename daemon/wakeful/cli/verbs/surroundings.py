@@ -119,7 +119,8 @@ def check_bubblewrap() -> Check:
     code, words = _run("bwrap", *TRY_BUBBLEWRAP)
     if code == 0:
         return Check("bubblewrap", "good", _run("bwrap", "--version")[1].strip().removeprefix("bubblewrap "))
-    return Check("bubblewrap", "warn", f"cannot make a sandbox here ({words.strip() or f'exit {code}'})", _mend_namespaces())
+    words = f"cannot make a sandbox here ({words.strip() or f'exit {code}'}); sessions with `isolation: strict` sleep"
+    return Check("bubblewrap", "warn", words, _mend_namespaces())
 
 
 def check_strace() -> Check:

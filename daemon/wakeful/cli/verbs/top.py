@@ -115,8 +115,10 @@ def _reading_keys() -> Iterator[None]:
 def _wait_for_end(seconds: float) -> bool:
     """Whether somebody asked for the end before it is time for the next look. Other keys are for nothing."""
     end = time.monotonic() + seconds
+    looking = select.poll()
+    looking.register(sys.stdin, select.POLLIN)
     while (left := end - time.monotonic()) > 0:
-        if select.select([sys.stdin], [], [], left)[0]:
+        if looking.poll(left * 1000):
             # An empty read: the terminal is gone.
             key = os.read(sys.stdin.fileno(), 1).decode(errors="replace")
             if not key or key in ENDING:

@@ -48,9 +48,8 @@ def trace_verb(options: Options, name: str, is_observed: bool, run: int | None) 
 
 
 def _run_traced(client: Client, name: str, is_observed: bool) -> int:
-    head = client.get(f"/sessions/{quote_name(name)}")["seq"]
-    client.call("trace", None, name=name, observe=is_observed)
-    ended = wait_for_run(client, name, head)
+    answer = client.call("trace", None, name=name, observe=is_observed)
+    ended = wait_for_run(client, name, answer["record"])
     if ended["kind"] != "run_finished":
         raise Failure(f"{escape(name)}: {escape(ended['words'])}")
     return int(ended["run"])

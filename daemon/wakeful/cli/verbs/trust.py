@@ -9,6 +9,7 @@ import json
 import os
 import shlex
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -52,17 +53,17 @@ def trust_verb(options: Options, what: str | None, is_sure: bool, is_all: bool, 
     if is_all and not names and not options.is_json:
         print("nothing waits")
     for name in names if is_all else [str(what)]:
-        _trust(options, client, name, is_sure=is_sure)
+        trust_one(options, client, name, is_sure=is_sure)
 
 
-def _trust(options: Options, client: Client, name: str, *, is_sure: bool) -> None:
+def trust_one(options: Options, client: Client, name: str, *, is_sure: bool) -> None:
     shown = client.get(f"/trust/{quote_name(name)}")
     if options.is_json and not is_sure:
         print(json.dumps(shown))
         return
     if not options.is_json:
         if shown["spec"] is not None:
-            _print_session(name, shown["spec"])
+            print_session(name, shown["spec"], shown["reach"])
         elif shown["agent"] is not None:
             print(paint(escape(name), "bold"))
             _print_agent(shown["agent"])
@@ -75,6 +76,11 @@ def _trust(options: Options, client: Client, name: str, *, is_sure: bool) -> Non
     if not is_sure and not _ask(f"trust {escape(name)} as it stands?"):
         raise Failure(f"{escape(name)} sleeps on, untrusted", FAILED)
     _say(options, client.post("/trust/accept", name=name, digest=shown["digest"]))
+
+
+def accept(client: Client, name: str) -> None:
+    """Trust it as it stands, without a word."""
+    client.post("/trust/accept", name=name, digest=client.get(f"/trust/{quote_name(name)}")["digest"])
 
 
 @verb("add", "wakeful add ~/src/shop              # its sessions are shop/NAME", "wakeful add ~/src/shop --as eshop --yes", "wakeful add --remove shop")
@@ -129,7 +135,7 @@ def _print_all(found: dict[str, Any]) -> None:
 def _print_project(shown: dict[str, Any]) -> None:
     print(escape(f"{shown['folder']} as {shown['project']}: {count(len(shown['sessions']), 'session')}"))
     for one in shown["sessions"]:
-        _print_session(one["name"], one)
+        print_session(one["name"], one, one["reach"])
         print(f"  files: {escape(', '.join(one['files']))}")
     for one in shown["agents"]:
         print(paint(escape(one["name"]), "bold"))
@@ -139,7 +145,7 @@ def _print_project(shown: dict[str, Any]) -> None:
         print(paint(f"{escape(name)} is refused: {escape(words)}", "bad"))
 
 
-def _print_session(name: str, spec: dict[str, Any]) -> None:
+def print_session(name: str, spec: dict[str, Any], reach: Sequence[str] = ()) -> None:
     """What is unusual is painted: it is what a person should stop at."""
     print(paint(escape(name), "bold"))
     for label in ("runs", "check"):
@@ -150,6 +156,8 @@ def _print_session(name: str, spec: dict[str, Any]) -> None:
     for label in ("reads", "writes"):
         if spec[label]:
             print(f"  {label}: {escape(', '.join(spec[label]))} (below {escape(spec['root'])})")
+    if reach:
+        print(paint(f"  its programs also reach: {escape(', '.join(reach))}", "warn"))
     network = spec["network"]
     if network:
         print(paint(f"  network: {'anywhere' if network is True else escape(', '.join(network))}", "warn"))

@@ -19,6 +19,10 @@ class LeadsOutside(OperatorError):
     """A link on the way leads out of the folder."""
 
 
+class GoesInCircles(LeadsOutside):
+    """A link on the way leads to itself, so that it leads to nothing at all."""
+
+
 def open_beneath(folder: str | None, path: str) -> int:
     """An O_PATH descriptor of `path`, resolved without leaving `folder`; without a folder, as it is named."""
     if folder is None:
@@ -27,8 +31,10 @@ def open_beneath(folder: str | None, path: str) -> int:
     try:
         return open_at(base, path, _PLACE)
     except OSError as error:
-        # EXDEV: it leads outside. ELOOP: it goes in circles. EAGAIN: it was being renamed under our hands, more than once.
-        if error.errno not in (errno.EXDEV, errno.ELOOP, errno.EAGAIN):
+        if error.errno == errno.ELOOP:
+            raise GoesInCircles(f"{os.path.join(folder, path)} is a symbolic link that leads to itself; make it a file, or lead it elsewhere") from error
+        # EXDEV: it leads outside. EAGAIN: it was being renamed under our hands, more than once.
+        if error.errno not in (errno.EXDEV, errno.EAGAIN):
             raise
         words = f"{os.path.join(folder, path)} leads out of {folder} by a symbolic link; name where it leads in the binding, or under allow"
         raise LeadsOutside(words) from error

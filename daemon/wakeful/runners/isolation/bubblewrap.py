@@ -23,12 +23,13 @@ from wakeful.core.paths import contains
 from wakeful.errors import OperatorError
 from wakeful.runners.contract import RunOrder
 from wakeful.runners.environment import name_folder
-from wakeful.runners.isolation.beneath import open_beneath
+from wakeful.runners.isolation.beneath import GoesInCircles, open_beneath
 from wakeful.runners.isolation.confine import Grant, Spawn
 from wakeful.runners.isolation.filter import build_filter, is_known_machine
-from wakeful.runners.isolation.landlock import READ_FILE, WRITE, WRITE_FILE, Ruleset, probe_abi
-from wakeful.runners.isolation.privileges import forbid_new_privileges
-from wakeful.runners.isolation.reach import Reach
+from wakeful.runners.isolation.gaps import find_kernel_gaps, find_landlock_gaps
+from wakeful.runners.isolation.landlock import READ_FILE, SCOPE_ABI, TCP_ABI, WRITE, WRITE_FILE, Ruleset, probe_abi
+from wakeful.runners.isolation.privileges import KEPT_CAPABILITIES, forbid_new_privileges
+from wakeful.runners.isolation.reach import Reach, find_network_gaps
 from wakeful.runners.isolation.system import PROGRAMS, SETTINGS, is_of_system, list_resolver, list_secrets
 from wakeful.runners.staging import Staging
 
@@ -36,13 +37,9 @@ Spawned = TypeVar("Spawned", covariant=True)
 
 _PATIENCE_SECONDS = 10.0
 _PRIVATE = ("--unshare-pid", "--unshare-ipc")
-# What root needs with files of other owners, as under `standard`. Nobody else has any.
-_KEPT_CAPABILITIES = ("CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID")
 # Of memory, each: what a program puts into /tmp instead of TMPDIR, and semaphores and the like.
 _TEMPORARY_BYTES = 256 << 20
 _SHARED_BYTES = 64 << 20
-# Landlock's ports came with ABI 4, its scopes with ABI 6.
-_PORTS_ABI, _SCOPES_ABI = 4, 6
 # Its own in a view, and empty but for what the run is granted there: its folder, where the system has no better place in memory.
 _SHARED = "/dev/shm"
 # Which cores there are. What else of /sys `standard` shows (control groups) is not worth its mounts: runtimes go by /proc without it.
@@ -72,16 +69,14 @@ def find_obstacle() -> str | None:
 
 def find_unenforced(network: bool | tuple[str, ...]) -> tuple[str, ...]:
     """What of a strict run's isolation this machine cannot enforce."""
-    words = []
-    if network and probe_abi() < _SCOPES_ABI:
+    words: list[str] = []
+    if network and probe_abi() < SCOPE_ABI:
         words.append("abstract sockets, where the network is open (Linux 6.12 can)")
-    if not isinstance(network, bool):
-        ports = "the ports alone are enforced" if probe_abi() >= _PORTS_ABI else "nothing is enforced (Linux 6.7 can, by port)"
-        words.append(f"hosts: of `network` {ports}")
+    words += find_network_gaps(network)
     if os.geteuid() != 0:
         words.append("links that are swapped in while its view is made")
-    if not is_known_machine():
-        words.append("system calls (no filter for this architecture)")
+    # Its view has no files, processes and ports of others to begin with: of the kernel's gaps these are left.
+    words += (gap.words for gap in find_kernel_gaps() if gap not in find_landlock_gaps(probe_abi()))
     return tuple(words)
 
 
@@ -124,13 +119,13 @@ class BubblewrapLaunch:
     def __call__(self, spawn: Spawn[Spawned]) -> Spawned:
         """Blocks until bubblewrap is spawned."""
         network = self._policy.network
-        if not network or probe_abi() < (_SCOPES_ABI if network is True else _PORTS_ABI):
+        if not network or probe_abi() < (SCOPE_ABI if network is True else TCP_ABI):
             return self._spawn(spawn, f"/proc/{os.getpid()}/fd")
         return self._spawn_restricted(spawn)
 
     def is_alike(self, other: BubblewrapLaunch) -> bool:
         """Would the other make the same view, wherever the content of its places comes from?"""
-        reaches = [(one._policy.network, one._policy.listens, one._program) for one in (self, other)]
+        reaches = [(one._policy.network, one._policy.sockets, one._policy.listens, one._program) for one in (self, other)]
         words = [["" if isinstance(word, Source) else word for word in one._arguments] for one in (self, other)]
         return reaches[0] == reaches[1] and words[0] == words[1]
 
@@ -167,7 +162,7 @@ class BubblewrapLaunch:
         fds = [_remember("arguments", b"\0".join(map(os.fsencode, words)) + b"\0")]
         prefix = [self._program, "--args", str(fds[0])]
         if is_known_machine():
-            fds.append(_remember("filter", build_filter(has_network=bool(self._policy.network))))
+            fds.append(_remember("filter", build_filter(self._policy.sockets)))
             prefix += ["--seccomp", str(fds[1])]
         try:
             return spawn((*prefix, "--"), fds)
@@ -277,7 +272,7 @@ class _View:
         spelled = grant.path if grant.beneath is None else os.path.join(grant.beneath, grant.path)
         try:
             fd = self._open(grant)
-        except (FileNotFoundError, NotADirectoryError):
+        except (FileNotFoundError, NotADirectoryError, GoesInCircles):
             # As under `standard`: what is not there (any more) is not granted.
             return
         # What was opened, wherever links led: that is what is shown, at the place where it really is.
@@ -339,6 +334,10 @@ class _View:
     def _list_mounts(self) -> Iterator[tuple[str, str | int | None, str]]:
         for path, (source, is_writable) in self._shown.items():
             yield path, source, "--bind" if is_writable else "--ro-bind"
+        for place in self._reach.policy.shielded:
+            # A repository in a folder that is written directly.
+            if place not in self._shown and self._lies_in_shown(place):
+                yield place, place, "--ro-bind-try"
         for place in self._reach.guarded:
             if place in self._shown or not self._lies_in_shown(place):
                 continue
@@ -369,7 +368,7 @@ def _choose_source(fd: int, real: str) -> str | int:
 def _keep_capabilities() -> Iterable[str]:
     if os.geteuid() != 0:
         return ()
-    return ("--cap-drop", "ALL", *(word for name in _KEPT_CAPABILITIES for word in ("--cap-add", name)))
+    return ("--cap-drop", "ALL", *(word for name in KEPT_CAPABILITIES for word in ("--cap-add", name)))
 
 
 def _read_link(path: str) -> str | None:

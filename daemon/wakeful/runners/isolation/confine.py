@@ -2,13 +2,15 @@
 
 Landlock, the system call filter, a mount namespace and "no new privileges" belong to a thread and are inherited by what it starts, so
 the run is confined before its first instruction, with no wrapper process and no code between fork and exec; the daemon itself is
-untouched. What most runs share, a thread takes on in advance and waits (`_Prepared`): half of the cost is paid before a run is due. `runners/process.py` calls it; a second way of launching (bubblewrap) has the same face.
+untouched. What most runs share, a thread takes on in advance and waits (`_Prepared`): half of the cost is paid before a run is due. Where mounts are
+needed and no thread may make them, a small program takes the thread's place (`_ByLauncher`). `runners/process.py` calls it; a second way of launching (bubblewrap) has the same face.
 """
 
 from __future__ import annotations
 
 import os
 from _thread import start_new_thread
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from queue import SimpleQueue
 from typing import Any, ClassVar, Protocol, TypeVar, cast
@@ -16,13 +18,14 @@ from typing import Any, ClassVar, Protocol, TypeVar, cast
 from msgspec import Struct
 
 from wakeful.core.paths import contains
-from wakeful.runners.isolation.beneath import open_beneath
-from wakeful.runners.isolation.filter import build_filter, build_last_filter, is_known_machine
+from wakeful.runners.isolation.beneath import GoesInCircles, open_beneath
+from wakeful.runners.isolation.filter import Sockets, build_filter, build_last_filter, is_known_machine
 from wakeful.runners.isolation.hiding import Hidden, allow_around
 from wakeful.runners.isolation.landlock import Ruleset
 from wakeful.runners.isolation.mounts import Mounts
+from wakeful.runners.isolation.namespace import shield
 from wakeful.runners.isolation.privileges import drop_capabilities, forbid_new_privileges, install_filter
-from wakeful.runners.isolation.shield import shield
+from wakeful.runners.isolation.shield import can_mount, describe_shielding, name_launcher
 
 Spawned = TypeVar("Spawned", covariant=True)
 
@@ -53,11 +56,24 @@ class Policy(Struct, frozen=True, kw_only=True):
     network: bool | tuple[int, ...] = False
     # And those that may be listened on.
     listens: tuple[int, ...] = ()
+    # With a list of ports: UDP is open, since a listed host is a name.
+    looks_up_names: bool = False
     # Read-only although a grant covers them, and what lies inside them and is writable all the same.
     shielded: tuple[str, ...] = ()
     kept_writable: tuple[str, ...] = ()
+    # The same where nothing can be mounted: what lies around them is granted one by one.
+    spared: tuple[str, ...] = ()
     # Not to be read although a grant covers it.
     hidden: Hidden = Hidden()
+
+    @property
+    def sockets(self) -> Sockets:
+        return find_sockets(self.network, self.listens, looks_up_names=self.looks_up_names)
+
+    @property
+    def needs_launcher(self) -> bool:
+        """Does it take mounts that no thread of this process may make?"""
+        return bool(self.shielded) and not can_mount()
 
     @property
     def emptied(self) -> tuple[str, ...]:
@@ -66,6 +82,13 @@ class Policy(Struct, frozen=True, kw_only=True):
             return ()
         granted = [os.path.join(grant.beneath or "/", grant.path) for grant in self.grants]
         return tuple(place for place in self.hidden.places if any(contains(one, place) for one in granted))
+
+
+def find_sockets(network: bool | tuple[int, ...], listens: tuple[int, ...], *, looks_up_names: bool) -> Sockets:
+    """Which sockets are left to a program that may connect to these ports, and listen on those."""
+    if isinstance(network, bool):
+        return Sockets(has_network=network)
+    return Sockets(has_network=bool(network), is_by_port=bool(network), has_udp=looks_up_names, may_listen=bool(listens))
 
 
 class Spawn(Protocol[Spawned]):
@@ -88,11 +111,11 @@ def launch_bare(spawn: Spawn[Spawned]) -> Spawned:
 class ConfinedLaunch:
     """A `Launch` under a policy. Whoever made it calls `dismiss` when nothing more will be launched."""
 
-    def __init__(self, policy: Policy, ahead: Confined | None = None) -> None:
+    def __init__(self, policy: Policy, ahead: Confinement | None = None) -> None:
         """`ahead` has taken on this policy, or one that opens the same, and is for the first launch."""
         self.policy = policy
         self._ahead = ahead
-        self._launched: list[Confined] = []
+        self._launched: list[Confinement] = []
 
     def take_on(self) -> None:
         """Have a thread take on the policy already, for the next launch. Returns at once; what goes wrong is raised by that launch."""
@@ -115,8 +138,10 @@ class ConfinedLaunch:
         return spawned
 
 
-def begin_confined(policy: Policy) -> Confined:
-    """A thread that takes on the policy, and waits for what it is to spawn, or to be dismissed."""
+def begin_confined(policy: Policy) -> Confinement:
+    """Usually a thread that takes on the policy, and waits for what it is to spawn, or to be dismissed."""
+    if policy.needs_launcher:
+        return _ByLauncher(policy)
     # A mount namespace must come before everything else, and a network leaves more open than what was prepared.
     if policy.guard is None or policy.shielded or policy.network is not False:
         confined = Confined()
@@ -132,14 +157,71 @@ def prepare_another(policy: Policy) -> None:
         _Prepared.renew(policy.guard, policy.system)
 
 
-class Confined:
+class Confinement(ABC):
+    """One program to be spawned under a policy that has been taken on."""
+
+    # It holds every place that the policy opens, whatever becomes of the name.
+    has_taken_on: bool = False
+    # Those of its own, where it has any.
+    mounts: Mounts | None = None
+
+    @abstractmethod
+    def spawn(self, spawn: Spawn[Spawned]) -> Spawned:
+        """Blocks until the process is spawned. Also raises any error from applying the policy."""
+
+    @abstractmethod
+    def dismiss(self) -> None:
+        """Release everything: no process will be spawned. Safe to repeat."""
+
+    def let_go(self) -> None:
+        """Close the mounts: the spawned process has ended. Safe to repeat."""
+        if self.mounts is not None:
+            self.mounts.close()
+
+
+class _ByLauncher(Confinement):
+    """By a small program that mounts and restricts itself before it becomes the program; what it opens is opened here, and handed over."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._ruleset: Ruleset | None = None
+        self._problem: BaseException | None = None
+        try:
+            self._ruleset = _open_system(policy.system, has_tcp=policy.network is True)
+            _allow_granted(self._ruleset, policy)
+        except BaseException as problem:
+            self._problem = problem
+        self.has_taken_on = self._problem is None
+
+    def spawn(self, spawn: Spawn[Spawned]) -> Spawned:
+        try:
+            if self._problem is not None or self._ruleset is None:
+                raise self._problem or RuntimeError("dismissed")
+            return self._spawn(spawn, self._policy, self._ruleset)
+        finally:
+            self.dismiss()
+
+    def _spawn(self, spawn: Spawn[Spawned], policy: Policy, own: Ruleset) -> Spawned:
+        rulesets = [ruleset.fd for ruleset in (policy.guard, own) if ruleset is not None]
+        program = build_filter(policy.sockets) if is_known_machine() else b""
+        told = describe_shielding(
+            shielded=policy.shielded, writable=policy.kept_writable, emptied=policy.emptied, rulesets=rulesets, program=program
+        )
+        try:
+            return spawn(name_launcher(told), (told, *rulesets))
+        finally:
+            os.close(told)
+
+    def dismiss(self) -> None:
+        ruleset, self._ruleset = self._ruleset, None
+        if ruleset is not None:
+            ruleset.close()
+
+
+class Confined(Confinement):
     """A thread on its way to spawn one program: it restricts itself by a policy, and waits for the program."""
 
     def __init__(self) -> None:
-        # It holds every place that the policy opens, whatever becomes of the name.
-        self.has_taken_on = False
-        # Those of its own, where it has any.
-        self.mounts: Mounts | None = None
         self._policies: SimpleQueue[Policy | None] = SimpleQueue()
         self._spawns: SimpleQueue[Spawn[Any] | None] = SimpleQueue()
         self._answers: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
@@ -157,14 +239,8 @@ class Confined:
         return cast(Spawned, result)
 
     def dismiss(self) -> None:
-        """Nothing will be spawned, whatever it took on."""
         self._policies.put(None)
         self._spawns.put(None)
-
-    def let_go(self) -> None:
-        """What it spawned has ended. Safe to repeat."""
-        if self.mounts is not None:
-            self.mounts.close()
 
     def _live(self) -> None:
         try:
@@ -228,7 +304,7 @@ class _Prepared(Confined):
 
     def _restrict(self) -> None:
         with self._own_guard:
-            _restrict_alike(self._own_guard, has_network=False)
+            _restrict_alike(self._own_guard, Sockets())
         with _open_system(self.system, has_tcp=False) as ruleset:
             policy = self._policies.get()
             if policy is not None:
@@ -244,19 +320,19 @@ def restrict_self(policy: Policy) -> None:
 
 def _restrict(policy: Policy) -> None:
     """But for its mounts."""
-    _restrict_alike(policy.guard, has_network=bool(policy.network))
+    _restrict_alike(policy.guard, policy.sockets)
     with _open_system(policy.system, has_tcp=policy.network is True) as ruleset:
         _restrict_files(ruleset, policy)
 
 
-def _restrict_alike(guard: Ruleset | None, *, has_network: bool) -> None:
+def _restrict_alike(guard: Ruleset | None, sockets: Sockets) -> None:
     """What does not depend on the run. Paths can still be looked up afterwards, which is all that is needed."""
     forbid_new_privileges()
     if guard is not None:
         guard.restrict_self()
     drop_capabilities()
     if is_known_machine():
-        install_filter(build_filter(has_network=has_network, is_last=False))
+        install_filter(build_filter(sockets, is_last=False))
 
 
 def _open_system(system: tuple[OpenGrant, ...], *, has_tcp: bool) -> Ruleset:
@@ -268,24 +344,28 @@ def _open_system(system: tuple[OpenGrant, ...], *, has_tcp: bool) -> Ruleset:
 
 
 def _restrict_files(ruleset: Ruleset, policy: Policy) -> None:
-    emptied = policy.emptied
-    hidden = Hidden(tuple(place for place in policy.hidden.places if place not in emptied), policy.hidden.own)
-    for grant in policy.grants:
-        _allow(ruleset, grant, hidden)
-    if not isinstance(policy.network, bool):
-        ruleset.allow_connect(policy.network)
-    ruleset.allow_listen(policy.listens)
+    _allow_granted(ruleset, policy)
     ruleset.restrict_self()
     if is_known_machine():
         install_filter(build_last_filter())
 
 
-def _allow(ruleset: Ruleset, grant: Grant, hidden: Hidden) -> None:
+def _allow_granted(ruleset: Ruleset, policy: Policy) -> None:
+    emptied = policy.emptied
+    hidden = Hidden(tuple(place for place in policy.hidden.places if place not in emptied), policy.hidden.own)
+    for grant in policy.grants:
+        _allow(ruleset, grant, hidden, policy.spared)
+    if not isinstance(policy.network, bool):
+        ruleset.allow_connect(policy.network)
+    ruleset.allow_listen(policy.listens)
+
+
+def _allow(ruleset: Ruleset, grant: Grant, hidden: Hidden, spared: tuple[str, ...]) -> None:
     try:
         fd = open_beneath(grant.beneath, grant.path)
-    except (FileNotFoundError, NotADirectoryError):
+    except (FileNotFoundError, NotADirectoryError, GoesInCircles):
         return
     try:
-        allow_around(ruleset, fd, grant.rights, hidden)
+        allow_around(ruleset, fd, grant.rights, hidden, spared)
     finally:
         os.close(fd)

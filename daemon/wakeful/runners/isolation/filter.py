@@ -20,12 +20,22 @@ from msgspec import Struct
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 # seccomp_data: the call's number, the architecture, the instruction, six arguments of 64 bits.
 _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
-# Loads a word, jumps if equal, jumps if greater or equal, jumps if any of these bits is set, returns.
-_LOAD, _JUMP_EQUAL, _JUMP_AT_LEAST, _JUMP_ANY, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+# Loads a word, keeps some of its bits, jumps if equal, jumps if greater or equal, jumps if any of these bits is set, returns.
+_LOAD, _AND, _JUMP_EQUAL, _JUMP_AT_LEAST, _JUMP_ANY, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x45, 0x06
 # x86-64 has a second table of calls at this bit; nothing we know uses it but to go round filters.
 _X32_BIT = 0x40000000
+_ALL_BITS = 0xFFFFFFFF
 
-_AF_UNIX = 1
+_AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK = 1, 2, 10, 16
+_SOCK_STREAM, _SOCK_DGRAM = 1, 2
+# The type of a socket without SOCK_NONBLOCK and SOCK_CLOEXEC.
+_SOCK_TYPE = 0xF
+# The bit that datagrams (2) and raw sockets (3) have, and streams (1) and sequenced packets (5) have not.
+_DATAGRAM_BIT = 2
+_IPPROTO_TCP, _IPPROTO_UDP = 6, 17
+_MSG_FASTOPEN = 0x20000000
+_TCP_FASTOPEN_CONNECT, _TCP_ULP = 30, 31
+_PRIO_PROCESS, _IOPRIO_WHO_PROCESS = 0, 1
 _RLIMIT_RTTIME = 15
 _SET_ID = stat.S_ISUID | stat.S_ISGID
 # O_CREAT and O_TMPFILE: only then has an open a mode, and else maybe garbage in its place.
@@ -38,6 +48,10 @@ _RINGS = ("io_uring_setup",)
 # Which argument of a call is a mode. A new folder's is not asked: the kernel takes these bits out of it.
 _MODES = {"chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2, "mknod": 1, "mknodat": 2, "creat": 1}
 _OPENS = {"open": 1, "openat": 2}
+# Calls whose first argument is a thread; 0 is the caller.
+_SCHEDULERS = ("sched_setscheduler", "sched_setparam", "sched_setattr")
+# Which argument of a call holds the flags of what is sent.
+_SENDS = {"sendto": 3, "sendmsg": 2, "sendmmsg": 3}
 
 
 class _Machine(Struct, frozen=True):
@@ -52,6 +66,8 @@ _MACHINES = {
         0xC000003E,
         {
             "socket": 41, "setrlimit": 160, "prlimit64": 302, "io_uring_setup": 425, "add_key": 248, "request_key": 249, "keyctl": 250,
+            "sendto": 44, "sendmsg": 46, "listen": 50, "socketpair": 53, "setsockopt": 54, "sendmmsg": 307,
+            "setpriority": 141, "sched_setparam": 142, "sched_setscheduler": 144, "ioprio_set": 251, "sched_setattr": 314,
             "open": 2, "creat": 85, "chmod": 90, "fchmod": 91, "mknod": 133, "openat": 257, "mknodat": 259, "fchmodat": 268, "openat2": 437, "fchmodat2": 452,
         },  # fmt: skip
     ),
@@ -59,10 +75,22 @@ _MACHINES = {
         0xC00000B7,
         {
             "socket": 198, "setrlimit": 164, "prlimit64": 261, "io_uring_setup": 425, "add_key": 217, "request_key": 218, "keyctl": 219,
+            "socketpair": 199, "listen": 201, "sendto": 206, "setsockopt": 208, "sendmsg": 211, "sendmmsg": 269,
+            "ioprio_set": 30, "sched_setparam": 118, "sched_setscheduler": 119, "setpriority": 140, "sched_setattr": 274,
             "mknodat": 33, "fchmod": 52, "fchmodat": 53, "openat": 56, "openat2": 437, "fchmodat2": 452,
         },  # fmt: skip
     ),
 }
+
+
+class Sockets(Struct, frozen=True):
+    """Which sockets a program may have besides those that are files. The default: none."""
+
+    has_network: bool = False
+    # A list of ports: only sockets that Landlock judges by port are left, and UDP where names are to be looked up.
+    is_by_port: bool = False
+    has_udp: bool = False
+    may_listen: bool = False
 
 
 class _Test(Struct, frozen=True):
@@ -71,6 +99,8 @@ class _Test(Struct, frozen=True):
     offset: int
     how: Literal["is", "is not", "has"]
     value: int
+    # The bits that are looked at.
+    mask: int = _ALL_BITS
 
 
 class _Refusal(Struct, frozen=True):
@@ -86,9 +116,9 @@ def is_known_machine() -> bool:
 
 
 @functools.cache
-def build_filter(*, has_network: bool, is_last: bool = True) -> bytes:
+def build_filter(sockets: Sockets, *, is_last: bool = True) -> bytes:
     """The program, as the kernel takes it: eight bytes an instruction. Unless it `is_last`, `build_last_filter` follows."""
-    return _build([*_list_refusals(has_network), *(_list_last() if is_last else ())])
+    return _build([*_list_refusals(sockets), *(_list_last() if is_last else ())])
 
 
 @functools.cache
@@ -98,11 +128,14 @@ def build_last_filter() -> bytes:
 
 
 @functools.cache
-def build_socket_filter(*, has_network: bool) -> bytes:
+def build_socket_filter(sockets: Sockets) -> bytes:
     """For a program that shall be further from everybody than the run it belongs to: no sockets that are files (the control socket, D-Bus,
-    Docker), which Landlock cannot judge, and without a network none at all. Pairs of sockets lead nowhere, and stay."""
-    tests = (_low(0, "is", _AF_UNIX),) if has_network else ()
-    return _build([_Refusal("socket", errno.EACCES, tests)])
+    Docker), which Landlock cannot judge, and without a network none at all. Pairs of streams lead nowhere, and stay."""
+    tests = (_low(0, "is", _AF_UNIX),) if sockets.has_network else ()
+    refusals = [_Refusal("socket", errno.EACCES, tests)]
+    # One half of a pair of datagram sockets can be connected anew, to any path. A raw pair is made of datagram sockets.
+    refusals.append(_Refusal("socketpair", errno.EACCES, (_low(1, "has", _DATAGRAM_BIT),)))
+    return _build([*refusals, *(_list_port_refusals(sockets) if sockets.is_by_port else ())])
 
 
 def _build(refusals: Iterable[_Refusal]) -> bytes:
@@ -119,8 +152,10 @@ def _build(refusals: Iterable[_Refusal]) -> bytes:
     return b"".join(code)
 
 
-def _list_refusals(has_network: bool) -> Iterator[_Refusal]:
-    if not has_network:
+def _list_refusals(sockets: Sockets) -> Iterator[_Refusal]:
+    if sockets.is_by_port:
+        yield from _list_port_refusals(sockets)
+    elif not sockets.has_network:
         # Landlock knows TCP alone: without this, UDP, raw sockets, netlink and vsock lead out.
         yield _Refusal("socket", errno.EACCES, (_low(0, "is not", _AF_UNIX),))
     # "No such call" and not "refused": event loops then fall back to what they used before there were rings.
@@ -132,9 +167,45 @@ def _list_refusals(has_network: bool) -> Iterator[_Refusal]:
     yield from _refuse_given("prlimit64", 2, errno.EPERM, (_low(1, "is", _RLIMIT_RTTIME),))
     # A limit can be set on any process of the same user: the daemon's own files or time could be taken away.
     yield from _refuse_given("prlimit64", 2, errno.EPERM, (_low(0, "is not", 0),))
+    # The same holds for priorities and the scheduler, and without privileges nobody takes a higher nice value back. Each thread sets its own.
+    # `sched_setaffinity` stays: OpenMP names its threads by number, and ends where that is refused. The daemon restores its own (affinity.py).
+    for call, own in (("setpriority", _PRIO_PROCESS), ("ioprio_set", _IOPRIO_WHO_PROCESS)):
+        yield _Refusal(call, errno.EPERM, (_low(0, "is not", own),))
+        yield _Refusal(call, errno.EPERM, (_low(1, "is not", 0),))
+    yield from (_Refusal(call, errno.EPERM, (_low(0, "is not", 0),)) for call in _SCHEDULERS)
     # A program that takes on its owner's rights, or his group's, outlives the run and its confinement: whoever starts it later has them.
     yield from (_Refusal(call, errno.EPERM, (_low(mode, "has", _SET_ID),)) for call, mode in _MODES.items())
     yield from (_Refusal(call, errno.EPERM, (_low(flags, "has", _MAKES), _low(flags + 1, "has", _SET_ID))) for call, flags in _OPENS.items())
+
+
+def _list_port_refusals(sockets: Sockets) -> Iterator[_Refusal]:
+    """Landlock knows the ports of `bind` and `connect` on plain TCP sockets. Every other way to a port is refused here."""
+    yield _Refusal("socket", errno.EACCES, tuple(_low(0, "is not", family) for family in (_AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK)))
+    # Routes alone (protocol 0): getifaddrs and getaddrinfo ask for this machine's own addresses.
+    yield _Refusal("socket", errno.EACCES, (_low(0, "is", _AF_NETLINK), _low(2, "is not", 0)))
+    for family in (_AF_INET, _AF_INET6):
+        yield from _list_inet_refusals(family, sockets.has_udp)
+    # Connects without `connect`. The kernel's own answer where fast open is off: programs then connect.
+    yield from (_Refusal(call, errno.EOPNOTSUPP, (_low(flags, "has", _MSG_FASTOPEN),)) for call, flags in _SENDS.items())
+    # Connects later, or turns a TCP socket into one of another family (SMC). "No such option": programs do without.
+    for option in (_TCP_FASTOPEN_CONNECT, _TCP_ULP):
+        yield _Refusal("setsockopt", errno.ENOPROTOOPT, (_low(1, "is", _IPPROTO_TCP), _low(2, "is", option)))
+    if not sockets.may_listen:
+        # A socket that was bound to no port gets one from the kernel, which Landlock does not judge.
+        yield _Refusal("listen", errno.EACCES)
+
+
+def _list_inet_refusals(family: int, has_udp: bool) -> Iterator[_Refusal]:
+    is_family, is_stream, is_datagram = _low(0, "is", family), _kind("is", _SOCK_STREAM), _kind("is", _SOCK_DGRAM)
+    # MPTCP and SCTP. "No such protocol": programs fall back to TCP.
+    yield _Refusal("socket", errno.EPROTONOSUPPORT, (is_family, is_stream, _low(2, "is not", 0), _low(2, "is not", _IPPROTO_TCP)))
+    if has_udp:
+        # UDP-Lite, and echo requests.
+        yield _Refusal("socket", errno.EPROTONOSUPPORT, (is_family, is_datagram, _low(2, "is not", 0), _low(2, "is not", _IPPROTO_UDP)))
+    else:
+        yield _Refusal("socket", errno.EACCES, (is_family, is_datagram))
+    # Raw sockets, DCCP, SCTP by packets.
+    yield _Refusal("socket", errno.EACCES, (is_family, _kind("is not", _SOCK_STREAM), _kind("is not", _SOCK_DGRAM)))
 
 
 def _list_last() -> Iterator[_Refusal]:
@@ -153,21 +224,26 @@ def _low(argument: int, how: Literal["is", "is not", "has"], value: int) -> _Tes
     return _Test(_ARGUMENTS + 8 * argument, how, value)
 
 
+def _kind(how: Literal["is", "is not"], kind: int) -> _Test:
+    """The type of a socket, whatever flags come with it."""
+    return _Test(_ARGUMENTS + 8, how, kind, _SOCK_TYPE)
+
+
 def _high(argument: int, how: Literal["is", "is not", "has"], value: int) -> _Test:
     return _Test(_ARGUMENTS + 8 * argument + 4, how, value)
 
 
 def _compile(refusal: _Refusal, machine: _Machine) -> list[bytes]:
     """The accumulator holds the call's number before and after."""
-    tests = refusal.tests
-    # A mismatch jumps behind the return; where arguments were loaded, to the instruction that loads the number again.
-    body: list[bytes] = []
-    for place, test in enumerate(tests):
-        left = 2 * (len(tests) - place - 1) + 1
-        jumps = (left, 0) if test.how == "is not" else (0, left)
-        body += [_instruction(_LOAD, test.offset), _instruction(_JUMP_ANY if test.how == "has" else _JUMP_EQUAL, test.value, *jumps)]
-    body.append(_refuse(refusal.error))
-    if tests:
+    # Last things first: a mismatch jumps behind the return; where arguments were loaded, to the instruction that loads the number again.
+    body = [_refuse(refusal.error)]
+    for test in reversed(refusal.tests):
+        jumps = (len(body), 0) if test.how == "is not" else (0, len(body))
+        load = [_instruction(_LOAD, test.offset)]
+        if test.mask != _ALL_BITS:
+            load.append(_instruction(_AND, test.mask))
+        body = [*load, _instruction(_JUMP_ANY if test.how == "has" else _JUMP_EQUAL, test.value, *jumps), *body]
+    if refusal.tests:
         body.append(_instruction(_LOAD, _NUMBER))
     return [_instruction(_JUMP_EQUAL, machine.calls[refusal.call], 0, len(body)), *body]
 

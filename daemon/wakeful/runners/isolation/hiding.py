@@ -2,7 +2,7 @@
 
 `reach` refuses what a spec asks for by name. Here nothing is asked for: each place is looked at after it was opened, so that it does not matter which
 links led there, or were swapped in. Landlock cannot subtract from a folder, so what lies beside is granted one by one; `shield` and bubblewrap
-put an empty folder on top instead.
+put an empty folder on top instead. The same is done for what a run may read but not write inside a folder it may write, where nothing can be mounted.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import stat
 from msgspec import Struct
 
 from wakeful.core.paths import contains
-from wakeful.runners.isolation.landlock import READ_DIR, Ruleset
+from wakeful.runners.isolation.landlock import READ, READ_DIR, Ruleset
 
 _ENTRY = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -33,16 +33,21 @@ class Hidden(Struct, frozen=True):
         return any(contains(real, place) for place in self.places) and not any(contains(place, real) for place in self.own)
 
 
-def allow_around(ruleset: Ruleset, fd: int, rights: int, hidden: Hidden) -> None:
-    """Grant what was opened, but for what is hidden in it. Names can be listed; what comes later beside what is hidden is not seen."""
-    real = os.readlink(f"/proc/self/fd/{fd}") if hidden.places else ""
+def allow_around(ruleset: Ruleset, fd: int, rights: int, hidden: Hidden, spared: tuple[str, ...] = ()) -> None:
+    """Grant rights on an opened place, except on hidden entries in it. Spared entries, and the folders on the way to them, can only be read.
+
+    Names of hidden entries can be listed. An entry made later beside a hidden one gets no rights. Nothing new can be made beside a spared one."""
+    real = os.readlink(f"/proc/self/fd/{fd}") if hidden.places or spared else ""
     if hidden.holds(real):
         return
+    if any(contains(place, real) for place in spared):
+        rights &= READ
+    is_around_spared = rights & ~READ and any(contains(real, place) for place in spared)
     # The names alone tell no secret.
-    if not hidden.is_inside(real) or rights == READ_DIR:
+    if not (is_around_spared or hidden.is_inside(real)) or rights == READ_DIR:
         ruleset.allow(fd, rights)
         return
-    ruleset.allow(fd, READ_DIR)
+    ruleset.allow(fd, READ_DIR if hidden.is_inside(real) else rights & READ)
     for name in os.listdir(f"/proc/self/fd/{fd}"):
         try:
             entry = os.open(name, _ENTRY, dir_fd=fd)
@@ -52,6 +57,6 @@ def allow_around(ruleset: Ruleset, fd: int, rights: int, hidden: Hidden) -> None
         try:
             # A link is no place: where it leads is granted for itself, or not at all.
             if not stat.S_ISLNK(os.fstat(entry).st_mode):
-                allow_around(ruleset, entry, rights, hidden)
+                allow_around(ruleset, entry, rights, hidden, spared)
         finally:
             os.close(entry)

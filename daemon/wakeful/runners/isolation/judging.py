@@ -8,14 +8,17 @@ no line of a spec should: secrets, what is ours, folders that hold much besides.
 from __future__ import annotations
 
 import os
-import stat
+from collections.abc import Iterator
 from typing import Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from wakeful.core.observation import Denied
+from wakeful.core.granted import SECRET_PLACES
 from wakeful.core.paths import contains
+from wakeful.runners.isolation.closed_settings import CLOSED
+from wakeful.runners.isolation.installations import find_base, find_installation
 from wakeful.runners.isolation.landlock import EXECUTE, MAKE_REG, READ, READ_DIR, READ_FILE, WRITE, WRITE_FILE
 from wakeful.runners.isolation.reach import Reach, is_wide
 from wakeful.runners.isolation.strace import Asked
@@ -26,12 +29,6 @@ _NOISE = ("/proc", "/sys", "/dev/tty", "/dev/null")
 _NOISY_NAMES = ("__pycache__",)
 # A worktree has one of its own, and a copy has none: git asks for parts of it that nobody misses.
 _REPOSITORY = ".git"
-# Below a home folder: whoever reads them can become that person elsewhere. A line to paste would be an attacker's.
-_SECRET_PLACES = (
-    ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".netrc", ".pgpass", ".git-credentials", ".vault-token", ".password-store", ".npmrc", ".pypirc",
-    ".config/wakeful/secrets", ".config/gcloud", ".config/gh", ".config/git/credentials", ".config/op", ".local/share/keyrings", ".mozilla", ".config/google-chrome", ".config/chromium",
-    ".thunderbird", ".bash_history", ".zsh_history", ".python_history",
-)  # fmt: skip
 # What lies deeper in them is not made by the way.
 _TEMPORARY, _SHALLOW = ("/tmp", "/var/tmp"), 2
 # What programs are known to need of the system's own places: locks of multiprocessing, terminals of their own.
@@ -39,10 +36,11 @@ _DEVICES = ("/dev/shm", "/dev/ptmx", "/dev/pts")
 # Those of a view are its own, and empty at first.
 _PRIVATE = ("/tmp", "/dev")
 _NEEDED = {"read": READ_FILE, "run": EXECUTE, "write": WRITE_FILE}
+_UNRESOLVED = "EAI_AGAIN"
 _DENYING = ("EACCES", "EPERM", "EROFS", "EXDEV")
 # What is asked for where the kernel is not told any address.
 NETWORK = "the network"
-_BY_SYSTEM = "the system's own rules (owner, mode) deny it, not its isolation"
+BY_SYSTEM = "the system's own rules (owner, mode) deny it, not its isolation"
 _GUARDED = "it is wakeful's own, and for no run to change"
 
 
@@ -103,17 +101,26 @@ class Judge:
         if asked.error in _DENYING:
             if is_outside and not self._standards.is_observed:
                 return self._describe(asked, real, is_folder)
-            return None if asked.is_shared or asked.error == "EXDEV" else _say(asked, real, is_folder, _BY_SYSTEM)
+            return None if asked.is_shared or asked.error == "EXDEV" else _say(asked, real, is_folder, BY_SYSTEM)
         # What it cannot see is not there for it; what it would make needs the folder.
         is_hidden = self._standards.has_view and asked.error == "ENOENT" and os.path.exists(os.path.dirname(real) if asked.access == "write" else real)
         is_had = self._standards.is_observed and asked.error is None
         return self._describe(asked, real, is_folder) if is_outside and (is_hidden or is_had) else None
 
+    def find_companions(self, asked: Asked, denied: Denied) -> Iterator[Denied]:
+        """Yield the places that a program will need next once it may use this one: the rest of its virtual environment, and the Python below that."""
+        if denied.place is None or asked.access not in ("read", "run"):
+            return
+        for folder in dict.fromkeys(filter(None, (find_installation(asked.what), find_installation(denied.place)))):
+            for place in (folder, find_base(folder)):
+                if place is not None and place != denied.place and not self._is_too_much(place) and not self._is_granted(os.path.realpath(place), READ_DIR):
+                    yield Denied(access="read", what=place, place=os.path.realpath(place), is_folder=True)
+
     def _judge_moved(self, asked: Asked, real: str, there: str, moved: Moved) -> Denied | None:
         """All of it is open, but holds what is bound and no more: what is not there and would be in its root (`there`) was left out."""
         is_folder = asked.is_folder or os.path.isdir(there)
         if asked.error in _DENYING:
-            return None if asked.is_shared or asked.error == "EXDEV" else _say(asked, there, is_folder, _BY_SYSTEM)
+            return None if asked.is_shared or asked.error == "EXDEV" else _say(asked, there, is_folder, BY_SYSTEM)
         if asked.error != "ENOENT" or _REPOSITORY in asked.what.split("/"):
             return None
         is_left_out = os.path.lexists(there) and not moved.was_given(real)
@@ -142,7 +149,9 @@ class Judge:
         return any(contains(place, path) for place in policy.shielded) and not any(contains(place, path) for place in policy.kept_writable)
 
     def _judge_address(self, asked: Asked) -> Denied | None:
-        network, is_denied = self._network, asked.error in _DENYING
+        network = self._network
+        # A name that is not found where there is no network: nobody could be asked for it.
+        is_denied = asked.error in _DENYING or (asked.error == _UNRESOLVED and network is False)
         if network is True or not (is_denied or self._standards.is_observed):
             return None
         if asked.what.startswith("@"):
@@ -164,10 +173,16 @@ class Judge:
         if self._is_secret(real) or self._hidden.holds(real):
             return _say(asked, real, is_folder, "it may hold secrets: name it under allow yourself, if it must be")
         if asked.access != "write":
-            if is_folder and (is_wide(real) or contains(real, self._root)):
+            if is_folder and self._is_too_much(real):
                 return _say(asked, real, is_folder, "too much lies there to open all of it")
+            # One module of many: the others are asked for as soon as this one is there.
+            if (whole := find_installation(real)) is not None and not self._is_too_much(whole):
+                return Denied(access=asked.access, what=asked.what, place=whole, is_folder=True)
             return Denied(access=asked.access, what=asked.what, place=real, is_folder=is_folder)
         return self._describe_write(asked, real, is_folder)
+
+    def _is_too_much(self, folder: str) -> bool:
+        return is_wide(folder) or contains(folder, self._root)
 
     def _describe_write(self, asked: Asked, real: str, is_folder: bool) -> Denied:
         """A file is opened for writing by its folder, or nothing could be put in its place."""
@@ -185,7 +200,7 @@ class Judge:
         if contains(SETTINGS, real) and not _is_for_everybody(real):
             return True
         homes = (self._home, "/root", "/".join(real.split("/")[:3]))
-        return any(contains(f"{home}/{place}", real) for home in homes for place in _SECRET_PLACES)
+        return any(contains(f"{home}/{place}", real) for home in homes for place in SECRET_PLACES)
 
 
 def _say(asked: Asked, real: str, is_folder: bool, words: str) -> Denied:
@@ -200,10 +215,10 @@ def _is_for_everybody(path: str) -> bool:
     """As the guard judges /etc: each folder on the way, and the file."""
     while path != SETTINGS and contains(SETTINGS, path):
         try:
-            mode = os.stat(path, follow_symlinks=False).st_mode
+            found = os.stat(path, follow_symlinks=False)
         except OSError:
             return True
-        if not mode & 0o004 or (stat.S_ISDIR(mode) and not mode & 0o001):
+        if not CLOSED.is_open(path, found):
             return False
         path = os.path.dirname(path)
     return True

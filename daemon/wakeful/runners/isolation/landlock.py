@@ -1,7 +1,7 @@
 """Landlock, by its three system calls: which files, TCP ports, abstract sockets and processes a confined process can reach.
 
 `confine` makes a ruleset for a run and restricts the one short-lived thread that spawns it; whatever that thread starts inherits
-the domain for ever. The kernel's version (ABI) decides what can be had: `Ruleset` asks only for that, and `find_gaps` says in
+the domain for ever. The kernel's version (ABI) decides what can be had: `Ruleset` asks only for that, and `gaps` says in
 words what is missing. Knows nothing of runs; never restricts anybody by itself.
 """
 
@@ -16,8 +16,10 @@ import struct
 import weakref
 from collections.abc import Iterable
 
+from wakeful.runners.isolation.privileges import restrict_by
+
 # The same numbers on every architecture.
-_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
+_CREATE_RULESET, _ADD_RULE = 444, 445
 _ASK_VERSION = 1
 _PATH_BENEATH, _NET_PORT = 1, 2
 
@@ -37,9 +39,9 @@ WRITE = READ | WRITE_FILE | TRUNCATE | REFER | REMOVE_DIR | REMOVE_FILE | MAKE_D
 DEVICE = READ_FILE | WRITE_FILE | IOCTL_DEV
 
 _BIND_TCP, _CONNECT_TCP = 1 << 0, 1 << 1
-_TCP_ABI = 4
+TCP_ABI = 4
 _SCOPE_ABSTRACT_SOCKETS, _SCOPE_SIGNALS = 1 << 0, 1 << 1
-_SCOPE_ABI = 6
+SCOPE_ABI = 6
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -48,20 +50,6 @@ _libc = ctypes.CDLL(None, use_errno=True)
 def probe_abi() -> int:
     """Which Landlock the kernel has; 0: none, or it is switched off."""
     return max(0, _libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), _ASK_VERSION))
-
-
-def find_gaps(abi: int) -> tuple[str, ...]:
-    """What this kernel's Landlock cannot enforce of what newer ones can."""
-    gaps = []
-    if abi < 3:
-        gaps.append("truncating a file that may be read (Linux 6.2 can)")
-    if abi < _TCP_ABI:
-        gaps.append("TCP by port (Linux 6.7 can)")
-    if abi < 5:
-        gaps.append("device controls (Linux 6.10 can)")
-    if abi < _SCOPE_ABI:
-        gaps.append("abstract sockets and signals to others (Linux 6.12 can)")
-    return tuple(gaps)
 
 
 class Ruleset:
@@ -76,9 +64,9 @@ class Ruleset:
     def __init__(self, *, has_tcp: bool = False, is_reading_only: bool = False, has_files: bool = True) -> None:
         abi = probe_abi()
         self._handled = READ_FILE | READ_DIR if is_reading_only else _ALL_OF_ABI[min(abi, 5)] * has_files
-        self._has_ports = abi >= _TCP_ABI and not has_tcp and not is_reading_only
-        scope = _SCOPE_ABSTRACT_SOCKETS | _SCOPE_SIGNALS if abi >= _SCOPE_ABI and not is_reading_only else 0
-        size = 8 if abi < _TCP_ABI else 16 if abi < _SCOPE_ABI else 24
+        self._has_ports = abi >= TCP_ABI and not has_tcp and not is_reading_only
+        scope = _SCOPE_ABSTRACT_SOCKETS | _SCOPE_SIGNALS if abi >= SCOPE_ABI and not is_reading_only else 0
+        size = 8 if abi < TCP_ABI else 16 if abi < SCOPE_ABI else 24
         attributes = struct.pack("=3Q", self._handled, (_BIND_TCP | _CONNECT_TCP) * self._has_ports, scope)
         self._fd = _check(_libc.syscall(_CREATE_RULESET, attributes, ctypes.c_size_t(size), 0))
 
@@ -131,11 +119,6 @@ class Ruleset:
     def fd(self) -> int:
         """To be handed to a process that restricts itself by it; closed with the ruleset."""
         return self._fd
-
-
-def restrict_by(fd: int) -> None:
-    """As `Ruleset.restrict_self`, by the descriptor of a ruleset that somebody else made."""
-    _check(_libc.syscall(_RESTRICT_SELF, fd, 0))
 
 
 def _check(result: int) -> int:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from wakeful.core.budget import Amounts
 from wakeful.runners.contract import RunOrder
 from wakeful.runners.environment import make_folder, make_folders
-from wakeful.runners.isolation.confine import Confined, ConfinedLaunch, Policy, begin_confined, prepare_another
+from wakeful.runners.isolation.confine import ConfinedLaunch, Confinement, Policy, begin_confined, prepare_another
 from wakeful.runners.isolation.mounts import Mounts
 from wakeful.runners.isolation.reach import Plan, Protected, Reach, make_plan
 from wakeful.runners.isolation.system import SystemPlaces
@@ -30,9 +30,9 @@ NEXT_SUFFIX = ".next"
 
 
 class Readied(Struct, frozen=True):
-    """A thread that has taken on a policy, and the folder of its run, which that opens whatever it is called."""
+    """A thread, mostly, that has taken on a policy, and the folder of its run, which that opens whatever it is called."""
 
-    confined: Confined
+    confined: Confinement
     policy: Policy
     folder: str
     # Those of everybody, where it has mounts of its own: what was mounted since may not be there for it.
@@ -128,7 +128,7 @@ class KnownPlans:
         if known.readied is not None:
             return
         folder = f"{os.path.dirname(order.folder)}/{order.session}{NEXT_SUFFIX}"
-        os.makedirs(folder, 0o700, exist_ok=True)
+        make_folder(folder)
         policy = known.plan.conclude(system, folder).policy
         if policy.guard is None or not _can_wait(policy, folder):
             os.rmdir(folder)
@@ -188,6 +188,8 @@ def _is_lasting(order: RunOrder) -> bool:
 
 def _can_wait(policy: Policy, folder: str) -> bool:
     """Mounts go by names, of which the run's folder gets another; and what lies beside something hidden was listed one by one, and may be joined by more."""
+    if policy.spared:
+        return False
     if policy.shielded:
         return os.path.realpath(folder) not in policy.kept_writable
     places = (os.path.join(grant.beneath or "/", grant.path) for grant in policy.grants)

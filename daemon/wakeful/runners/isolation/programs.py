@@ -1,20 +1,28 @@
-"""Which places outside the system a run's programs live in: what its words name on PATH, its interpreters, their installations.
+"""Which places outside the system a run's programs live in: what its words name, their interpreters, their installations.
 
-`reach` asks with the words of a command, a script, a check and the project's own program. A name that PATH finds in the system needs
-nothing. What it finds elsewhere (a venv, pyenv, ~/.local/bin) is granted with the libraries that belong to it, and nothing beside it.
+`reach` asks with the words of a command, a script, a check and the project's own program. What a person declared or chose decides: the words of the spec,
+the folders of PATH, and files of that person which no run may write. Bytes of the project lead to places inside its root, to programs of PATH and
+to the Python a venv was made from; bytes that a run may write lead nowhere else. Every target is a regular executable file, or the installation around one.
+A place that was asked for and is not granted is told in words.
 """
 
 from __future__ import annotations
 
+import fnmatch
 import functools
-import glob
 import itertools
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from enum import IntEnum
+from threading import Lock
 
+from msgspec import Struct
+
+from wakeful.core.paths import contains
 from wakeful.runners.isolation.looking import Looked
 from wakeful.runners.isolation.system import is_of_system
+from wakeful.runners.isolation.written import WrittenPlaces
 
 _WORD = re.compile(r"[A-Za-z0-9_./+~@-]+")
 # A path as it may stand in a line of a shell; of a long script so many are looked at.
@@ -22,19 +30,83 @@ _NAME = re.compile(r"[\w./+~@,%-]+")
 _MOST_NAMES = 200
 # What a program of the project says is looked at for names of programs, as far as this.
 _LONGEST_TEXT_BYTES = 64 * 1024
+_LONGEST_LINE_BYTES = 256
+_LONGEST_SETTINGS_BYTES = 64 * 1024
 _DEEPEST_INTERPRETER = 4
+_MOST_LINKS = 40
 # Folders named so hold small scripts that choose a version and read all of the folder around them: pyenv, rbenv, nodenv, asdf.
 _SHIMS = "shims"
 _PACKAGES = "node_modules"
+_PROGRAM_FOLDERS = ("bin", "sbin", "Scripts")
+_PYTHONS = ("python", "pypy")
+_LIBRARIES = ("python3*", _PACKAGES, "ruby", "perl5")
 # What the tools of one folder keep in another, by the name of the folder that holds `bin`.
 _COMPANIONS = {".cargo": (".rustup/toolchains", ".rustup/settings.toml")}
+_HOMES = "/home"
+
+# A folder that holds much besides: a home, what is shared by all, what belongs to the system.
+IsWide = Callable[[str], bool]
 
 
-def find_program_places(texts: Iterable[str], script: str | None, search_path: str, cwd: str, looked: Looked) -> tuple[str, ...]:
-    """Paths to be readable. `texts` are words or lines, `script` a file whose text is looked through too."""
-    folders = _list_folders(search_path)
-    key = tuple(looked.read(path) for path in (*folders, *((script,) if script is not None else ())))
-    return _find_places("\n".join(texts), script, folders, cwd, key)
+# The newest last. Some 10 KB each.
+_known: dict[tuple[object, ...], tuple[Derived, Looked]] = {}
+_MOST_KNOWN = 256
+_keeping = Lock()
+
+
+class Trust(IntEnum):
+    """The origin of the bytes that name a place: a run, the project or a person may have written them."""
+
+    RUN = 0
+    PROJECT = 1
+    PERSON = 2
+
+
+class ProgramWords(Struct, frozen=True, kw_only=True):
+    """The programs a run starts, as its spec names them. `declared`: places it may read anyway. `closed`: nothing is derived in or around these."""
+
+    texts: tuple[str, ...]
+    # A file whose text is searched as well.
+    program: str | None
+    root: str
+    cwd: str
+    search_path: str
+    # Where root really is, if the run works in a workspace.
+    real_root: str | None = None
+    declared: tuple[str, ...] = ()
+    closed: tuple[str, ...] = ()
+
+
+class Place(Struct, frozen=True):
+    """A path without links. `beneath`: the folder out of which no link on the way may lead, where somebody could put one there."""
+
+    path: str
+    beneath: str | None
+
+
+class Derived(Struct, frozen=True):
+    """Places to be readable, the names by which they are reached, and in words what was asked for and is not granted."""
+
+    places: tuple[Place, ...] = ()
+    spelled: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+
+
+def derive_places(words: ProgramWords, written: WrittenPlaces | None, is_wide: IsWide) -> tuple[Derived, Looked]:
+    """The places, and what was asked of the file system for them: nothing else is asked, so as long as that holds, so do they.
+
+    Known derivations are used again, if they hold. In any thread."""
+    key = words, written, is_wide
+    known = _known.get(key)
+    if known is None or not known[1].holds():
+        looked = Looked(written)
+        known = _Derivation(words, looked, is_wide).derive(), looked
+    with _keeping:
+        _known.pop(key, None)
+        _known[key] = known
+        if len(_known) > _MOST_KNOWN:
+            del _known[next(iter(_known))]
+    return known
 
 
 def find_named_files(texts: Iterable[str], root: str, cwd: str, looked: Looked) -> Iterator[str]:
@@ -46,106 +118,322 @@ def find_named_files(texts: Iterable[str], root: str, cwd: str, looked: Looked) 
             yield path
 
 
-@functools.lru_cache(maxsize=64)
-def _list_folders(search_path: str) -> tuple[str, ...]:
-    """Those outside the system."""
-    return tuple(folder for folder in search_path.split(":") if folder.startswith("/") and not is_of_system(os.path.realpath(folder)))
-
-
-@functools.lru_cache(maxsize=4096)
-def _find_places(text: str, script: str | None, folders: tuple[str, ...], cwd: str, _key: tuple[object, ...]) -> tuple[str, ...]:
-    words = set(_WORD.findall(text + _read_text(script)))
-    named = {os.path.normpath(os.path.join(cwd, os.path.expanduser(word))) for word in words if "/" in word}
-    places: dict[str, None] = {}
-    for path in (*_find_named(words, folders), *(path for path in named if os.access(path, os.X_OK) and os.path.isfile(path))):
-        places.update(dict.fromkeys(_places_of(path, folders, _DEEPEST_INTERPRETER)))
-    return tuple(place for place in places if not is_of_system(place))
-
-
-def _find_named(words: set[str], folders: tuple[str, ...]) -> Iterator[str]:
-    for folder in folders:
-        try:
-            yield from (f"{folder}/{name}" for name in os.listdir(folder) if name in words)
-        except OSError:
-            # A PATH names what is not there more often than not.
+def resolve_links(path: str) -> tuple[str, list[str]]:
+    """Resolve an absolute path. Returns the real path and the location of each link on the way. A missing path resolves to where it would lie."""
+    real, links, ahead = "", list[str](), path.split("/")[::-1]
+    while ahead:
+        name = ahead.pop()
+        if name in ("", "."):
             continue
+        if name == "..":
+            real = os.path.dirname(real)
+            continue
+        here = f"{real.rstrip('/')}/{name}"
+        try:
+            target = os.readlink(here)
+        except OSError:
+            real = here
+            continue
+        links.append(here)
+        if len(links) > _MOST_LINKS:
+            return path, links
+        real = "" if target.startswith("/") else real
+        ahead += target.split("/")[::-1]
+    return real or "/", links
 
 
-def _places_of(program: str, folders: tuple[str, ...], depth: int) -> Iterator[str]:
-    """The program, its installation, and the same of the interpreter in its first line."""
-    real = os.path.realpath(program)
-    yield real
-    # The link by which it is found, too: a private view shows nothing but what is named.
-    yield program
-    for path in dict.fromkeys((program, real)):
-        yield from _installation_of(path)
-    if depth:
-        for interpreter in _interpreters_of(real, folders):
-            yield from _places_of(interpreter, folders, depth - 1)
+class _Derivation:
+    """One derivation, for one run."""
 
+    def __init__(self, words: ProgramWords, looked: Looked, is_wide: IsWide) -> None:
+        self._words = words
+        self._looked = looked
+        self._is_wide = is_wide
+        self._resolved: dict[str, tuple[str, list[str]]] = {}
+        self._roots = tuple(dict.fromkeys(self._resolve(root)[0] for root in (words.root, words.real_root) if root is not None))
+        self._declared = tuple(dict.fromkeys(self._resolve(place)[0] for place in words.declared))
+        folders = (folder for folder in words.search_path.split(":") if folder.startswith("/"))
+        self._folders = tuple(dict.fromkeys(folder for folder in folders if not is_of_system(self._resolve(folder)[0])))
+        self._places: dict[str, Place] = {}
+        self._spelled: dict[str, None] = {}
+        self._refused: dict[str, None] = {}
+        self._followed: set[tuple[str, Trust]] = set()
 
-def _interpreters_of(program: str, folders: tuple[str, ...]) -> Iterator[str]:
-    line, _, _ = _read_start(program, 256).partition(b"\n")
-    if not line.startswith(b"#!"):
-        return
-    words = os.fsdecode(line[2:].strip()).split()
-    if words and words[0].startswith("/"):
-        yield words[0]
-    # `env python3`: whatever PATH finds first.
-    if words and os.path.basename(words[0]) == "env":
-        yield from _find_named(set(words[1:]), folders)
+    def derive(self) -> Derived:
+        names, paths = self._split(self._words.texts)
+        for path in self._find_on_path(names):
+            self._follow(path, Trust.PERSON)
+        for path in paths:
+            self._follow(path, Trust.PERSON)
+        self._derive_from_program()
+        return Derived(tuple(self._places.values()), tuple(self._spelled), tuple(self._refused))
 
+    # -- words --------------------------------------------------------------------------------
 
-def _installation_of(program: str) -> Iterator[str]:
-    folder, prefix = os.path.dirname(program), os.path.dirname(os.path.dirname(program))
-    if os.path.basename(folder) == _SHIMS:
-        yield prefix
-    # A package of npm reads those beside it, which lie in the outermost folder of that name.
-    above, found, _ = f"{folder}/".partition(f"/{_PACKAGES}/")
-    if found:
-        yield f"{above}/{_PACKAGES}"
-    if os.path.basename(folder) not in ("bin", "sbin", "Scripts"):
-        return
-    if os.path.exists(f"{prefix}/pyvenv.cfg"):
-        yield from _venv_of(prefix)
-    elif os.path.exists(f"{prefix}/conda-meta"):
-        yield prefix
-    elif os.path.basename(program).startswith(("python", "pypy")):
-        yield f"{prefix}/lib"
-    yield from (place for pattern in ("python3*", _PACKAGES, "ruby", "perl5") for place in glob.glob(f"{glob.escape(prefix)}/lib/{pattern}"))
-    for companion in _COMPANIONS.get(os.path.basename(prefix), ()):
-        yield f"{os.path.dirname(prefix)}/{companion}"
+    def _derive_from_program(self) -> None:
+        """The project's own program names what it starts: programs of PATH, and executables inside root."""
+        program = self._words.program
+        if program is None:
+            return
+        real, _ = self._resolve(program)
+        if self._find_trust(real) == Trust.RUN:
+            self._refuse(f"{self._name(program)} {self._say_writer(real)}: what it starts is not looked for; name that in the command")
+            return
+        content = self._looked.read_start(program, _LONGEST_TEXT_BYTES)
+        if b"\0" in content:
+            return
+        names, paths = self._split((content.decode("utf-8", "replace"),))
+        for path in self._find_on_path(names):
+            self._follow(path, Trust.PERSON)
+        for path in paths:
+            if contains(self._words.root, path) or self._is_on_path(path):
+                self._follow(path, Trust.PROJECT, is_optional=True)
 
+    def _split(self, texts: tuple[str, ...]) -> tuple[set[str], list[str]]:
+        """Words that may be names of programs, and those that are paths. A name of a file with spaces in it is one word."""
+        words: dict[str, None] = {}
+        for text in texts:
+            is_whole = "/" in text and "\n" not in text and self._looked.is_file(os.path.join(self._words.cwd, text))
+            words.update(dict.fromkeys((text,) if is_whole else _WORD.findall(text)))
+        paths = (self._locate(word) for word in words if "/" in word)
+        return set(words), list(dict.fromkeys(itertools.islice(paths, _MOST_NAMES)))
 
-def _venv_of(prefix: str) -> Iterator[str]:
-    """The environment, the python it was made from, and the folders that editable installs point to."""
-    yield prefix
-    with open(f"{prefix}/pyvenv.cfg", encoding="utf-8", errors="replace") as file:
-        settings = dict(line.partition("=")[::2] for line in file)
-    home = next((value.strip() for name, value in settings.items() if name.strip() == "home"), "")
-    if home.startswith("/"):
-        yield from _installation_of(f"{home}/python3")
-        yield os.path.realpath(f"{home}/python3")
-    for path in glob.glob(f"{glob.escape(prefix)}/lib/python3*/site-packages/*.pth"):
-        with open(path, encoding="utf-8", errors="replace") as file:
-            yield from (line.strip() for line in file if line.startswith("/") and os.path.isdir(line.strip()))
+    def _locate(self, word: str) -> str:
+        word = os.path.expanduser(word) if word.startswith("~/") else word
+        return os.path.normpath(os.path.join(self._words.cwd, word))
 
+    def _find_on_path(self, names: set[str]) -> Iterator[str]:
+        for folder in self._folders:
+            yield from sorted(f"{folder}/{name}" for name in self._looked.list_names(folder) if name in names)
 
-def _read_text(path: str | None) -> str:
-    content = b"" if path is None else _read_start(path, _LONGEST_TEXT_BYTES)
-    return "" if b"\0" in content else "\n" + content.decode("utf-8", "replace")
+    # -- programs -----------------------------------------------------------------------------
 
+    def _follow(self, path: str, trust: Trust, around: str | None = None, depth: int = _DEEPEST_INTERPRETER, *, is_optional: bool = False) -> None:
+        """Grant a program, its installation and its interpreters, if who names it may. `around` is the folder of the program that names it."""
+        if (path, trust) in self._followed:
+            return
+        self._followed.add((path, trust))
+        if depth < _DEEPEST_INTERPRETER and is_of_system(path) and self._looked.is_there(path) and is_of_system(self._resolve(path)[0]):
+            return
+        # The daemon does not execute a program that PATH names, so any regular file will do. A name without a file may have one at the next start.
+        is_named_by_path = trust == Trust.PERSON and os.path.dirname(path) in self._folders
+        if not (self._looked.is_file(path) if is_named_by_path else self._looked.is_program(path)):
+            if not is_optional and depth < _DEEPEST_INTERPRETER and self._looked.is_there(path):
+                self._refuse(f"{self._name(path)} is asked for as an interpreter, and is no regular executable file")
+            return
+        real, links = self._resolve(path)
+        trust = min((trust, *(self._find_trust(link) for link in links)))
+        if not self._is_allowed(real, trust, around):
+            self._refuse(self._say_refusal(path, real, trust))
+            return
+        self._spelled[path] = None
+        self._grant(real)
+        located = os.path.join(self._resolve(os.path.dirname(path))[0], os.path.basename(path))
+        if trust < Trust.PERSON and self._is_found(real):
+            # A Python that a venv of the project was made from: its libraries, and nothing that it leads to.
+            self._take(f"{os.path.dirname(os.path.dirname(real))}/lib", None)
+            self._install(located, depth)
+            return
+        for one in dict.fromkeys((located, real)):
+            self._install(one, depth, is_chosen=trust == Trust.PERSON)
+        if depth:
+            self._follow_interpreters(real, depth)
 
-def _read_start(path: str, size: int) -> bytes:
-    """The first bytes of a file; nothing of one that cannot be read: it will not start, and say so itself."""
-    try:
-        # A FIFO in its place must not hold up the daemon.
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return b""
-    try:
-        return os.read(fd, size)
-    except OSError:
-        return b""
-    finally:
-        os.close(fd)
+    def _is_allowed(self, real: str, trust: Trust, around: str | None) -> bool:
+        """May bytes of this trust lead to this program?"""
+        if is_of_system(real) or self._is_declared(real):
+            return True
+        if self._is_closed(real) and self._find_root(real) is None:
+            return False
+        if around is not None and contains(around, real):
+            return True
+        match trust:
+            case Trust.PERSON:
+                return True
+            case Trust.PROJECT:
+                return self._find_root(real) is not None or self._is_python(real) or self._is_on_path(real)
+            case Trust.RUN:
+                return self._is_python(real) and self._is_on_path(real)
+
+    def _is_found(self, real: str) -> bool:
+        """Is it a Python that a venv of the project was made from, and not where a person said that programs are?"""
+        return not is_of_system(real) and not self._is_declared(real) and self._find_root(real) is None and self._is_python(real)
+
+    def _follow_interpreters(self, real: str, depth: int) -> None:
+        line, _, _ = self._looked.read_start(real, _LONGEST_LINE_BYTES).partition(b"\n")
+        words = os.fsdecode(line[2:].strip()).split() if line.startswith(b"#!") else []
+        if not words or not words[0].startswith("/"):
+            return
+        trust = self._find_trust(real)
+        # A console script of a venv names the python beside it.
+        self._follow(os.path.normpath(words[0]), trust, os.path.dirname(real), depth - 1)
+        # `env python3`: whatever PATH finds first.
+        if os.path.basename(words[0]) == "env" and trust > Trust.RUN:
+            for path in self._find_on_path(set(words[1:])):
+                self._follow(path, Trust.PERSON, None, depth - 1)
+
+    # -- installations ------------------------------------------------------------------------
+
+    def _install(self, program: str, depth: int, *, is_chosen: bool = False) -> None:
+        """Grant what belongs to a program by where it lies. One inside root, or in a place that runs write, has nothing outside of that.
+
+        `is_chosen`: a person led there. Otherwise it must lie in root, or in a folder of PATH."""
+        if is_of_system(program) or not (is_chosen or self._find_root(program) is not None or self._is_on_path(program)):
+            return
+        bound = self._find_bound(program)
+        folder, prefix = os.path.dirname(program), os.path.dirname(os.path.dirname(program))
+        if os.path.basename(folder) == _SHIMS:
+            self._take(prefix, bound)
+        # A package of npm reads those beside it, which lie in the outermost folder of that name.
+        start = len(bound) if bound is not None else 0
+        above, found, _ = f"{folder[start:]}/".partition(f"/{_PACKAGES}/")
+        if found:
+            self._take(f"{folder[:start]}{above}/{_PACKAGES}", bound)
+        if os.path.basename(folder) not in _PROGRAM_FOLDERS:
+            return
+        if self._looked.is_file(f"{prefix}/pyvenv.cfg"):
+            self._take_venv(prefix, bound, depth)
+        elif self._looked.is_folder(f"{prefix}/conda-meta"):
+            self._take(prefix, bound)
+        elif os.path.basename(program).startswith(_PYTHONS):
+            self._take(f"{prefix}/lib", bound)
+        for name in sorted(self._looked.list_names(f"{prefix}/lib")):
+            if any(fnmatch.fnmatchcase(name, pattern) for pattern in _LIBRARIES):
+                self._take(f"{prefix}/lib/{name}", bound)
+        for companion in _COMPANIONS.get(os.path.basename(prefix), ()):
+            self._take(f"{os.path.dirname(prefix)}/{companion}", bound)
+
+    def _take_venv(self, prefix: str, bound: str | None, depth: int) -> None:
+        """The environment, the python it was made from, and the folders that editable installs point to."""
+        self._take(prefix, bound)
+        settings = f"{prefix}/pyvenv.cfg"
+        self._take(settings, bound)
+        lines = os.fsdecode(self._looked.read_start(settings, _LONGEST_SETTINGS_BYTES)).splitlines()
+        home = next((value.strip() for name, _, value in (line.partition("=") for line in lines) if name.strip() == "home"), "")
+        if home.startswith("/") and depth:
+            for name in ("python3", "python"):
+                self._follow(os.path.normpath(f"{home}/{name}"), self._find_trust(self._resolve(settings)[0]), None, depth - 1)
+        for name in self._looked.list_names(f"{prefix}/lib"):
+            if name.startswith("python3"):
+                self._take_editable(f"{prefix}/lib/{name}/site-packages", bound)
+
+    def _take_editable(self, packages: str, bound: str | None) -> None:
+        for name in sorted(self._looked.list_names(packages)):
+            path = f"{packages}/{name}"
+            if not name.endswith(".pth"):
+                continue
+            lines = os.fsdecode(self._looked.read_start(path, _LONGEST_SETTINGS_BYTES)).splitlines()
+            folders = [line.strip() for line in lines if line.startswith("/")]
+            real, _ = self._resolve(path)
+            if folders and self._find_trust(real) == Trust.RUN:
+                self._refuse(f"{self._name(path)} {self._say_writer(real)}: the folders that it names are not opened")
+                continue
+            for folder in folders:
+                if self._looked.is_folder(folder):
+                    self._take(os.path.normpath(folder), bound if bound is not None else self._find_root(real), self._name(path))
+
+    def _take(self, path: str, bound: str | None, source: str | None = None) -> None:
+        """Grant a part of an installation, where links do not lead it too far."""
+        if any(contains(place, path) for place in self._places) and source is None:
+            return
+        if not self._looked.is_there(path):
+            return
+        real, _ = self._resolve(path)
+        if is_of_system(real) or self._is_declared(real):
+            return
+        is_too_wide = real == bound or not contains(bound, real) if bound is not None else self._is_too_wide(real)
+        if is_too_wide or (self._is_closed(real) and self._find_root(real) is None):
+            if source is not None or real != path:
+                self._refuse(f"{source or self._name(path)} leads to {real}, which no spec declares; if it must be read, name it under allow")
+            return
+        self._spelled[path] = None
+        self._grant(real)
+
+    def _is_python(self, program: str) -> bool:
+        """Is it the Python of an installation, with its library where it looks for it?"""
+        if not os.path.basename(program).startswith(_PYTHONS) or os.path.basename(os.path.dirname(program)) not in _PROGRAM_FOLDERS:
+            return False
+        library = f"{os.path.dirname(os.path.dirname(program))}/lib"
+        return any(name.startswith(_PYTHONS) and self._looked.is_file(f"{library}/{name}/os.py") for name in self._looked.list_names(library))
+
+    # -- places -------------------------------------------------------------------------------
+
+    def _grant(self, real: str) -> None:
+        if not is_of_system(real) and not self._is_declared(real) and not any(contains(place, real) for place in self._places):
+            self._places[real] = Place(real, self._find_bound(real))
+
+    def _find_bound(self, real: str) -> str | None:
+        """The folder that a link which somebody swaps in must not lead out of: root, or a place that runs write."""
+        if (root := self._find_root(real)) is not None:
+            return root
+        writing = self._looked.find_writer(real)
+        return writing.place if writing is not None else None
+
+    def _find_trust(self, real: str) -> Trust:
+        """Of bytes that lie there."""
+        if self._looked.find_writer(self._find_original(real)) is not None:
+            return Trust.RUN
+        if self._find_root(real) is not None:
+            return Trust.PROJECT
+        # Scratch folders, temporary ones, areas where outputs wait.
+        return Trust.RUN if self._is_closed(real) else Trust.PERSON
+
+    def _find_original(self, real: str) -> str:
+        """Of a file in a workspace, which was copied there for this run, the one it is a copy of."""
+        copied = self._words.real_root is not None and contains(self._roots[0], real)
+        return os.path.normpath(f"{self._roots[-1]}/{real[len(self._roots[0]) :]}") if copied else real
+
+    def _find_root(self, path: str) -> str | None:
+        return next((root for root in self._roots if contains(root, path)), None)
+
+    def _is_declared(self, real: str) -> bool:
+        return any(contains(place, real) for place in self._declared)
+
+    def _is_closed(self, real: str) -> bool:
+        return any(contains(place, real) for place in self._words.closed)
+
+    def _is_too_wide(self, real: str) -> bool:
+        """A home, what holds the project, what holds the daemon's own."""
+        above = (root for root in self._roots if root != real)
+        return self._is_wide(real) or os.path.dirname(real) == _HOMES or any(contains(real, place) for place in (*above, *self._words.closed))
+
+    def _is_on_path(self, path: str) -> bool:
+        """Does it lie in a folder of PATH, or in the installation around one?"""
+        return any(contains(place, path) for place in self._search_places)
+
+    @functools.cached_property
+    def _search_places(self) -> tuple[str, ...]:
+        found = []
+        for folder in self._folders:
+            real, _ = self._resolve(folder)
+            if self._find_root(real) is not None or self._looked.find_writer(real) is not None:
+                continue
+            prefix = os.path.dirname(real)
+            is_around = os.path.basename(real) == _SHIMS or any(self._looked.is_there(f"{prefix}/{name}") for name in ("pyvenv.cfg", "conda-meta"))
+            found += [real, prefix] if is_around and not self._is_too_wide(prefix) else [real]
+        return tuple(dict.fromkeys(found))
+
+    def _resolve(self, path: str) -> tuple[str, list[str]]:
+        if path not in self._resolved:
+            self._resolved[path] = resolve_links(path)
+        return self._resolved[path]
+
+    # -- words for people ---------------------------------------------------------------------
+
+    def _refuse(self, words: str) -> None:
+        self._refused[words] = None
+
+    def _name(self, path: str) -> str:
+        root = self._words.root
+        return path[len(root) + 1 :] if path.startswith(f"{root}/") else path
+
+    def _say_writer(self, real: str) -> str:
+        writing = self._looked.find_writer(self._find_original(real))
+        return f"may be written by runs of {writing.session}" if writing is not None else "may be written by runs"
+
+    def _say_refusal(self, path: str, real: str, trust: Trust) -> str:
+        if self._is_closed(real):
+            return f"{self._name(path)} lies in what is the daemon's own"
+        led = f"{self._name(path)} leads to {real}" if real != path else self._name(path)
+        why = "by a file that runs may write" if trust == Trust.RUN else "by a file of the project"
+        return f"{led}, which is named {why}, and no spec declares; if it must be read, name it under allow"

@@ -16,18 +16,21 @@ from msgspec.structs import replace
 
 from wakeful.core.match import Pattern, parse_under
 from wakeful.core.paths import contains
+from wakeful.core.spec import Confinement
 from wakeful.errors import OperatorError
+from wakeful.gitdirs import GIT, find_top
 from wakeful.runners.contract import RunOrder
 from wakeful.runners.isolation.beneath import make_beneath
 from wakeful.runners.isolation.confine import Grant, Policy
-from wakeful.runners.isolation.filter import is_known_machine
+from wakeful.runners.isolation.gaps import find_kernel_gaps
 from wakeful.runners.isolation.hiding import Hidden
-from wakeful.runners.isolation.landlock import READ, READ_DIR, WRITE, find_gaps, probe_abi
+from wakeful.runners.isolation.landlock import READ, READ_DIR, READ_FILE, TCP_ABI, WRITE, probe_abi
 from wakeful.runners.isolation.looking import Looked
-from wakeful.runners.isolation.programs import find_named_files, find_program_places
-from wakeful.runners.isolation.repositories import find_repository_places
+from wakeful.runners.isolation.programs import Derived, ProgramWords, derive_places, find_named_files, resolve_links
+from wakeful.runners.isolation.repositories import find_entries, find_repository_places, find_storage
 from wakeful.runners.isolation.shield import can_shield
 from wakeful.runners.isolation.system import SETTINGS, SystemPlaces, is_of_system, list_resolver, list_settings
+from wakeful.runners.isolation.written import WrittenPlaces, list_written
 
 # Wherever it runs: Landlock judges opening and naming, and nothing else.
 ALWAYS_UNENFORCED = ("sockets that are files (D-Bus, Docker)", "chmod, chown and stat outside its reach")
@@ -47,12 +50,13 @@ class NotYet(Exception):
 class Protected(Struct, frozen=True, kw_only=True):
     """What no run may change: the specs, the state folder, and the rest (settings, socket, folders of runs, unit files).
 
-    `hidden` is what none may even read: the daemon's secrets, the private folders of other runs."""
+    `hidden` is what none may even read: the daemon's secrets, the private folders of other runs. `written` knows what runs may write."""
 
     specs: str | None = None
     state: str | None = None
     rest: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
+    written: WrittenPlaces | None = None
 
 
 class Area(Struct, frozen=True):
@@ -75,15 +79,28 @@ class Reach(Struct, frozen=True, kw_only=True):
     spelled: tuple[str, ...] = ()
     # What programs must be told, so that they do not stumble over what they cannot reach.
     environment: dict[str, str] = {}
+    # Places that its programs need, which no spec declares: inside root by their names there; and what was asked for and not granted, in words.
+    derived: tuple[str, ...] = ()
+    not_derived: tuple[str, ...] = ()
 
 
 @functools.cache
 def find_unenforced() -> tuple[str, ...]:
-    """What this machine cannot enforce for any run."""
-    gaps = list(find_gaps(probe_abi()))
-    if not is_known_machine():
-        gaps.append("sockets other than TCP (no system call filter for this architecture)")
-    return (*ALWAYS_UNENFORCED, *gaps)
+    """The restrictions that this machine cannot enforce for any run."""
+    return (*ALWAYS_UNENFORCED, *(gap.words for gap in find_kernel_gaps()))
+
+
+def find_network_gaps(network: bool | tuple[str, ...]) -> Iterable[str]:
+    """The parts of a list of addresses that this machine cannot enforce."""
+    if isinstance(network, bool):
+        return
+    known = Confinement(network=network)
+    ports = "the ports alone are enforced" if probe_abi() >= TCP_ABI else "nothing is enforced (Linux 6.7 can, by port)"
+    yield f"hosts: of `network` {ports}"
+    if known.looks_up_names:
+        yield "UDP: names are looked up by it, and the kernel knows no ports of it (none is left where `network` lists addresses alone)"
+    if known.listened_ports:
+        yield "listening: a socket that is bound to no port may listen on one that the kernel chooses"
 
 
 def find_reach(order: RunOrder, environment: dict[str, str], system: SystemPlaces, protected: Protected, *, is_ahead: bool = False) -> Reach:
@@ -123,12 +140,12 @@ def make_plan(order: RunOrder, environment: dict[str, str], protected: Protected
         with contextlib.suppress(ReachRefused):
             plan.read(path)
             plan.list(os.path.dirname(path))
-    for place in find_program_places(texts, program, environment.get("PATH", ""), order.cwd, plan.looked):
-        plan.grant(place, READ)
+    plan.derive(texts, program, environment.get("PATH", ""))
     for path in plan.allowed_reads:
         plan.grant(path, READ)
     for path in plan.allowed_writes:
         plan.open(path, path, is_alone=False)
+    plan.read_storage()
     return plan
 
 
@@ -138,13 +155,15 @@ class Plan:
     def __init__(self, order: RunOrder, protected: Protected, *, is_ahead: bool) -> None:
         self._order = order
         self._is_ahead = is_ahead
-        self.looked = Looked()
+        self._written = _list_writers(order, protected.written)
+        self.looked = Looked(self._written)
         self._root = self._find(order.root)
         guarded, self._specs = resolve_protected(protected)
         # Asked for at each run: the secrets' folder may come, or be moved behind a link, while the daemon lives.
         hidden = tuple(map(self._find, protected.hidden))
         self._guarded = tuple(dict.fromkeys((*guarded, *hidden)))
         self._runs = self._find(os.path.dirname(order.folder))
+        self._closed = (*hidden, *((self._find(protected.state),) if protected.state is not None else ()))
         self._hidden = self._hide(hidden, order.folder)
         self._workspace = self._find(order.workspace.folder) if order.workspace is not None else None
         # A view of its own leaves out, or shows read-only, whatever it should.
@@ -158,6 +177,7 @@ class Plan:
         allow = order.confinement
         self.allowed_reads = [self._resolve(path) for path in allow.allow_read]
         self.allowed_writes = [self._resolve(path) for path in allow.allow_write]
+        self._named = [self._find(path) for path in _list_named(order)]
         # By place: what it is relative to, if it lies in root, and its path.
         self._rights: dict[tuple[str | None, str], int] = {}
         for path in (order.scratch, order.temporary):
@@ -165,8 +185,12 @@ class Plan:
         # Names by which places are asked for, of which a view shows the links on the way.
         self.spelled = [os.path.join(order.root, path) for path in (*allow.allow_read, *allow.allow_write)]
         self.shielded: dict[str, None] = {}
+        self.spared: dict[str, None] = {}
         self.opened: dict[str, None] = {}
         self.unenforced: dict[str, None] = {}
+        # As they are told: inside root by their names there.
+        self._derived: tuple[str, ...] = ()
+        self._not_derived: tuple[str, ...] = ()
 
     def read(self, path: str) -> None:
         real = self._follow(path, self.allowed_reads + self.allowed_writes)
@@ -189,6 +213,7 @@ class Plan:
         # A workspace is open as a whole, so that what is written there may lie beside outputs, too.
         if real is None or self._is_in_workspace(real):
             return
+        self._refuse_unnamed(real, pattern.base)
         if self._has_view:
             self._stage(real, folder, pattern)
             return
@@ -203,9 +228,13 @@ class Plan:
     def open(self, folder: str, output: str, *, is_alone: bool) -> None:
         """Grant writing in a folder. `is_alone`: only one file of it is meant, which is what is granted where the folder is too wide."""
         self._refuse_guarded(folder, output)
+        self._refuse_unnamed(folder, output)
         inside = [place for place in self._guarded if contains(folder, place) and self.looked.is_there(place)]
         is_safe = not inside or self._can_shield or inside == [self._specs]
-        if is_alone and (not is_safe or is_wide(folder)):
+        repositories = self._find_repositories(folder)
+        # Nothing can be mounted on a link.
+        is_kept = not repositories or (self._can_shield and not any(map(os.path.islink, repositories)))
+        if is_alone and (not is_safe or not is_kept or is_wide(folder)):
             self._grant_alone(output)
             return
         if not is_safe:
@@ -215,20 +244,74 @@ class Plan:
             self.shielded.update(dict.fromkeys(inside))
         elif inside:
             self.unenforced["the specs are within its reach: one that is changed during the run needs trust"] = None
+        if is_kept:
+            self.shielded.update(dict.fromkeys(repositories))
+        elif self._has_view:
+            raise ReachRefused(f"{folder} is to be written, and holds {repositories[0]}, a link that cannot be kept from the run; name narrower folders")
+        else:
+            self.spared.update(dict.fromkeys(repositories))
+            self.unenforced[f"new names in {folder}: it holds {repositories[0]}, so that only what was there when the run began can be written"] = None
         if is_alone:
             self.opened[folder] = None
         self._grant(folder, WRITE)
+
+    def _find_repositories(self, folder: str) -> list[str]:
+        """Every `.git` in a folder that is opened for writing, but for those that the spec names."""
+        return [place for place in find_entries(folder, self.looked) if not any(contains(named, place) for named in self._named)]
+
+    def _refuse_unnamed(self, folder: str, output: str) -> None:
+        """A link that a run made may lead into `.git`: who means that names it."""
+        below = folder[len(self._root) :] if contains(self._root, folder) else folder
+        if GIT in below.split("/") and not any(contains(named, folder) for named in self._named):
+            raise ReachRefused(f"{output} leads to {folder} by a symbolic link, and {GIT} is written only where a spec names it; name that place")
+
+    def read_storage(self) -> None:
+        """Where a checkout's `.git` is a file that the run may read, git needs what that leads to."""
+        top = find_top(self._root)
+        entry = f"{top}/{GIT}"
+        if top is None or not self.looked.is_file(entry) or not self._is_read(entry):
+            return
+        self.looked.read(entry)
+        for place in find_storage(top):
+            self.read(place)
+
+    def _is_read(self, path: str) -> bool:
+        granted = ((os.path.join(beneath or "/", place), rights) for (beneath, place), rights in self._rights.items())
+        return any(rights & READ_FILE and contains(place, path) for place, rights in granted)
 
     def _refuse_guarded(self, folder: str, output: str) -> None:
         guards = [place for place in self._guarded if contains(place, folder) and not self._is_own(folder)]
         if guards:
             raise ReachRefused(f"{output} lies in {guards[0]}, which no run may change; write elsewhere")
 
+    def derive(self, texts: tuple[str, ...], program: str | None, search_path: str) -> None:
+        """Grant what its programs need besides what is declared."""
+        granted = (os.path.join(beneath or "/", path) for (beneath, path), rights in self._rights.items() if rights & READ_FILE)
+        workspace = self._order.workspace
+        words = ProgramWords(
+            texts=texts,
+            program=program,
+            root=self._order.root,
+            cwd=os.path.join(self._order.root, self._order.cwd),
+            search_path=search_path,
+            real_root=workspace.real_root if workspace is not None else None,
+            declared=(*granted, *self.allowed_reads, *self.allowed_writes, *((self._workspace,) if self._workspace is not None else ())),
+            closed=self._closed,
+        )
+        derived, looked = derive_places(words, self._written, is_wide)
+        self.looked.include(looked)
+        self._derived, self._not_derived = name_derived(derived, self._root), derived.refused
+        self.spelled += derived.spelled
+        for place in derived.places:
+            if self._hidden.holds(place.path):
+                continue
+            inside = os.path.relpath(place.path, place.beneath) if place.beneath is not None else place.path
+            self.grant(inside, READ, place.beneath)
+
     def conclude(self, system: SystemPlaces, folder: str) -> Reach:
         """`folder` is the run's own, which no plan knows."""
         hidden, network = self._hide(self._hidden.places, folder), self._order.confinement.network
-        if not isinstance(network, bool):
-            self.unenforced["hosts: of `network` the ports alone are enforced"] = None
+        self.unenforced.update(dict.fromkeys(find_network_gaps(network)))
         for path in list_resolver() if network else ():
             self.grant(path, READ)
         # Who asks for a file of /etc by name gets it: the guard, which knows no exceptions, is spelled out instead.
@@ -240,7 +323,9 @@ class Plan:
             grants=(*self._list_grants(folder), *settings),
             network=self._order.confinement.ports,
             listens=self._order.confinement.listened_ports,
+            looks_up_names=self._order.confinement.looks_up_names,
             shielded=tuple(_without_nested(self.shielded)),
+            spared=tuple(self.spared),
             hidden=hidden,
         )
         return Reach(
@@ -249,6 +334,8 @@ class Plan:
             opened=tuple(self.opened),
             guarded=self._guarded,
             environment=self._find_environment(),
+            derived=self._derived,
+            not_derived=self._not_derived,
         )
 
     def _list_grants(self, folder: str) -> Iterable[Grant]:
@@ -264,7 +351,7 @@ class Plan:
     def _list_kept(self, policy: Policy) -> Iterable[str]:
         """What is its own in places that are shielded or hidden."""
         above = (*policy.shielded, *policy.emptied)
-        own = dict.fromkeys((*self._own, *policy.hidden.own))
+        own = dict.fromkeys((*self._own, *policy.hidden.own, *self._named))
         return (place for place in own if os.path.isdir(place) and any(contains(one, place) for one in above))
 
     def conclude_view(self, folder: str) -> Reach:
@@ -273,6 +360,8 @@ class Plan:
                 grants=tuple(self._list_grants(folder)),
                 network=self._order.confinement.ports,
                 listens=self._order.confinement.listened_ports,
+                looks_up_names=self._order.confinement.looks_up_names,
+                shielded=tuple(place for place in self.shielded if place not in self._guarded),
                 hidden=self._hidden,
             ),
             unenforced=tuple(self.unenforced),
@@ -281,6 +370,8 @@ class Plan:
             areas=tuple(Area(folder, tuple(outputs)) for folder, outputs in self._areas.items()),
             spelled=tuple(self.spelled),
             environment=self._find_environment(),
+            derived=self._derived,
+            not_derived=self._not_derived,
         )
 
     def _find_environment(self) -> dict[str, str]:
@@ -319,10 +410,20 @@ class Plan:
         real = self._find(path)
         is_inside = contains(self._order.root, path) or contains(self._root, path)
         if not is_inside or contains(self._root, real):
+            if real != path and not any(contains(place, real) for place in allowed):
+                self._refuse_planted(path, real)
             return real
         if any(contains(place, real) for place in allowed) or is_of_system(real):
             return None
         raise ReachRefused(f"{path} leads to {real}, out of {self._root}, by a symbolic link; name that place in the binding, or under allow")
+
+    def _refuse_planted(self, path: str, real: str) -> None:
+        """A link that a run could have made leads to nothing but what that run could write anyway."""
+        for link in resolve_links(path)[1]:
+            writing = self.looked.find_writer(link)
+            if writing is not None and not contains(writing.place, real):
+                words = f"{path} leads to {real} by the symbolic link {link}, which runs of {writing.session} may have made; name that place in the binding, or under allow"
+                raise ReachRefused(words)
 
     def _make(self, folder: str) -> None:
         if self.looked.is_folder(folder):
@@ -346,6 +447,37 @@ class Plan:
 
     def _is_own(self, folder: str) -> bool:
         return any(contains(place, folder) for place in (*self._own, self._hidden.own[0]))
+
+
+def _list_named(order: RunOrder) -> Iterable[str]:
+    """Places in `.git` that a spec names to be written, as it spells them. A file is written by its folder."""
+    for text in order.writes:
+        pattern = parse_under(text, order.root)
+        folder = os.path.dirname(pattern.base)
+        if pattern.is_literal and GIT in folder.split("/") and not os.path.isdir(pattern.base):
+            yield folder
+        elif GIT in pattern.base.split("/"):
+            yield pattern.base
+    for text in order.confinement.allow_write:
+        if GIT in (path := os.path.normpath(os.path.join(order.root, text))).split("/"):
+            yield path
+
+
+def name_derived(derived: Derived, root: str | None) -> tuple[str, ...]:
+    """Name the derived places: relative to root if they lie inside it, else by their absolute path. Nested places are left out."""
+    places = _without_nested(place.path for place in derived.places)
+    return tuple(os.path.relpath(place, root) if root is not None and contains(root, place) else place for place in places)
+
+
+def _list_writers(order: RunOrder, written: WrittenPlaces | None) -> WrittenPlaces:
+    """The places that all runs may write. If nobody declared this run's session (a replay), its own places are added."""
+    if written is not None and written.knows(order.session):
+        return written
+    own = WrittenPlaces(written)
+    is_staged = order.confinement.level == "strict" or order.workspace is not None
+    places = list_written(order.root, order.writes, (*order.confinement.allow_write, order.scratch, order.temporary), is_staged=is_staged)
+    own.declare(order.session, order.name, places)
+    return own
 
 
 def _resolve(path: str) -> str:

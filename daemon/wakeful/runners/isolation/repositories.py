@@ -1,57 +1,82 @@
-"""Where a repository keeps what git reads of it: the folder `.git`, or what a worktree's `.git` file points to.
+"""Finds the `.git` folders and files of checkouts that a run may read, and those that it may not write.
 
-`reach` asks for the places behind a `commits` binding, so that a run can ask git what changed. Reads two small files and no settings.
+`reach` asks for the places behind a `commits` binding, so that a run can ask git what changed. It also asks for every `.git` in a folder that a run
+may write. git runs the programs named there (hooks, settings) as the person who uses it next, so `.git` is never part of an output.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
+
+from wakeful.core.paths import contains
+from wakeful.gitdirs import GIT, find_top, read_git_dirs
+from wakeful.runners.isolation.looking import Looked
+
+# Repositories inside of a folder that may be written: so deep they are looked for, in so many folders. Each costs two questions at a start.
+_DEEPEST = 2
+_MOST_FOLDERS = 64
+# Nobody keeps a repository of theirs in these.
+_PASSED_OVER = frozenset({GIT, "node_modules", "__pycache__", ".venv"})
+_SUBMODULE = re.compile(r"^\s*path\s*=\s*(.+?)\s*$", re.MULTILINE)
+_LONGEST_LIST_BYTES = 256 * 1024
 
 
 def find_repository_places(root: str, repository: str | None, path: str) -> Iterator[str]:
     """What a run of a `commits` binding reads: the bound part of the checkout, and the repository itself."""
-    top = _find_top(os.path.normpath(os.path.join(root, repository or ".")))
+    top = find_top(os.path.normpath(os.path.join(root, repository or ".")), has_bare=True)
     if top is None:
         return
     yield os.path.normpath(os.path.join(top, path))
-    yield from _find_storage(top)
+    if os.path.lexists(f"{top}/{GIT}"):
+        yield f"{top}/{GIT}"
+        yield from find_storage(top)
+    else:
+        yield top
 
 
-def _find_top(folder: str) -> str | None:
-    while True:
-        if os.path.lexists(f"{folder}/.git"):
-            return folder
-        # A bare repository is its own storage.
-        if os.path.isdir(f"{folder}/objects") and os.path.isfile(f"{folder}/HEAD"):
-            return folder
-        above = os.path.dirname(folder)
-        if above == folder:
-            return None
-        folder = above
+def find_storage(top: str) -> Iterator[str]:
+    """The folders of a repository that a checkout's `.git` file leads to, where these lead back to the checkout."""
+    found = read_git_dirs(top)
+    if found is not None and found.doubt is None and found.git_dir != f"{top}/{GIT}":
+        yield from dict.fromkeys((found.git_dir, found.common_dir))
 
 
-def _find_storage(top: str) -> Iterator[str]:
-    own = f"{top}/.git"
-    if os.path.isdir(own):
-        yield own
+def find_entries(folder: str, looked: Looked) -> list[str]:
+    """Every `.git` in a folder and in the folders below it, as deep as is looked, and of the submodules that it names."""
+    if GIT in folder.split("/"):
+        return []
+    found = []
+    ahead, visited = [(folder, 0)], 0
+    while ahead and visited < _MOST_FOLDERS:
+        above, depth = ahead.pop(0)
+        visited += 1
+        if _is_there(f"{above}/{GIT}", looked):
+            found.append(f"{above}/{GIT}")
+        if depth < _DEEPEST:
+            ahead += [(f"{above}/{name}", depth + 1) for name in looked.list_folders(above) if name not in _PASSED_OVER]
+    for path in _list_submodules(folder, looked):
+        if contains(folder, path) and _is_there(f"{path}/{GIT}", looked):
+            found.append(f"{path}/{GIT}")
+    return list(dict.fromkeys(found))
+
+
+def _is_there(path: str, looked: Looked) -> bool:
+    """Also a link that leads nowhere."""
+    return looked.is_there(path) or os.path.islink(path)
+
+
+def _list_submodules(top: str, looked: Looked) -> Iterator[str]:
+    if looked.read(f"{top}/.gitmodules") is None:
         return
-    pointer = _read_line(own).removeprefix("gitdir:").strip()
-    if not pointer:
-        return
-    folder = os.path.normpath(os.path.join(top, pointer))
-    # A run may have written the pointer: what it leads to must look like what git makes.
-    if not os.path.isfile(f"{folder}/HEAD"):
-        return
-    yield folder
-    common = os.path.normpath(os.path.join(folder, _read_line(f"{folder}/commondir") or "."))
-    if os.path.isfile(f"{common}/HEAD") and os.path.isdir(f"{common}/objects"):
-        yield common
-
-
-def _read_line(path: str) -> str:
     try:
-        with open(path, encoding="utf-8", errors="surrogateescape") as file:
-            return file.readline(4096).strip()
+        fd = os.open(f"{top}/.gitmodules", os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
-        return ""
+        return
+    try:
+        text = os.fsdecode(os.read(fd, _LONGEST_LIST_BYTES))
+    finally:
+        os.close(fd)
+    for path in _SUBMODULE.findall(text)[:_MOST_FOLDERS]:
+        yield os.path.normpath(os.path.join(top, path.strip('"')))

@@ -1,7 +1,7 @@
 """The system's own places, the same for every run: programs and libraries, /proc, a few devices, and /etc without its secrets.
 
 `reach` asks for them at every run; they are opened once and kept. What in /etc is not for everybody to read (shadow, private keys) is
-not for a run, also when the daemon is root: since Landlock cannot subtract, a second ruleset (the guard) names all that is
+not for a run, also when the daemon is root, and also when its mode is changed (closed_settings.py): since Landlock cannot subtract, a second ruleset (the guard) names all that is
 open instead. It is made in advance, because it has some hundred rules, and anew when /, /etc or the mounts change, or once a minute.
 """
 
@@ -18,7 +18,7 @@ from threading import Lock
 
 from msgspec import Struct
 
-from wakeful.core.paths import contains
+from wakeful.runners.isolation.closed_settings import CLOSED
 from wakeful.runners.isolation.confine import OpenGrant
 from wakeful.runners.isolation.landlock import DEVICE, READ, READ_DIR, READ_FILE, Ruleset
 
@@ -30,6 +30,7 @@ _KERNEL = ("/proc", "/sys/devices/system", "/sys/fs/cgroup", "/sys/kernel/mm")
 # No terminals: /dev/pts holds those of the person, whose keys could be read there. No /dev/shm: it is shared with all programs of the user.
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 SYSTEM = (*PROGRAMS, *_KERNEL, SETTINGS, "/dev")
+_INSIDE_SYSTEM = tuple(f"{place}/" for place in SYSTEM)
 _STALE_SECONDS = 60.0
 
 
@@ -107,7 +108,7 @@ def open_system() -> tuple[tuple[OpenGrant, ...], Ruleset]:
 
 def is_of_system(path: str) -> bool:
     """Is it granted to every run anyway?"""
-    return any(contains(place, path) for place in SYSTEM)
+    return path in SYSTEM or path.startswith(_INSIDE_SYSTEM)
 
 
 def list_resolver() -> tuple[str, ...]:
@@ -128,21 +129,24 @@ def list_secrets() -> list[tuple[str, bool]]:
 
 @functools.lru_cache(maxsize=1)
 def _find_secrets(_changed: tuple[int, int], _minute: int) -> list[tuple[str, bool]]:
-    return list(_walk_secrets(SETTINGS))
+    found = list(_walk_secrets(SETTINGS))
+    CLOSED.save()
+    return found
 
 
 def _walk_secrets(folder: str) -> Iterator[tuple[str, bool]]:
     for entry in os.scandir(folder):
         try:
-            mode = entry.stat(follow_symlinks=False).st_mode
+            found = entry.stat(follow_symlinks=False)
         except OSError:
             continue
-        if stat.S_ISLNK(mode):
+        if stat.S_ISLNK(found.st_mode):
             continue
-        if stat.S_ISDIR(mode) and mode & 0o005 == 0o005:
+        is_folder = stat.S_ISDIR(found.st_mode)
+        if not CLOSED.is_open(entry.path, found):
+            yield entry.path, is_folder
+        elif is_folder:
             yield from _walk_secrets(entry.path)
-        elif not mode & 0o004:
-            yield entry.path, stat.S_ISDIR(mode)
 
 
 def _open_grants() -> list[OpenGrant]:
@@ -172,6 +176,7 @@ def _make_guard() -> _Made:
             _allow_reading(guard, entry.path)
     for path in list_settings():
         _allow_reading(guard, path)
+    CLOSED.save()
     return _Made(guard, changed, time.monotonic())
 
 
@@ -192,19 +197,18 @@ def _list_open(folder: str) -> tuple[list[str], bool]:
     parts, is_whole = [], True
     for entry in os.scandir(folder):
         try:
-            mode = entry.stat(follow_symlinks=False).st_mode
+            found = entry.stat(follow_symlinks=False)
         except OSError:
             is_whole = False
             continue
-        if stat.S_ISLNK(mode):
+        if stat.S_ISLNK(found.st_mode):
             # Where it leads decides: into the system, which has rules of its own, or elsewhere, which a run does not see.
             continue
-        if stat.S_ISDIR(mode):
-            below, is_open = _list_open(entry.path) if mode & 0o005 == 0o005 else ([], False)
-            parts += [entry.path] if is_open else below
-        else:
-            is_open = bool(mode & 0o004)
-            parts += [entry.path] if is_open else []
+        below: list[str] = []
+        is_open = CLOSED.is_open(entry.path, found)
+        if is_open and stat.S_ISDIR(found.st_mode):
+            below, is_open = _list_open(entry.path)
+        parts += [entry.path] if is_open else below
         is_whole = is_whole and is_open
     return parts, is_whole
 

@@ -208,6 +208,8 @@ class _Listener:
             denied = judge.judge(asked)
             if denied is not None:
                 self.found.setdefault((denied.access, denied.what), denied)
+                for companion in judge.find_companions(asked, denied):
+                    self.found.setdefault((companion.access, companion.what), companion)
 
 
 def _spell(text: str) -> str:

@@ -25,6 +25,8 @@ _WATCHED = int(
     | Mask.DELETE_SELF | Mask.MOVE_SELF | Mask.ONLYDIR | Mask.EXCL_UNLINK
 )  # fmt: skip
 _MODIFY, _CREATE, _ISDIR = int(Mask.MODIFY), int(Mask.CREATE), int(Mask.ISDIR)
+# Neither of them is a write: `touch` gives both, and a write gives MODIFY besides.
+_UNWRITTEN = int(Mask.ATTRIB | Mask.CLOSE_WRITE)
 _SELF = int(Mask.DELETE_SELF | Mask.MOVE_SELF | Mask.UNMOUNT)
 _MOVE_SELF, _IGNORED, _OVERFLOW = int(Mask.MOVE_SELF), int(Mask.IGNORED), int(Mask.Q_OVERFLOW)
 
@@ -117,6 +119,15 @@ class InotifyHints:
 
     def hear(self) -> None:
         self._drain()
+        # Withheld for a moment, and part of what happened before this was asked (rule 17).
+        batch = _Batch()
+        with self._lock:
+            for wd, name in (*self._older, *self._newer):
+                batch.add(self._folders.get(wd, ()), name, is_folder=False, is_written=True)
+        self._older, self._newer = {}, {}
+        dirt = batch.dirt()
+        if dirt:
+            self._report(dirt)
 
     def close(self) -> None:
         for timer in (self._timer, self._pause):
@@ -195,9 +206,11 @@ class InotifyHints:
                 if (wd, name) not in self._older:
                     self._newer[wd, name] = None
             else:
+                was_written = (wd, name) in self._newer or (wd, name) in self._older
                 self._newer.pop((wd, name), None)
                 self._older.pop((wd, name), None)
-                batch.add(self._folders.get(wd, ()), name, bool(mask & _ISDIR))
+                is_written = was_written or not mask & _UNWRITTEN
+                batch.add(self._folders.get(wd, ()), name, is_folder=bool(mask & _ISDIR), is_written=is_written)
 
     def _take_ending(self, wd: int, mask: int, batch: _Batch) -> None:
         if mask & _OVERFLOW:
@@ -217,7 +230,7 @@ class InotifyHints:
         batch = _Batch()
         with self._lock:
             for wd, name in self._older:
-                batch.add(self._folders.get(wd, ()), name, False)
+                batch.add(self._folders.get(wd, ()), name, is_folder=False, is_written=True)
         self._older, self._newer = self._newer, {}
         self._timer = self._loop.call_later(_OPEN_FILE_SECONDS, self._age_open_files) if self._older else None
         dirt = batch.dirt()
@@ -231,14 +244,16 @@ class _Batch:
     __slots__ = ("endings", "folders", "names")
 
     def __init__(self) -> None:
-        self.names: dict[str, dict[bytes, None]] = {}
+        # Folder -> name -> whether it was written.
+        self.names: dict[str, dict[bytes, bool]] = {}
         self.folders: dict[str, dict[bytes, None]] = {}
         self.endings: list[Gone | Lost] = []
 
-    def add(self, folders: tuple[str, ...], name: bytes, is_folder: bool) -> None:
+    def add(self, folders: tuple[str, ...], name: bytes, *, is_folder: bool, is_written: bool) -> None:
         # An event about the watched folder itself (its permissions) has no name: anything in it may look different.
         for folder in folders:
-            self.names.setdefault(folder, {})[name] = None
+            names = self.names.setdefault(folder, {})
+            names[name] = is_written or names.get(name, False)
             if is_folder:
                 self.folders.setdefault(folder, {})[name] = None
 
@@ -249,7 +264,8 @@ class _Batch:
         dirty: list[Dirt] = [self._dirty(folder, names) for folder, names in self.names.items()]
         return (*dirty, *dict.fromkeys(self.endings))
 
-    def _dirty(self, folder: str, names: dict[bytes, None]) -> Dirty:
+    def _dirty(self, folder: str, names: dict[bytes, bool]) -> Dirty:
         if b"" in names:
             return Dirty(folder, None)
-        return Dirty(folder, tuple(map(os.fsdecode, names)), tuple(map(os.fsdecode, self.folders.get(folder, ()))))
+        unwritten = tuple([os.fsdecode(name) for name, is_written in names.items() if not is_written])
+        return Dirty(folder, tuple(map(os.fsdecode, names)), tuple(map(os.fsdecode, self.folders.get(folder, ()))), unwritten)

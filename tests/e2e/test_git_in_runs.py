@@ -1,0 +1,96 @@
+"""git works inside of runs, also in a checkout whose `.git` is a file: a linked worktree, a submodule. A pointer that nobody answers opens nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from e2e.box import Box
+from wakeful.runners.isolation import bubblewrap
+from wakeful.runners.isolation.landlock import probe_abi
+
+pytestmark = pytest.mark.skipif(probe_abi() == 0, reason="this kernel cannot confine anything")
+LEVELS = ["standard", "strict"]
+WHO = {"GIT_AUTHOR_NAME": "A", "GIT_AUTHOR_EMAIL": "a@example.com", "GIT_COMMITTER_NAME": "A", "GIT_COMMITTER_EMAIL": "a@example.com"}
+# What a run is opened: the commits, or files around them.
+BINDINGS = {"commits": "{commits: .}", "commits of a part": "{commits: part/}", "files": "{file: '**/*.md'}"}
+
+
+def git(folder: Path, *words: str) -> str:
+    command = ["git", "-c", "protocol.file.allow=always", *words]
+    return subprocess.run(command, cwd=folder, env=os.environ | WHO | {"GIT_CONFIG_GLOBAL": "/dev/null"}, check=True, capture_output=True, text=True).stdout
+
+
+def make_repository(folder: Path, subject: str) -> Path:
+    folder.mkdir(parents=True)
+    git(folder, "init", "-q", "-b", "main")
+    (folder / "README.md").write_text("one\n")
+    (folder / "part").mkdir()
+    (folder / "part/page.md").write_text("page\n")
+    git(folder, "add", ".")
+    git(folder, "commit", "-qm", subject)
+    return folder
+
+
+def make_worktree(box: Box) -> Path:
+    make_repository(box.folder / "elsewhere/main", "in the repository")
+    git(box.folder / "elsewhere/main", "worktree", "add", "-q", str(box.folder / "checkout"))
+    return box.folder / "checkout"
+
+
+def make_submodule(box: Box) -> Path:
+    library = make_repository(box.folder / "library", "in the repository")
+    above = make_repository(box.folder / "above", "around it")
+    git(above, "submodule", "--quiet", "add", str(library), "checkout")
+    return above / "checkout"
+
+
+def make_moved_worktree(box: Box) -> Path:
+    made = make_worktree(box)
+    git(box.folder / "elsewhere/main", "worktree", "move", str(made), str(box.folder / "moved"))
+    return box.folder / "moved"
+
+
+def ask_git(box: Box, root: Path, binding: str, level: str) -> str:
+    if level == "strict" and bubblewrap.find_obstacle() is not None:
+        pytest.skip(f"nothing can be isolated strictly here: {bubblewrap.find_obstacle()}")
+    script = "git log --format=%s > out/log.txt; git show HEAD:README.md >> out/log.txt"
+    (box.folder / "wakeful.yaml").write_text("")
+    box.spec(
+        "asks",
+        f"""
+        root: {root}
+        isolation: {level}
+        bindings:
+          code: {BINDINGS[binding]}
+          log: {{file: out/log.txt, access: write}}
+        first: run
+        run: {{script: {json.dumps(script)}, retries: 0}}
+        """,
+    )
+    box.start()
+    row = box.wait_at_rest("asks", runs=1)
+    return (root / "out/log.txt").read_text() if row["last_run"]["outcome"] == "succeeded" else box.words("output", "asks")
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("binding", BINDINGS)
+@pytest.mark.parametrize("make", [make_worktree, make_submodule, make_moved_worktree])
+def test_git_works_where_the_git_entry_is_a_file(box: Box, make, binding: str, level: str) -> None:
+    assert ask_git(box, make(box), binding, level) == "in the repository\none\n"
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_pointer_to_a_repository_that_does_not_point_back_opens_nothing(box: Box, level: str) -> None:
+    """A run may have written it. Of the looks of a `commits` binding other tests speak: here it is the run that asks."""
+    private = make_repository(box.folder / "private", "not for runs")
+    root = box.folder / "checkout"
+    root.mkdir()
+    (root / "README.md").write_text("mine\n")
+    (root / ".git").write_text(f"gitdir: {private}/.git\n")
+    told = ask_git(box, root, "files", level)
+    assert "not for runs" not in told
+    assert "denied" in told or "not a git repository" in told

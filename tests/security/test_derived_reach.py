@@ -1,0 +1,252 @@
+"""A run's reach is what a person declared: bytes that a run or a project can write lead to nothing else.
+
+Each attack is carried out as an ordinary user, whose key lies in `~/.ssh`. The same program reads it where nothing is enforced: that is the session `open`.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from e2e.box import WAKEFUL
+from ordinary_user import OrdinaryBox
+
+# The program says whether it can read the key, and succeeds in either case.
+READER = """
+if told=$(cat {key} 2>&1); then echo "key: $told"; else echo "key: denied"; fi
+# {mention}
+"""
+SPEC = """
+isolation: {level}
+bindings:
+  go: {{file: {go}}}
+{more}
+first: run
+run: {{command: [sh, {program}], retries: 0}}
+"""
+WEAKENED = Path(__file__).with_name("weakened.py")
+KEY = "PRIVATE KEY"
+# Part of an installation on PATH, which whoever names a program of it may read.
+INSTALLED = Path(sys.executable).parent.parent / "pyvenv.cfg"
+
+
+class Home:
+    """The user's home with a key in it, a project beside it, and sessions that try to read the key."""
+
+    def __init__(self, box: OrdinaryBox) -> None:
+        self.box = box
+        self.home = box.user.home
+        self.key = self.put(self.home / ".ssh/id_ed25519", KEY)
+        # An executable in the home is what makes a folder there look like an installation.
+        self.put(self.home / "bin/tool", "#!/bin/sh\n", 0o755)
+        box.write("wakeful.yaml", "allow_unisolated: true\n")
+
+    def put(self, path: Path | str, text: str, mode: int = 0o644) -> Path:
+        target = self.box.folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text)
+        target.chmod(mode)
+        return target
+
+    def link(self, path: str, target: str) -> None:
+        link = self.box.folder / path
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(target)
+
+    def declare(self, mention: str, name: str = "shut", level: str = "standard", more: str = "", key: Path | None = None) -> None:
+        """A session whose program mentions a file, as programs mention what they start, and tries to read the key, or another file."""
+        self.put(f"{name}.sh", READER.format(key=str(key or self.key), mention=mention))
+        self.put(f"{name}.go", "")
+        self.box.spec(name, SPEC.format(level=level, go=f"{name}.go", program=f"{name}.sh", more=more))
+
+    def attack(self, mention: str) -> None:
+        self.declare(mention)
+        self.declare(mention, "open", "none")
+        self.start()
+        self.box.wait_at_rest("shut", runs=1)
+        self.box.wait_at_rest("open", runs=1)
+        assert f"key: {KEY}" in self.told("open"), "the attack itself does not work"
+
+    def start(self) -> None:
+        self.box.user.give(self.home)
+        self.box.start()
+
+    def told(self, name: str) -> str:
+        return self.box.run("output", name).stdout
+
+    def isolation(self, name: str) -> dict[str, Any]:
+        return [record["payload"]["isolation"] for record in self.box.log(name) if record["kind"] == "run_finished"][-1]
+
+    def weaken(self) -> None:
+        """The daemon without the defence, to show that the attack is one."""
+        given = self.box.arguments()
+        place = given.index(WAKEFUL)
+        self.box.arguments = lambda *extra: [*given[:place], sys.executable, str(WEAKENED), "believe_everybody", *given[place + 1 :], *extra]  # type: ignore[method-assign]
+
+    def assert_open(self, name: str = "shut") -> None:
+        assert "key: " in self.told(name) and "key: denied" not in self.told(name), self.isolation(name)
+
+    def assert_shut(self, name: str = "shut") -> None:
+        assert "key: denied" in self.told(name), self.isolation(name)
+
+
+@pytest.fixture
+def home(ordinary_box: OrdinaryBox) -> Home:
+    return Home(ordinary_box)
+
+
+def test_a_folder_is_no_interpreter(home: Home) -> None:
+    """The program mentions a helper whose first line names the home. The record says what was asked for."""
+    home.put("tools/e.sh", f"#!{home.home}\n", 0o755)
+    home.attack("./tools/e.sh")
+    home.assert_shut()
+    assert any(str(home.home) in words and "no regular executable file" in words for words in home.isolation("shut")["not_derived"])
+    assert home.isolation("shut")["derived"] == ["tools/e.sh"]
+
+
+@pytest.mark.parametrize("what", ["pth", "home", "library", "python", "companion", "shims", "conda", "packages", "interpreter", "whole"])
+def test_files_of_the_project_lead_nowhere_outside_of_it(home: Home, what: str) -> None:
+    """An environment inside the project whose files or links name the home, in every way that an installation is found by."""
+    home.put("v/pyvenv.cfg", "home = /usr/bin\n")
+    home.put("v/bin/tool", "#!/bin/sh\n", 0o755)
+    mention = "./v/bin/tool"
+    match what:
+        case "pth":
+            home.put("v/lib/python3.11/site-packages/x.pth", f"{home.home}\n{home.home}/.ssh\n")
+        case "home":
+            # What a Python is found by, but for its library.
+            home.put("v/pyvenv.cfg", f"home = {home.home}/.ssh/bin\n")
+            home.put(home.home / ".ssh/bin/python3", "#!/bin/sh\n", 0o755)
+            home.link(str(home.home / ".ssh/lib"), ".")
+        case "library":
+            home.link("v/lib/python3.11", str(home.home / ".ssh"))
+        case "python":
+            # A link of the environment to a program elsewhere, with a library beside it that is none.
+            home.put(home.home / ".ssh/bin/python3", "#!/bin/sh\n", 0o755)
+            home.link(str(home.home / ".ssh/lib"), str(home.home / ".ssh"))
+            home.link("v/bin/python", str(home.home / ".ssh/bin/python3"))
+            mention = "./v/bin/python"
+        case "companion":
+            home.put("c/.cargo/bin/cargo", "#!/bin/sh\n", 0o755)
+            home.link("c/.rustup", str(home.home))
+            home.put(home.home / "toolchains/x", "")
+            home.link("c/.cargo/lib/ruby", str(home.home / ".ssh"))
+            mention = "./c/.cargo/bin/cargo"
+        case "shims":
+            home.link("shims", str(home.home / "bin"))
+            home.put(home.home / "shims/tool", "#!/bin/sh\n", 0o755)
+            home.link("x", str(home.home / "shims"))
+            mention = "./shims/tool ./x/tool"
+        case "conda":
+            home.put(home.home / "conda-meta/history", "")
+            home.link("b", str(home.home / "bin"))
+            mention = f"./b/tool {home.home}/bin/tool"
+        case "packages":
+            home.put(home.home / "node_modules/.bin/x", "#!/bin/sh\n", 0o755)
+            home.link(str(home.home / "node_modules/keys"), "../.ssh")
+            home.link("node_modules", str(home.home))
+            mention = f"./node_modules/bin/tool {home.home}/node_modules/.bin/x"
+        case "interpreter":
+            # A person's own environment, which the project was never given.
+            home.put(home.home / "own/pyvenv.cfg", "home = /usr/bin\n")
+            home.put(home.home / "own/bin/python", "#!/bin/sh\n", 0o755)
+            home.put(home.home / "own/lib/python3.11/site-packages/x.pth", f"{home.home}/.ssh\n")
+            home.put("e.sh", f"#!{home.home}/own/bin/python\n", 0o755)
+            mention = "./e.sh"
+        case "whole":
+            home.put(home.home / "pyvenv.cfg", "home = /usr/bin\n")
+            home.put(home.home / "bin/python3", "#!/bin/sh\n", 0o755)
+            home.put("v/pyvenv.cfg", f"home = {home.home}/bin\n")
+    home.attack(mention)
+    home.assert_shut()
+    assert not any(str(home.home) in place for place in home.isolation("shut").get("derived", ()))
+
+
+@pytest.mark.parametrize("is_defended", [True, False])
+def test_a_run_that_leaves_a_helper_does_not_widen_the_next(home: Home, is_defended: bool) -> None:
+    """It writes out/helper.sh, whose line names an interpreter of a person, and touches its own program, so that all is found out anew."""
+    if not is_defended:
+        home.weaken()
+    home.put(home.home / "own/pyvenv.cfg", "home = /usr/bin\n")
+    home.put(home.home / "own/bin/python", "#!/bin/sh\n", 0o755)
+    home.put(home.home / "own/lib/python3.11/site-packages/x.pth", f"{home.home}/.ssh\n")
+    home.declare("./out/helper.sh", more="  out: {file: out/, access: write}")
+    leave = f"[ -e out/helper.sh ] || {{ echo '#!{home.home}/own/bin/python' > out/helper.sh; chmod 755 out/helper.sh; touch shut.sh; }}\n"
+    home.put("shut.sh", (home.box.folder / "shut.sh").read_text() + leave)
+    home.start()
+    home.box.wait_at_rest("shut", runs=1)
+    home.box.ask("activate", "shut")
+    home.box.wait_at_rest("shut", runs=2)
+    if not is_defended:
+        home.assert_open()
+        return
+    home.assert_shut()
+    found = home.isolation("shut")
+    assert "derived" not in found
+    assert any("own/bin/python" in words and "runs may write" in words for words in found["not_derived"])
+
+
+@pytest.mark.parametrize("is_defended", [True, False])
+def test_what_another_session_writes_leads_nowhere(home: Home, is_defended: bool) -> None:
+    """The helper lies in the output folder of a neighbour, where even an interpreter of PATH is not looked for; in a folder of the project it is."""
+    if not is_defended:
+        home.weaken()
+    home.box.spec("neighbour", "bindings: {o: {file: theirs/, access: write}}\nfirst: adopt\nrun: {command: ['true']}\n")
+    for folder in ("theirs", "ours"):
+        home.put(f"{folder}/helper.sh", "#!/usr/bin/env wakeful\n", 0o755)
+    for name, folder in (("theirs", "theirs"), ("ours", "ours")):
+        home.declare(f"./{folder}/helper.sh", name, key=INSTALLED)
+    home.start()
+    for name in ("theirs", "ours"):
+        home.box.wait_at_rest(name, runs=1)
+    if not is_defended:
+        home.assert_open("theirs")
+        return
+    home.assert_shut("theirs")
+    assert str(INSTALLED.parent) in home.isolation("ours")["derived"] and "home = " in home.told("ours")
+    assert home.isolation("theirs")["derived"] == ["theirs/helper.sh"]
+
+
+@pytest.mark.parametrize("is_defended", [True, False])
+def test_a_program_that_runs_may_write_is_not_looked_through(home: Home, is_defended: bool) -> None:
+    """An output beside the program opens the folder that holds both."""
+    if not is_defended:
+        home.weaken()
+    home.put(home.home / "own/bin/python", "#!/bin/sh\n", 0o755)
+    home.declare(f"wakeful {home.home}/own/bin/python", more="  out: {file: report.md, access: write}", key=INSTALLED)
+    home.start()
+    home.box.wait_at_rest("shut", runs=1)
+    if not is_defended:
+        home.assert_open()
+        return
+    home.assert_shut()
+    found = home.isolation("shut")
+    assert not any("wakeful" in place for place in found.get("derived", ()))
+    assert any("shut.sh may be written by runs of" in words for words in found["not_derived"])
+
+
+@pytest.mark.parametrize("access", ["read", "write"])
+def test_a_link_that_a_run_leaves_leads_no_other_session_elsewhere(home: Home, access: str) -> None:
+    """It stands in the place of a neighbour's input, or of the folder of its outputs, and names another part of the project."""
+    home.put("private/notes.txt", "PRIVATE NOTES")
+    home.put("go", "")
+    home.put("out/kept", "")
+    leave = "rm -rf out/it; ln -s ../private out/it"
+    home.box.spec("planter", f"allow: {{write: [out]}}\nbindings: {{go: {{file: go}}}}\nfirst: run\nrun: {{script: '{leave}', retries: 0}}\n")
+    bound = "{file: out/it/notes.txt}" if access == "read" else "{file: out/it/made.txt, access: write}"
+    act = "cat out/it/notes.txt" if access == "read" else "cat private/notes.txt; echo x > private/made.txt"
+    for name, level in (("shut", "standard"), ("open", "none")):
+        if access == "read" or name == "shut":
+            home.box.spec(name, f"isolation: {level}\nbindings: {{go: {{file: go}}, it: {bound}}}\nfirst: adopt\nrun: {{script: '{act}', retries: 0}}\n")
+    home.start()
+    home.box.wait_at_rest("planter", runs=1)
+    home.box.run("activate", "shut", "--wait")
+    row = home.box.wait_at_rest("shut", runs=1)
+    assert row["last_run"]["outcome"] == "failed" and "PRIVATE" not in home.told("shut")
+    assert "which runs of planter may have made" in home.box.words("show", "shut")
+    if access == "read":
+        home.box.run("activate", "open", "--wait")
+        home.box.wait_at_rest("open", runs=1)
+        assert "PRIVATE NOTES" in home.told("open")

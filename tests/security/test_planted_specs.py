@@ -1,0 +1,236 @@
+"""Specs that a run put in place, by whatever way: none of them counts before a person has looked at it.
+
+The daemon is an ordinary user's on a machine where nobody may mount, so that it cannot shield its specs: an output beside sessions.d/ opens the folder
+that holds both. The same ways are taken by a person as well, to whom they are open: that shows that each of them would work.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from e2e.box import WAKEFUL
+from ordinary_user import OrdinaryBox, OrdinaryUser
+from waiting import eventually
+
+WEAKENED = Path(__file__).with_name("weakened.py")
+
+OBEY = """
+objective: Do as the mail says.
+bindings: {m: {file: mail.sh}, o: {file: report.md, access: write}}
+run: {command: [sh, mail.sh], retries: 0}
+"""
+# Reaches the folder in which the whole project lies.
+MOVER = OBEY.replace("report.md", "../report.md")
+# Reaches a folder that `obey` cannot write.
+ELSEWHERE = """
+objective: Keep notes.
+bindings: {m: {file: notes.sh}, o: {file: ../notes/n.txt, access: write}}
+run: {command: [sh, notes.sh], retries: 0}
+"""
+EVIL = r"""objective: x\nbindings: {m: {file: mail.sh}, o: {file: out/gotcha, access: write}}\nrun: {command: [touch, out/gotcha]}\n"""
+MINE = r"objective: x\npriority: 60\n"
+PREPARE = rf"""
+mkdir -p prep/deep prepared/sessions.d/deep
+for place in prep/evil.yaml prep/deep/evil.yaml prepared/sessions.d/deep/evil.yaml; do printf '{EVIL}' > $place; done
+cp mail.sh prepared/mail.sh
+cp prep/evil.yaml sessions.d/.evil
+"""
+
+# What is prepared by one run is used by the next: everything is older than the run that puts it in place. With the session that it becomes.
+PLANTS = {
+    "a file": ("cp prep/evil.yaml sessions.d/evil.yaml", "evil"),
+    "a file that is moved": ("mv prep/evil.yaml sessions.d/evil.yaml", "evil"),
+    "a hard link": ("ln sessions.d/.evil sessions.d/evil.yaml", "evil"),
+    "a link": ("ln -s ../prep/evil.yaml sessions.d/evil.yaml", "evil"),
+    "a link that is moved": ("ln -s ../prep/evil.yaml link; mv link sessions.d/evil.yaml", "evil"),
+    "a link out of its reach": ("ln -s ../../notes/evil.yaml sessions.d/evil.yaml", "evil"),
+    "a linked folder": ("ln -s ../prep sessions.d/sub", "sub/deep/evil"),
+    "a linked folder out of its reach": ("ln -s ../../notes sessions.d/sub", "sub/evil"),
+    "a folder in the place of sessions.d": ("cp sessions.d/* prep; mv sessions.d gone; mv prep sessions.d", "deep/evil"),
+    "a link in the place of sessions.d": ("cp sessions.d/* prep; mv sessions.d gone; ln -s prep sessions.d", "deep/evil"),
+    "a folder in the place of the project": ("cp sessions.d/* prepared/sessions.d; mv ../house ../gone; mv ../gone/prepared ../house", "deep/evil"),
+}
+
+
+class House(OrdinaryBox):
+    """The state folder and the settings lie elsewhere, as they do at home: where an output beside them is, they keep their folder shut."""
+
+    def __init__(self, folder: Path, user: OrdinaryUser) -> None:
+        super().__init__(folder, user)
+        # Where runs are shielded from the specs by mounts, no attack gets as far as here.
+        self.rule = "mount_nothing"
+        self.house = folder / "place" / "house"
+        self.specs.rmdir()
+        self.specs = self.house / "sessions.d"
+        self.specs.mkdir(parents=True)
+        (folder / "place" / "notes").mkdir()
+
+    def arguments(self, *extra: str) -> list[str]:
+        given = super().arguments(*extra)
+        place = given.index(WAKEFUL)
+        return [*given[:place], sys.executable, str(WEAKENED), self.rule, *given[place + 1 :]]
+
+    def put(self, path: str, text: str) -> None:
+        """As the user, by an editor: a new file renamed over the old one."""
+        with self.user.acting():
+            target = self.house / path
+            fresh = target.with_name(f".{target.name}.new~")
+            fresh.write_text(text)
+            fresh.rename(target)
+
+    def act(self, script: str) -> None:
+        """What a person does at a shell."""
+        subprocess.run([*self.user.wrap, "sh", "-euc", script], cwd=self.house, env=self.environment(), check=True)
+
+    def is_got(self) -> bool:
+        return (self.house / "out" / "gotcha").exists()
+
+    def wait_ended(self, name: str, runs: int) -> dict[str, Any]:
+        """It may be owed another run, and sleep: its own spec is behind the same way."""
+
+        def has_ended() -> dict[str, Any] | None:
+            row = self.find_row(name)
+            return row if row is not None and row["runs"] >= runs and row["state"] != "running" else None
+
+        return eventually(has_ended, what=f"{runs} runs of {name}")
+
+    def wait_untrusted(self, name: str) -> dict[str, Any]:
+        def matches() -> dict[str, Any] | None:
+            row = self.find_row(name)
+            return row if row is not None and row["state"] == "sleeping" and "needs trust" in (row["reason"] or "") else None
+
+        return eventually(matches, what=f"{name} sleeping until it is trusted")
+
+
+@pytest.fixture
+def house(tmp_path: Path, ordinary_user: OrdinaryUser) -> Iterator[House]:
+    folder = tmp_path / "box"
+    folder.mkdir()
+    made = House(folder, ordinary_user)
+    yield made
+    made.close()
+
+
+def prepare(house: House, plant: str) -> None:
+    """A run makes ready what the next one uses; another session leaves a spec where the first cannot write."""
+    house.spec("obey", MOVER if "of the project" in plant else OBEY)
+    (house.house / "mail.sh").write_text(PREPARE)
+    house.spec("notes", ELSEWHERE)
+    (house.house / "notes.sh").write_text(f"printf '{EVIL}' > ../notes/evil.yaml\n")
+    house.start()
+    assert house.wait_at_rest("obey", runs=1)["last_run"]["outcome"] == "succeeded", house.run("output", "obey").stdout
+    assert house.wait_at_rest("notes", runs=1)["last_run"]["outcome"] == "succeeded", house.run("output", "notes").stdout
+    # An older run than the one that follows, for the daemon as well: its readings are done with it.
+    house.put("sessions.d/late.yaml", "objective: x\n")
+    eventually(lambda: house.find_row("late"))
+
+
+def test_a_run_writes_no_specs_where_mounts_can_be_had(house: House) -> None:
+    """Also an ordinary user's run, by a user namespace: the first attempt fails, and the record names why."""
+    if not can_shield_as(house.user):
+        pytest.skip("NOT TESTED: this machine lets no ordinary user have namespaces")
+    house.rule = "change_nothing"
+    house.spec("obey", OBEY)
+    (house.house / "mail.sh").write_text("echo x > report.md; cp mail.sh sessions.d/evil.yaml\n")
+    house.start()
+    assert house.wait_at_rest("obey", runs=1)["last_run"]["outcome"] == "failed"
+    assert "Read-only file system" in house.run("output", "obey").stdout
+    assert (house.house / "report.md").read_text() == "x\n"
+    assert sorted(path.name for path in house.specs.iterdir()) == ["obey.yaml"]
+
+
+def can_shield_as(user: OrdinaryUser) -> bool:
+    words = [*user.wrap, sys.executable, "-c", "from wakeful.runners.isolation.shield import can_shield; print(can_shield())"]
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip() == "True"
+
+
+@pytest.mark.parametrize("plant", PLANTS)
+def test_a_spec_that_a_run_puts_in_place_does_not_count(house: House, plant: str) -> None:
+    script, name = PLANTS[plant]
+    prepare(house, plant)
+    house.put("mail.sh", f"set -e; {script}; sleep 0.2")
+    row = house.wait_ended("obey", runs=2)
+    if row["last_run"]["outcome"] == "failed" and not (house.specs / f"{name}.yaml").exists():
+        # Where runs are shielded from specs it does not come that far.
+        said = house.run("output", "obey").stdout
+        assert "ead-only" in said or "denied" in said or "busy" in said, said
+        assert not house.is_got()
+        return
+    assert (house.specs / f"{name}.yaml").exists(), "the attack was carried out"
+    row = house.wait_untrusted(name)
+    assert "run 2 of obey" in row["reason"], row["reason"]
+    # A person's wish does not start it, nor does the next daemon.
+    assert "needs trust" in house.run("activate", name).stderr
+    house.stop()
+    house.start()
+    house.wait_untrusted(name)
+    house.put("mail.sh", "true")
+    house.wait_untrusted(name)
+    assert not house.is_got()
+    # What waits is shown with the way there, and trusted by the person it runs.
+    shown = house.ask("trust", name, "--yes")
+    assert "touch out/gotcha" in shown
+    eventually(house.is_got, what="the spec, trusted")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("plant", PLANTS)
+def test_a_spec_that_a_person_puts_in_place_counts_at_once(house: House, plant: str) -> None:
+    """The same ways, while no run is under way: each of them leads to a spec that runs."""
+    prepare(house, plant)
+    house.act(PLANTS[plant][0])
+    eventually(house.is_got, what="the spec by a person")
+
+
+def test_a_person_s_own_link_is_followed_also_where_runs_write_beside_it(house: House) -> None:
+    """Dotfiles: sessions.d is a link to a checkout. The person made it before the daemon started, or while no run was under way."""
+    dots = house.folder / "place" / "dots"
+    dots.mkdir()
+    house.specs.rmdir()
+    house.specs.symlink_to("../dots")
+    house.spec("obey", OBEY)
+    (house.house / "mail.sh").write_text("echo done > report.md\n")
+    house.start()
+    house.wait_at_rest("obey", runs=1)
+    house.put("sessions.d/mine.yaml", MINE.replace(r"\n", "\n"))
+    house.wait_for("mine", priority=60)
+    house.stop()
+    house.put("sessions.d/other.yaml", "objective: x\npriority: 70\n")
+    house.start()
+    house.wait_for("other", priority=70)
+    assert house.json("trust")["waiting"] == []
+    # Led elsewhere by a run, with the same specs in it and one more.
+    house.put("mail.sh", f"mkdir new; printf '{MINE}' > new/mine.yaml; printf '{EVIL}' > new/evil.yaml; ln -sfn new sessions.d; sleep 0.2")
+    house.wait_ended("obey", runs=2)
+    assert "was put there during run 2 of obey" in house.wait_untrusted("mine")["reason"]
+    house.wait_untrusted("evil")
+    # Led back by the person, everything goes on by itself.
+    house.act("ln -sfn ../dots sessions.d")
+    house.wait_for("mine", state="suspended")
+    assert house.json("trust")["waiting"] == []
+    assert not house.is_got()
+
+
+def test_a_folder_that_a_run_swaps_all_the_time_never_counts(house: House) -> None:
+    """The daemon reads while the folder changes under its hands: what was read from one is not judged by the other."""
+    prepare(house, "a folder")
+    swap = """
+import ctypes, time
+libc = ctypes.CDLL(None)
+end = time.monotonic() + 3
+while time.monotonic() < end:
+    for _ in range(1000):
+        libc.renameat2(-100, b"sessions.d", -100, b"prep", 2)
+    open("sessions.d/.poke", "w").close()
+"""
+    (house.house / "swap.py").write_text(swap)
+    house.put("mail.sh", "python3 swap.py")
+    house.wait_ended("obey", runs=2)
+    names = ("deep/evil", "evil")
+    eventually(lambda: all((found := house.find_row(name)) is None or found["runs"] == 0 for name in names))
+    assert not house.is_got()

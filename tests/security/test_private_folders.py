@@ -1,0 +1,64 @@
+"""Folders of runs and of the state that vanished return as private as they were, whatever the umask says."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from ordinary_user import OrdinaryBox
+from wakeful.blobs import Blobs
+from wakeful.folders import make_private
+
+SPEC = """
+objective: Say who may look.
+bindings: {out: {file: out/modes.txt, access: write}}
+run:
+  script: |
+    folder=$(dirname "$WAKEFUL_TOKEN_FILE")
+    stat -c %a "$folder" "$(dirname "$folder")" > out/modes.txt
+"""
+
+
+@pytest.fixture
+def open_umask() -> Iterator[None]:
+    """As most logins have it."""
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+def test_a_runs_folder_that_vanished_is_private_again(ordinary_box: OrdinaryBox, open_umask: None) -> None:
+    """With what holds it: logind, or a person, may remove all of it while the daemon lives."""
+    ordinary_box.spec("look", SPEC)
+    ordinary_box.start()
+    for runs in (1, 2):
+        ordinary_box.ask("activate", "look")
+        ordinary_box.wait_at_rest("look", runs=runs)
+        assert ordinary_box.row("look")["last_run"]["outcome"] == "succeeded", ordinary_box.ask("output", "look")
+        assert ordinary_box.lines("out/modes.txt") == ["700", "700"]
+        for folder in ordinary_box.runtime.glob("wakeful-runs-*"):
+            shutil.rmtree(folder)
+        assert not list(ordinary_box.runtime.glob("wakeful-runs-*"))
+
+
+def test_every_folder_on_the_way_is_private(tmp_path: Path, open_umask: None) -> None:
+    """`os.makedirs` leaves those above the last one to the umask; that is the hole."""
+    os.makedirs(tmp_path / "old/a/b", 0o700)
+    assert stat.S_IMODE((tmp_path / "old").stat().st_mode) == 0o755
+    make_private(tmp_path / "new/a/b")
+    make_private(tmp_path / "new/a/b")
+    assert {stat.S_IMODE((tmp_path / one).stat().st_mode) for one in ("new", "new/a", "new/a/b")} == {0o700}
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FileExistsError):
+        make_private(tmp_path / "file")
+
+
+def test_a_state_folder_that_vanished_is_private_again(tmp_path: Path, open_umask: None) -> None:
+    """What is kept of a run is written to a folder that somebody removed."""
+    state = tmp_path / "state"
+    Blobs(str(state / "blobs")).put(b"printed")
+    assert {stat.S_IMODE(folder.stat().st_mode) for folder in (state, *state.rglob("*")) if folder.is_dir()} == {0o700}

@@ -1,0 +1,72 @@
+"""`weakened.py RULE daemon …` runs the daemon with one rule as it was before it was a defence, or on a machine that lacks one.
+
+The attacks of test_callers.py succeed here and fail at the daemon as it is: that shows that the rule holds them, and nothing else. Every daemon
+started here waits long for a request, so that an attack that takes its time on a busy machine does not fail for that reason alone.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from wakeful.api import app, connections, peers, protocol
+from wakeful.cli import main
+from wakeful.core.observation import ProcessOwner
+from wakeful.runners import command
+from wakeful.runners.isolation import programs, reach, writing
+from wakeful.runners.mark import mark_of, read_run
+
+
+def know_by_number() -> None:
+    """Who calls was read from /proc by the number of the process, at each request."""
+
+    def identify(self: app.Gate, scope: app.Scope) -> peers.Caller:
+        peer = scope["state"]["peer"]
+        try:
+            standing = self._service.owner_of_process(peer.pid)
+        except ProcessLookupError:
+            standing = peers.Unknown(peers.GONE)
+        scope["state"]["peer"] = peers.Peer(peer.uid, peer.pid, standing)
+        return as_it_is(self, scope)
+
+    as_it_is = app.Gate._identify
+    app.Gate._identify = identify  # type: ignore[method-assign]
+    app.is_there = lambda connection, peer: True  # type: ignore[assignment]
+
+
+def know_own_runs_alone() -> None:
+    """A process was a run's only if this daemon had the run under way."""
+
+    def owner(self: command.CommandRunner, pid: int) -> ProcessOwner | None:
+        live = {mark_of(self._around.state, run_id): run_id for run_id in (*self._left, *self._runs, *self._probes)}
+        run_id = read_run(pid, live, self._around.state)
+        return None if run_id is None else ProcessOwner(run_id=run_id, mark=mark_of(self._around.state, run_id), sign="")
+
+    command.CommandRunner.owner = owner  # type: ignore[method-assign]
+
+
+def count_nobody() -> None:
+    """Every connection had a place until all were taken."""
+    connections.MOST_OF_ONE_RUN = connections.MOST_CONNECTIONS
+    connections.KEPT_SHARE = 0.0
+    connections.FEWEST_KEPT = 0
+
+
+def believe_everybody() -> None:
+    """What a run or a project wrote led to programs as a person's own files do."""
+    programs._Derivation._find_trust = lambda self, path: programs.Trust.PERSON  # type: ignore[method-assign]
+
+
+def mount_nothing() -> None:
+    """A machine that lets neither the daemon nor a user namespace mount: what lies beside an output cannot be shielded."""
+    for module in (command, reach, writing):
+        module.can_shield = lambda: False  # type: ignore[attr-defined]
+
+
+def change_nothing() -> None:
+    """The daemon as it is."""
+
+
+if __name__ == "__main__":
+    protocol.HEAD_SECONDS = 600.0
+    globals()[sys.argv.pop(1)]()
+    main()

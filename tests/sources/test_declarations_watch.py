@@ -1,0 +1,113 @@
+"""Declarations kept read by hints: also where the project's folder goes away and comes back, hints alone tell soon."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from waiting import eventually_async
+from wakeful.core.observation import AgentsRead, SettingsRead, SpecsRead
+from wakeful.settings import SETTINGS_FILE, ProjectReader
+from wakeful.sources import declarations_watch
+from wakeful.sources.declarations import Declarations
+from wakeful.sources.declarations_watch import DeclarationsWatch
+from wakeful.sources.hints.choice import choose_hints
+
+pytestmark = pytest.mark.asyncio
+
+GOOD = "objective: {}\nrun: {{command: [echo]}}\n"
+
+
+class Watched:
+    """A project deep in a folder, its watch, and the names that are declared as far as it was reported."""
+
+    def __init__(self, folder: Path) -> None:
+        self.project = folder / "work/project"
+        self.specs = self.project / "sessions.d"
+        self.specs.mkdir(parents=True)
+        self.declared: dict[str, str | None] = {}
+        self.write("a", "one")
+        self.declarations = Declarations(ProjectReader(self.specs), self._take)
+        self.watch = DeclarationsWatch(
+            self.declarations, asyncio.get_running_loop(), choose_hints("inotify"), str(self.specs), SETTINGS_FILE, lambda: None
+        )
+        self.watch.read()
+
+    def write(self, name: str, objective: str) -> None:
+        (self.specs / f"{name}.yaml").write_text(GOOD.format(objective))
+
+    def _take(self, report: SpecsRead | SettingsRead | AgentsRead) -> None:
+        if isinstance(report, SpecsRead):
+            self.declared |= {one.spec.name: one.spec.objective for one in report.declared}
+            for name in report.removed:
+                self.declared.pop(name, None)
+
+    async def says(self, **declared: str) -> None:
+        await eventually_async(lambda: self.declared == declared, seconds=10.0, what=f"{declared} declared")
+
+
+@pytest_asyncio.fixture
+async def watched(tmp_path: Path) -> AsyncIterator[Watched]:
+    """Without polling: hints alone tell."""
+    watched = Watched(tmp_path)
+    assert watched.declared == {"a": "one"}
+    yield watched
+    watched.watch.close()
+
+
+@pytest.mark.parametrize("moved", ["work", "work/project", "work/project/sessions.d"])
+async def test_a_folder_renamed_away_and_back_is_declared_soon(watched: Watched, tmp_path: Path, moved: str) -> None:
+    """Wherever on the way to the specs: its sessions are declared again when it is back, and edits are heard as before."""
+    for _ in range(2):
+        (tmp_path / moved).rename(tmp_path / "away")
+        if moved == "work":
+            # Of folders further up nobody is told: a poll finds that they are gone.
+            watched.watch.read()
+        await watched.says()
+        (tmp_path / "away").rename(tmp_path / moved)
+        await watched.says(a="one")
+    watched.write("a", "two")
+    await watched.says(a="two")
+
+
+async def test_a_folder_that_is_back_at_once_is_heard_as_before(watched: Watched, tmp_path: Path) -> None:
+    """Its watch died although nobody missed it."""
+    watched.project.rename(tmp_path / "away")
+    (tmp_path / "away").rename(watched.project)
+    (watched.project / SETTINGS_FILE).write_text("defaults: {objective: of all}\n")
+    (watched.specs / "b.yaml").write_text("run: {command: [echo]}\n")
+    await watched.says(a="one", b="of all")
+    (watched.project / SETTINGS_FILE).write_text("defaults: {objective: of everybody}\n")
+    await watched.says(a="one", b="of everybody")
+
+
+async def test_a_folder_made_anew_step_by_step_is_declared(watched: Watched, tmp_path: Path) -> None:
+    """Removed with all that was in it, as by a checkout of another branch."""
+    shutil.rmtree(tmp_path / "work")
+    await watched.says()
+    for folder in ("work", "work/project", "work/project/sessions.d"):
+        (tmp_path / folder).mkdir()
+        await asyncio.sleep(0)
+    watched.write("a", "made anew")
+    await watched.says(a="made anew")
+
+
+async def test_a_poll_comes_soon_while_a_folder_is_missing(watched: Watched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a poll is rare because there is much to read, it is not rare while there is nothing."""
+    monkeypatch.setattr(Declarations, "poll_seconds", 3600.0)
+    monkeypatch.setattr(declarations_watch, "LEAST_POLL_SECONDS", 0.05)
+    keeping = asyncio.create_task(watched.watch.keep())
+    try:
+        watched.project.rename(tmp_path / "away")
+        await watched.says()
+        # Deaf, as on a file system that tells nothing.
+        watched.watch._hints.disarm(list(watched.watch._folders))
+        (tmp_path / "away").rename(watched.project)
+        await watched.says(a="one")
+    finally:
+        keeping.cancel()

@@ -1,0 +1,123 @@
+"""A share that is not mounted is not deleted files: rule 5 over real mounts, watched and polled, over restarts."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from sources.files_world import World, open_world
+from waiting import eventually_async
+from wakeful.sources import files
+from wakeful.sources.hints.choice import choose_hints
+from wakeful.sources.sweep import Polls
+
+pytestmark = pytest.mark.asyncio
+
+Mount = Callable[[], None]
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Polls, "SHORTEST_SECONDS", 0.05)
+    monkeypatch.setattr(files, "_TICK_SECONDS", 0.05)
+
+
+class Share:
+    """A file system at `root/share`, with a file in it; what lies below the mount point is empty."""
+
+    def __init__(self, folder: Path, kind: str) -> None:
+        self.point = folder / "root/share"
+        self.point.mkdir(parents=True)
+        self._source = folder / "elsewhere"
+        self._source.mkdir()
+        self._kind = kind
+        if kind == "tmpfs":
+            # Kept mounted elsewhere, as a server keeps its files.
+            subprocess.run(["mount", "-t", "tmpfs", "none", str(self._source)], check=True)
+        (self._source / "folder").mkdir()
+        (self._source / "folder/data.csv").write_text("1,2,3\n")
+
+    def mount(self) -> None:
+        subprocess.run(["mount", "--bind", str(self._source), str(self.point)], check=True)
+
+    def unmount(self) -> None:
+        subprocess.run(["umount", str(self.point)], check=True)
+
+    def edit(self, text: str) -> None:
+        (self._source / "folder/data.csv").write_text(text)
+
+    def close(self) -> None:
+        subprocess.run(["umount", "-l", str(self.point)], check=False, capture_output=True)
+        if self._kind == "tmpfs":
+            subprocess.run(["umount", "-l", str(self._source)], check=False, capture_output=True)
+
+
+@pytest.fixture(params=["tmpfs", "bind"])
+def share(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Share]:
+    if os.geteuid() != 0:
+        pytest.skip("mounting needs root: shares that go away are not tested here")
+    share = Share(tmp_path, request.param)
+    share.mount()
+    yield share
+    share.close()
+
+
+def is_unknown(world: World, key: str) -> bool:
+    last = world.last(key)
+    return last.version is None and "nothing is mounted there any more" in str(last.problem)
+
+
+@pytest.mark.parametrize("hints", ["inotify", "poll"])
+@pytest.mark.parametrize("pattern", ["share/folder/data.csv", "share/**/*.csv", "**/*.csv", "share/*"])
+async def test_an_unmounted_share_is_unknown_and_not_deleted(tmp_path: Path, share: Share, pattern: str, hints: str) -> None:
+    """Also where nothing but the mount table tells; and when it is back it is what it was, or what became of it."""
+    async with open_world(tmp_path, choose_hints(hints)) as world:
+        key = await world.follow(pattern)
+        before = world.version(key)
+        share.unmount()
+        await eventually_async(lambda: is_unknown(world, key), seconds=20.0)
+        share.mount()
+        await eventually_async(lambda: world.version(key) == before, seconds=20.0)
+        assert world.versions(key) == [before, None, before]
+        if pattern != "share/*":
+            share.edit("4,5,6\n")
+            await eventually_async(lambda: world.version(key) not in (before, None), seconds=20.0)
+
+
+async def test_a_daemon_started_while_a_share_is_not_mounted_knows_of_it(tmp_path: Path, share: Share) -> None:
+    """What lay there is remembered beside what was seen; and it is found again when it is mounted."""
+    async with open_world(tmp_path) as world:
+        before = world.version(await world.follow("share/**", key="share"))
+        await world.follow("*.txt", key="beside")
+    share.unmount()
+    async with open_world(tmp_path) as world:
+        key = await world.follow("share/**", key="share")
+        assert is_unknown(world, key)
+        assert world.version(await world.follow("*.txt", key="beside")) is not None
+        share.mount()
+        await eventually_async(lambda: world.version(key) == before, seconds=20.0)
+
+
+async def test_files_deleted_on_a_share_are_deleted(tmp_path: Path, share: Share) -> None:
+    """As long as it is mounted it is like any folder."""
+    async with open_world(tmp_path) as world:
+        key = await world.follow("share/**/*.csv")
+        await world.hinted(lambda: (share.point / "folder/data.csv").unlink())
+        await world.noticed(key, "share/**/*.csv")
+        assert world.last(key).problem is None
+
+
+async def test_a_share_mounted_later_is_seen(tmp_path: Path, share: Share) -> None:
+    """Nothing was there before; from then on it is missed when it goes."""
+    share.unmount()
+    async with open_world(tmp_path) as world:
+        key = await world.follow("**/*.csv")
+        empty = world.version(key)
+        share.mount()
+        await eventually_async(lambda: world.version(key) not in (empty, None), seconds=20.0)
+        share.unmount()
+        await eventually_async(lambda: is_unknown(world, key), seconds=20.0)

@@ -1,0 +1,208 @@
+"""One storm: a real daemon on a project to which everything happens, killed again and again, and an oracle that computes the truth by itself.
+
+At calm points nothing happens for a while. Then every session must have come to rest with the result that the files of now give, no change may be lost,
+no session may sleep without a reason of ours, and the log must be whole. `run.py` lives through many of them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+from e2e.box import Box
+from storm.project import Declared, Project
+from storm.work import Poisoned, digest_files, find_tree
+from waiting import eventually
+
+# A shared machine stalls; a change that was not dealt with after this long is lost.
+PATIENCE_SECONDS = 60.0
+TERMS = 3
+ACTIONS = 14
+
+
+class Lost(AssertionError):
+    """A promise is broken: what was found, and the whole history that led to it."""
+
+
+class StormBox(Box):
+    """Confined as everybody's sessions are: outputs go to out/, and nothing else is open."""
+
+    def reach(self) -> str:
+        return ""
+
+
+class Storm:
+    def __init__(self, seed: int, folder: Path, *, can_mount: bool, can_be_strict: bool) -> None:
+        self.rng = random.Random(seed)
+        self.box = StormBox(folder)
+        self.project = Project(folder, self.rng, can_mount=can_mount, can_be_strict=can_be_strict)
+        self.history: list[str] = []
+        self.kills = 0
+        self.messages: list[str] = []
+        # Sessions whose changes a person gave up: what they left may be old until they are run again.
+        self.given_up: set[str] = set()
+        self.renamed: dict[str, str] = {}
+
+    def live_through(self) -> None:
+        try:
+            self.box.start()
+            # What is there at the first look is where sessions that take every commit begin.
+            self._judge()
+            for _ in range(TERMS):
+                for _ in range(self.rng.randrange(4, ACTIONS)):
+                    self._act()
+                self._calm_down()
+                self._judge()
+            self._judge_log()
+        except AssertionError as error:
+            raise Lost("\n".join([str(error), "", *self.history, "", "\n".join(self.box.output.read_text(errors="replace").splitlines()[-40:])])) from error
+        finally:
+            self.project.close()
+            self.box.close()
+
+    # -- what happens -------------------------------------------------------------------------
+
+    def _act(self) -> None:
+        choice = self.rng.random()
+        if choice < 0.10:
+            self._note("kill -9 and start again")
+            self.kills += 1
+            self.box.kill()
+            self._act_offline()
+            self.box.start()
+        elif choice < 0.13:
+            self._note("stop and start again")
+            self.box.stop()
+            self._act_offline()
+            self.box.start()
+        elif choice < 0.16:
+            self._hold_still()
+        elif choice < 0.30:
+            self._call()
+        else:
+            self._note(self.project.act())
+        time.sleep(self.rng.choice((0, 0, 0.01, 0.1, 0.4)))
+
+    def _act_offline(self) -> None:
+        for _ in range(self.rng.randrange(3)):
+            self._note(f"(offline) {self.project.act()}")
+
+    def _hold_still(self) -> None:
+        daemon = self.box.daemon
+        assert daemon is not None
+        daemon.send_signal(signal.SIGSTOP)
+        try:
+            for _ in range(self.rng.randrange(1, 4)):
+                self._note(f"(stopped) {self.project.act()}")
+        finally:
+            daemon.send_signal(signal.SIGCONT)
+
+    def _call(self) -> None:
+        name = self.rng.choice([*self.project.sessions, "mailbox"])
+        now = self.renamed.get(name, name)
+        match self.rng.choice(("activate", "cancel", "interrupt", "sleep", "send", "rename", "save", "show")):
+            case "send":
+                text = f"message {len(self.messages)}"
+                # Twice with one key: it counts once.
+                for _ in range(self.rng.choice((1, 2))):
+                    done = self.box.run("send", self.renamed.get("mailbox", "mailbox"), text, "--key", f"k{len(self.messages)}")
+                if done.returncode == 0:
+                    self.messages.append(text)
+                self._note(f"send {text}: {done.returncode}")
+            case "sleep":
+                self._run("sleep", now)
+                self._note(self.project.act())
+                self._run("resume", now)
+            case "rename":
+                new = now.removesuffix("-x") if now.endswith("-x") else f"{now}-x"
+                if self._run("rename", now, new) == 0:
+                    self.renamed[name] = new
+            case "save":
+                self._run("save", now, "-o", str(self.box.folder / "saved.bundle"))
+            case "cancel" | "interrupt" as verb:
+                if self._run(verb, now) == 0:
+                    self.given_up.add(name)
+            case verb:
+                self._run(verb, now)
+
+    def _run(self, *words: str) -> int:
+        done = self.box.run(*words)
+        self._note(f"wakeful {' '.join(words)}: {done.returncode} {(done.stdout + done.stderr).splitlines()[:1]}")
+        assert "Traceback" not in done.stdout + done.stderr, done.stderr
+        return done.returncode
+
+    def _note(self, words: str) -> None:
+        self.history.append(words)
+
+    # -- what must hold -----------------------------------------------------------------------
+
+    def _calm_down(self) -> None:
+        self.project.calm_down()
+        self._note("-- calm")
+        for name in sorted(self.given_up):
+            self._run("activate", self.renamed.get(name, name))
+        self.given_up.clear()
+
+    def _judge(self) -> None:
+        for session in self.project.sessions.values():
+            eventually(lambda one=session: self._is_true(one), PATIENCE_SECONDS, what=f"{session.name} has dealt with everything")
+        rows = eventually(self._find_rest, PATIENCE_SECONDS, what="all sessions at rest")
+        for row in rows:
+            assert row["state"] in ("suspended", "sleeping"), row
+            assert not (row["reason"] or "").startswith(("loop", "crashing", "undeclared")), row
+        runs = {row["name"]: row["runs"] for row in rows}
+        for session in self.project.sessions.values():
+            assert self._is_true(session), f"{session.name} is not what it was a moment ago"
+        later = {row["name"]: row["runs"] for row in self.box.rows()}
+        assert later == runs, f"runs go on at rest: {runs} -> {later}"
+
+    def _is_true(self, session: Declared) -> bool:
+        folder = self.box.folder
+        found = self.box.read(session.output)
+        if session.ledger is not None:
+            return self._has_every_commit(session.ledger, found.split())
+        if session.tree is not None:
+            return found == find_tree(str(folder / session.tree[0]), session.tree[1])
+        try:
+            wanted = digest_files(str(folder), list(session.reads))
+        except Poisoned:
+            return False
+        return found == wanted
+
+    def _has_every_commit(self, line: str, ledger: list[str]) -> bool:
+        """Each of them, and no other but the one it began with; one may be taken twice in a row, after a crash."""
+        taken = list(dict.fromkeys(one for one in ledger if one != self.project.base))
+        wanted = self.project.list_commits(line)
+        assert set(taken) <= set(wanted), f"{line}: {sorted(set(taken) - set(wanted))} were taken, and are none that change src"
+        return len(taken) == len(wanted) and (line == "all" or taken == wanted)
+
+    def _find_rest(self) -> list[dict[str, Any]] | None:
+        rows = self.box.rows()
+        is_rest = all(row["state"] != "running" and not row["owed"] and row["queued"] is None for row in rows)
+        return rows if is_rest else None
+
+    def _judge_log(self) -> None:
+        names = [row["name"] for row in self.box.rows()]
+        for name in names:
+            records = self.box.log(name)
+            assert [one["seq"] for one in records] == list(range(1, len(records) + 1)), f"{name} has a gap"
+            started = [one["payload"]["run"] for one in records if one["kind"] == "run_started"]
+            finished = [one["payload"]["run"] for one in records if one["kind"] == "run_finished"]
+            assert started == finished, f"{name}: {started} were started, {finished} ended"
+            without = [one for one in records if one["kind"] == "run_started" and not one["payload"]["causes"]]
+            assert not without, f"{name} ran without a cause: {without}"
+        texts = [one["payload"]["text"] for one in self.box.log(self.renamed.get("mailbox", "mailbox")) if one["kind"] == "message_added"]
+        assert texts == self.messages, f"messages: {self.messages} were taken, {texts} are recorded"
+        done = self.box.run("verify")
+        assert done.returncode == 0, done.stdout + done.stderr
+        told = json.loads(self.box.run("doctor", "--json").stdout)
+        assert not [check for check in told if check["name"] == "defects" and check["verdict"] != "good"], told
+
+    @property
+    def runs(self) -> int:
+        return sum(row["runs"] for row in self.box.rows()) if os.path.exists(self.box.socket) else 0

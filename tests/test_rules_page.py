@@ -1,0 +1,37 @@
+"""docs/rules.md is what comments mean by "rule 17": every rule that is referred to stands there, and every rule there has tests."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parent.parent
+RULES = {int(number) for number in re.findall(r"^(\d+)\. ", (REPOSITORY / "docs" / "rules.md").read_text(), re.MULTILINE)}
+REFERENCE = re.compile(r"\brules? (\d+)((?:(?:, | and |-)\d+)*)")
+
+
+def list_references(text: str) -> set[int]:
+    found = set()
+    for first, more in REFERENCE.findall(text):
+        found |= {int(first), *map(int, re.findall(r"\d+", more))}
+    return found
+
+
+def test_the_rules_are_numbered_without_a_gap() -> None:
+    assert sorted(RULES) == list(range(1, len(RULES) + 1))
+    assert len(RULES) >= 45
+
+
+def test_no_reference_to_a_rule_dangles() -> None:
+    """In code, tests and pages alike."""
+    pages = [*REPOSITORY.glob("daemon/**/*.py"), *REPOSITORY.glob("tests/**/*.py"), *REPOSITORY.glob("docs/*.md")]
+    dangling = {str(page.relative_to(REPOSITORY)): sorted(missing) for page in pages if (missing := list_references(page.read_text()) - RULES)}
+    assert not dangling
+
+
+@pytest.mark.parametrize("rule", sorted(RULES))
+def test_every_rule_has_a_test(rule: int) -> None:
+    texts = [path.read_text() for folder in ("core", "sources") for path in (REPOSITORY / "tests" / folder).glob("test_*.py")]
+    assert any(f"def test_rule_{rule}_" in text or rule in list_references(text) for text in texts)
