@@ -6,6 +6,7 @@ template that asks for it is refused with its place, and one that passes the nam
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -44,7 +45,9 @@ def test_a_hostile_name_is_run_where_it_is_code_and_no_template_puts_it_there(at
     (tmp_path / "in.txt").write_text("1\n")
     path = next((tmp_path / "tickets").iterdir())
     filled = fill({"run": {"command": words}}, f"tickets/{path.name}", path.stem)["run"]["command"]
-    subprocess.run(filled, cwd=tmp_path, capture_output=True, check=False, timeout=60, input=b"x\n")
+    # make expands its arguments before it has a shell of its own: without SHELL in the environment this attack does nothing.
+    environment = os.environ | {"SHELL": "/bin/sh"}
+    subprocess.run(filled, cwd=tmp_path, env=environment, capture_output=True, check=False, timeout=60, input=b"x\n")
     assert (tmp_path / "gotcha").exists(), f"the attack itself: {filled}"
 
     (tmp_path / "sessions.d").mkdir()

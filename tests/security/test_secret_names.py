@@ -44,13 +44,14 @@ class NamingBox(OrdinaryBox):
         self.user.give(self.user.home)
 
     def find_value(self) -> set[str]:
-        """Where in the state folder it stands: in a file, or in its name. A run's scratch folder is its own."""
+        """Where in the state folder it stands: in a file, or in its name. While a daemon lives, its runs' scratch folders and staged outputs are their own."""
+        places_of_runs = {"scratch", "staged"} if self.daemon is not None else {"scratch"}
         found = set()
         # Folders of runs come and go meanwhile, which a walk passes over.
         for folder, _, files in os.walk(self.state):
             for path in (Path(folder), *(Path(folder, name) for name in files)):
                 name = path.relative_to(self.state)
-                if "scratch" not in name.parts and name.parts and (VALUE in str(name) or VALUE.encode() in _read(path)):
+                if places_of_runs.isdisjoint(name.parts) and name.parts and (VALUE in str(name) or VALUE.encode() in _read(path)):
                     found.add(name.parts[0])
         return found
 
