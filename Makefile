@@ -12,13 +12,15 @@ AGENTS := claude=@agentclientprotocol/claude-agent-acp@0.99.1 opencode=opencode-
 PYTEST ?=
 # `make test-storm SEEDS=200` lives through so many random histories.
 SEEDS ?= 10
+# `make soak MINUTES=60` watches the memory of a busy daemon for so long.
+MINUTES ?= 60
 # Three on two cores: tests of real daemons wait a fifth of their time.
 WORKERS ?= 3
 # Whatever the environment says: hundreds of tests start a daemon, and to compile it takes half a second of each.
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-long test-storm test-acp test-systemd test-mutants golden bench wheel clean
+.PHONY: help setup run test test-long test-storm soak test-acp test-systemd test-mutants golden bench wheel clean
 
 help: ## say what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +40,9 @@ test-long: $(READY) ## the tests that take longer, and other random examples tha
 
 test-storm: $(READY) ## random histories of a real daemon, killed again and again (SEEDS=n)
 	$(BIN)/python tests/storm/run.py --seeds $(SEEDS)
+
+soak: $(READY) ## watch the memory of a busy daemon (MINUTES=n); leaves build/soak/soak.svg
+	$(BIN)/python tests/soak/run.py --minutes $(MINUTES)
 
 test-acp: $(READY) ## drive real coding agents over ACP (needs node and npm, fetches 1.3 GB into .acp/)
 	@command -v npm > /dev/null || { echo "test-acp needs npm, which fetches the agents, and node, which runs them:  apt install npm" >&2; exit 1; }
