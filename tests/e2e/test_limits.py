@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pwd
 
 from e2e.box import Box
 from waiting import eventually
@@ -39,11 +40,21 @@ def test_doctor_tells_people_the_limits_in_a_few_lines_and_how_much_is_kept(box:
     assert [check["verdict"] for check in checks(box, "blobs")] == ["good"]
 
 
+def has_account(uid: int) -> bool:
+    """A uid with an account is shown by the account's name."""
+    try:
+        pwd.getpwuid(uid)
+    except KeyError:
+        return False
+    return True
+
+
 def test_people_and_retention_of_a_spec_are_shown(box: Box) -> None:
     """Who may do what is part of show."""
-    box.spec("desk", "objective: x\npeople: {ann: maintainer, 1001: observer}\nretention: {keep: 90d, runs: 5}\n")
+    uid = next(number for number in range(61_000, 65_000) if not has_account(number))
+    box.spec("desk", f"objective: x\npeople: {{ann: maintainer, {uid}: observer}}\nretention: {{keep: 90d, runs: 5}}\n")
     box.start()
     found = box.json("show", "desk")
-    assert found["people"] == {"1001": "observer", "ann": "maintainer"}
+    assert found["people"] == {str(uid): "observer", "ann": "maintainer"}
     assert found["retention"] == {"keep_seconds": 7776000.0, "runs": 5, "size_bytes": None}
-    assert "person:1001 observer" in (shown := box.words("show", "desk")) and "person:ann maintainer" in shown
+    assert f"person:{uid} observer" in (shown := box.words("show", "desk")) and "person:ann maintainer" in shown

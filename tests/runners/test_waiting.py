@@ -344,7 +344,9 @@ async def test_one_that_cannot_be_made_leaves_nothing(bench: Bench, monkeypatch:
     with monkeypatch.context() as context, pytest.raises(OSError, match="no descriptor"):
         context.setattr(os, failing, fail)
         WaitingView(view, places, bench.children, str(bench.state))
-    assert len(os.listdir("/proc/self/fd")) <= before and not os.path.exists(places.folder)
+    assert not os.path.exists(places.folder)
+    # Other threads of this process open and close descriptors meanwhile; a leaked one stays.
+    await eventually_async(lambda: len(os.listdir("/proc/self/fd")) <= before)
 
 
 async def test_it_is_the_same_for_a_daemon_without_privileges(bench: Bench) -> None:
