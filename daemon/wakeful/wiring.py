@@ -22,6 +22,7 @@ from typing import Any
 
 import msgspec
 
+from wakeful.allocator import bound_allocator
 from wakeful.blobs import Blobs
 from wakeful.bundles.blob_archive import BlobArchive
 from wakeful.contents.capture import Limits as ContentLimits
@@ -108,6 +109,7 @@ def run_daemon(*, specs: str | None, state: str | None, socket: str | None, once
     # A core dump would hold every secret the daemon knows. Runs may raise it again for themselves.
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     lock = lock_state(places.state)
+    bound_allocator()
     # A start makes a million lasting objects: looking among them for cycles again and again took a fifth of it.
     gc.disable()
     try:
