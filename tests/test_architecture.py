@@ -26,6 +26,7 @@ LAYERS: dict[str, set[str]] = {
     # Tools that know nothing of ours: content-addressed files, the words systemd understands, and the entries its journal takes.
     "blobs": set(),
     "affinity": set(),
+    "allocator": set(),
     "supervision": set(),
     "journal": set(),
     "escaping": set(),
@@ -72,7 +73,7 @@ LAYERS: dict[str, set[str]] = {
     "starting": {"core", "views", "api", "sources", "runners", "contents", "secrets", "workspaces"},
     "daemon": {"trust", "core", "settings", "eventlog", "sources", "runners", "narration", "reactor", "api", "blobs", "contents", "starting", "supervision", "affinity", "past", "workspaces", "journal", "secrets"},
     # The only place that constructs edges.
-    "wiring": {"trust", "core", "settings", "eventlog", "sources", "runners", "narration", "reactor", "blobs", "contents", "starting", "daemon", "supervision", "past", "workspaces", "bundles", "journal", "secrets", "program_reach"},
+    "wiring": {"trust", "allocator", "core", "settings", "eventlog", "sources", "runners", "narration", "reactor", "blobs", "contents", "starting", "daemon", "supervision", "past", "workspaces", "bundles", "journal", "secrets", "program_reach"},
     # The store without a daemon, and what it leans on.
     "keeping": {"eventlog", "bundles", "blobs"},
     # Arguments in, text out; of the log it knows the port, to say what a report holds.
