@@ -16,8 +16,8 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "daemon"
 PACKAGE = SOURCE / "wakeful"
 
-# What everybody may import: the package's own __init__ (the version), the tree of errors, and the words of a count.
-LEAVES = {"", "errors", "counting", "folders"}
+# What everybody may import: the package's own __init__ (the version), the tree of errors, the words of a count, and how folders are made and found.
+LEAVES = {"", "errors", "counting", "folders", "state_folder"}
 # Layer -> the layers it may import, besides itself and the leaves.
 # A layer is a sub-package or a module of the package; one that is not named here is refused until it is.
 LAYERS: dict[str, set[str]] = {

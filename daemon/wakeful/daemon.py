@@ -50,6 +50,7 @@ from wakeful.secrets.known import Known, KnownSecrets
 from wakeful.settings import Places
 from wakeful.sources.contract import DiskWatch, Sources, SpecWatch, WallClock
 from wakeful.starting import RunStarter
+from wakeful.state_folder import remove_address, write_address
 from wakeful.supervision import Supervisor, is_restarting
 from wakeful.trust.desk import TrustDesk
 from wakeful.workspaces.places import Workspaces
@@ -145,7 +146,7 @@ class Daemon:
         self._edges.room.look()
         self._edges.secrets.look()
         self._specs.read()
-        async with ControlSocket(self, self.places.socket, self._edges.handed_over) as control, asyncio.TaskGroup() as keepers:
+        async with ControlSocket(self, self.places.socket, self._edges.handed_over) as control, self._noted_address(), asyncio.TaskGroup() as keepers:
             keeping = [
                 keepers.create_task(self._keep_narrating(), name="keep narrating"),
                 keepers.create_task(control.keep(self._voice.say), name="keep the control socket"),
@@ -168,6 +169,20 @@ class Daemon:
         self._narrate()
         await self._close()
         return code
+
+    @contextlib.asynccontextmanager
+    async def _noted_address(self) -> AsyncIterator[None]:
+        """While it listens elsewhere, the state folder says where: a command given in the project finds it there."""
+        state, is_systemd = str(self.places.state), self._edges.handed_over is not None
+        try:
+            write_address(state, str(self.places.socket), is_systemd=is_systemd)
+        except OSError as error:
+            words = f"cannot note in {state} where it listens: {error.strerror}; commands need --socket {self.places.socket}"
+            self._voice.say(words, priority=WARNING)
+        yield
+        # The socket of systemd outlives us: who connects there waits for the next daemon.
+        if not is_systemd:
+            remove_address(state)
 
     def _tell_ready(self) -> None:
         self._is_ready = True

@@ -39,7 +39,7 @@ INOTIFY = Path("/proc/sys/fs/inotify")
 
 
 @verb("doctor", "wakeful doctor", "wakeful doctor --mend           # with the daemon stopped")
-@click.option("--state", shell_complete=complete_folders, metavar="DIR", help="The state folder; unless told, that of the daemon that answers, else ./.wakeful, else your own.")
+@click.option("--state", shell_complete=complete_folders, metavar="DIR", help="The state folder; unless told, that of the daemon that answers, else .wakeful of this project, else your own.")
 @click.option("--mend", "is_mending", is_flag=True, help="With the daemon stopped: make anew what is told from the records, and say what was done.")
 def doctor_verb(options: Options, state: str | None, is_mending: bool) -> None:
     """Check the daemon and its service, SQLite, watches, git, bubblewrap, the clock, the state folder, disk space, the log and what it leans on, specs and bindings."""
