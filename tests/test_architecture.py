@@ -51,6 +51,8 @@ LAYERS: dict[str, set[str]] = {
     "narration": {"core", "escaping", "journal"},
     # Positions of the log and the state there.
     "past": {"core", "eventlog", "specs", "views"},
+    # What a run printed, over the log and the blobs.
+    "run_output": {"core", "eventlog", "blobs"},
     # What a model sees, over the log and the blobs.
     "assembling": {"core", "eventlog", "blobs", "contents", "beneath", "escaping", "views"},
     # What was said, read along a session's line.
@@ -70,13 +72,13 @@ LAYERS: dict[str, set[str]] = {
     "program_reach": {"core", "runners"},
     # The running daemon, over edges it knows by their contracts: how a run starts, and its whole life.
     "starting": {"core", "views", "api", "sources", "runners", "contents", "secrets", "workspaces"},
-    "daemon": {"trust", "core", "settings", "eventlog", "sources", "runners", "narration", "reactor", "api", "blobs", "contents", "starting", "supervision", "affinity", "past", "workspaces", "journal", "secrets"},
+    "daemon": {"trust", "core", "settings", "eventlog", "sources", "runners", "narration", "reactor", "api", "blobs", "contents", "starting", "supervision", "affinity", "past", "workspaces", "journal", "secrets", "run_output"},
     # The only place that constructs edges.
     "wiring": {"trust", "core", "settings", "eventlog", "sources", "runners", "narration", "reactor", "blobs", "contents", "starting", "daemon", "supervision", "past", "workspaces", "bundles", "journal", "secrets", "program_reach"},
     # The store without a daemon, and what it leans on.
-    "keeping": {"eventlog", "bundles", "blobs"},
+    "keeping": {"core", "eventlog", "bundles", "blobs", "past", "run_output"},
     # Arguments in, text out; of the log it knows the port, to say what a report holds.
-    "cli": {"core", "specs", "settings", "views", "narration", "wiring", "keeping", "eventlog", "escaping", "secrets", "program_reach"},
+    "cli": {"core", "specs", "settings", "views", "narration", "wiring", "keeping", "eventlog", "escaping", "secrets", "program_reach", "run_output"},
     "__main__": {"cli"},
 }  # fmt: skip
 EDGES = ("eventlog", "sources", "runners")
