@@ -74,7 +74,7 @@ LAYERS: dict[str, set[str]] = {
     "starting": {"core", "views", "api", "sources", "runners", "contents", "secrets", "workspaces"},
     "daemon": {"trust", "core", "settings", "eventlog", "sources", "runners", "narration", "reactor", "api", "blobs", "contents", "starting", "supervision", "affinity", "past", "workspaces", "journal", "secrets", "run_output"},
     # The only place that constructs edges.
-    "wiring": {"trust", "core", "settings", "eventlog", "sources", "runners", "narration", "reactor", "blobs", "contents", "starting", "daemon", "supervision", "past", "workspaces", "bundles", "journal", "secrets", "program_reach"},
+    "wiring": {"trust", "core", "settings", "eventlog", "sources", "runners", "narration", "reactor", "blobs", "contents", "starting", "daemon", "supervision", "past", "conversation", "workspaces", "bundles", "journal", "secrets", "program_reach"},
     # The store without a daemon, and what it leans on.
     "keeping": {"core", "eventlog", "bundles", "blobs", "past", "run_output"},
     # Arguments in, text out; of the log it knows the port, to say what a report holds.

@@ -29,6 +29,7 @@ from wakeful.contents.capture import Limits as ContentLimits
 from wakeful.contents.keeper import Keeper
 from wakeful.contents.replay import MakeOrder as MakeReplayOrder
 from wakeful.contents.replay import Replays
+from wakeful.conversation import read_received
 from wakeful.core.agent import McpServer
 from wakeful.core.machine import Core
 from wakeful.core.observation import AgentsRead, ProcessEnded, RoomSeen, RunAttached, RunRecovered, SettingsRead, SpecsRead, TargetLooked, TargetsHinted
@@ -565,4 +566,4 @@ def _build_starter(
 
     run_places = RunPlaces(state, f"{state}/{STAGED}", Checkouts(bound), _find_protected(places, run_folders, known).hidden)
     tokens = kept.list_tokens() if kept is not None else {}
-    return RunStarter(reactor.core, sources, runner, order, premises.run_folders, reactor.observe, keeper, known, find_distrust, run_places, tokens)
+    return RunStarter(reactor.core, sources, runner, order, premises.run_folders, reactor.observe, keeper, known, find_distrust, run_places, tokens, functools.partial(read_received, reactor.log))

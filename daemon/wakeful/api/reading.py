@@ -19,7 +19,7 @@ from wakeful.api.service import FollowLine, Service
 from wakeful.api.tracing import find_hint
 from wakeful.core.state import Session
 from wakeful.errors import CallerError
-from wakeful.eventlog.codec import decode
+from wakeful.eventlog.codec import decode, hash_state
 from wakeful.narration import narrate
 from wakeful.past import fold_position
 from wakeful.views.listing import Rows
@@ -70,7 +70,7 @@ async def read_session(request: Request) -> Response:
     if at is not None:
         past = await find_past(service, session, at)
         parts = await asyncio.to_thread(Roster().parts, service.log, past.id, past.seq)
-        return answer_json({**show_past(past), "participants": view_participants(past, parts, find_accounts(past))})
+        return answer_json({**show_past(past), "state_hash": hash_state(past), "participants": view_participants(past, parts, find_accounts(past))})
     roster: Roster = request.app.state.roster
     parts = await asyncio.to_thread(roster.parts, service.log, session.id, session.seq)
     # Asked again, since the loop went on meanwhile: what follows is of one moment.
@@ -85,7 +85,7 @@ async def read_session(request: Request) -> Response:
         describe=service.describe_target,
         usage=service.usage(session.id),
     )
-    return answer_json({**shown, "participants": view_participants(session, parts, find_accounts(session))})
+    return answer_json({**shown, "state_hash": hash_state(session), "participants": view_participants(session, parts, find_accounts(session))})
 
 
 async def find_past(service: Service, session: Session, position: str) -> Session:
