@@ -71,7 +71,7 @@ def test_a_project_whose_daemon_is_down_says_so_and_nobody_else_is_asked(project
             done = run_wakeful(*words)
             assert done.returncode == 3 and not done.stdout
             assert f"the daemon of this project is down: none answers for {project / '.wakeful'};" in done.stderr
-            assert f"start it with: cd {project} && wakeful daemon --state .wakeful --socket .wakeful/wakeful.sock" in done.stderr
+            assert f"start it with:\n  cd {project} && wakeful daemon --state .wakeful --socket .wakeful/wakeful.sock\n" in done.stderr
         own.setblocking(False)
         with pytest.raises(BlockingIOError):
             own.accept()
@@ -132,7 +132,9 @@ def test_backup_verify_and_restore_mean_the_same_log_with_the_daemon_stopped(pro
 
 def test_doctor_without_a_daemon_looks_at_the_project(project: Path) -> None:
     """The folder it judges is the one the daemon that was stopped had used."""
-    assert f"state: {project / '.wakeful'}, for its owner alone" in run_wakeful("doctor", COLUMNS="500").stdout
+    said = run_wakeful("doctor", COLUMNS="500").stdout
+    assert f"state: {project / '.wakeful'}, for its owner alone" in said
+    assert f"none answers for {project / '.wakeful'}\n      cd {project} && wakeful daemon --state .wakeful\n" in said
 
 
 def test_a_state_folder_ignores_itself_in_git_also_an_old_one(project: Path) -> None:

@@ -26,6 +26,8 @@ def test_a_log_is_filtered_by_outcome_and_text_and_tells_the_states_hash(box: Bo
     assert "run 1 failed" in box.ask("history", "work", "--outcome", "failed") and "run 2" not in box.ask("history", "work", "--outcome", "failed")
     assert [json.loads(line)["kind"] for line in box.ask("history", "work", "--text", "office", "--last", "1", "--json").splitlines()] == ["note_added"]
     assert len(box.ask("history", "work", "--from", "2", "--to", "4", "--since", "1h").splitlines()) == 3
+    nothing = box.run("log", "work", "--text", "nowhere")
+    assert (nothing.returncode, nothing.stdout, nothing.stderr) == (0, "", "no such records\n")
     refused = box.run("log", "work", "--outcome", "failed", "--kind", "note_added")
     assert refused.returncode == 1 and "only run_finished has an outcome" in refused.stderr
     assert box.run("log", "work", "--outcome", "broken").returncode == 2

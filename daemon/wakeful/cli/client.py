@@ -60,7 +60,7 @@ class Client:
         self.path = path
         self._token = token
         self._pid = pid
-        self._project = project
+        self.project = project
         self._has_compared = False
 
     def get_bytes(self, route: str, **query: Any) -> bytes:
@@ -143,17 +143,17 @@ class Client:
         return answer
 
     def _connect(self) -> socket.socket:
-        if self._project is None:
+        if self.project is None:
             return connect(self.path)
         try:
             connection = connect(self.path)
         except NoDaemon:
-            raise NoDaemon(say_project_down(self._project)) from None
+            raise NoDaemon(say_project_down(self.project)) from None
         # The kernel says 0 for a process of another container, which cannot be compared.
         if self._pid is not None and read_peer(connection)[0] not in (0, self._pid):
             # The daemon of the project was killed, and another one listens in its place since.
             connection.close()
-            raise NoDaemon(say_project_down(self._project))
+            raise NoDaemon(say_project_down(self.project))
         return connection
 
     def _await_answer(self, connection: socket.socket) -> None:

@@ -76,15 +76,19 @@ def _usual_sockets() -> list[str]:
 
 
 def say_project_down(state: str) -> str:
-    """That the project's daemon is down, and the command that starts it."""
+    """That the project's daemon is down, and on a line of its own, to be copied, the command that starts it."""
+    return f"the daemon of this project is down: none answers for {escape(state)}; start it with:\n  {escape(say_start(state))}"
+
+
+def say_start(state: str) -> str:
+    """The command that starts the daemon of a project, from the folder we stand in."""
     root = os.path.dirname(state)
     words = f"wakeful daemon --state {PROJECT_STATE}"
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     if runtime and os.path.exists(os.path.join(runtime, SOCKET_FILE)):
         # Another daemon listens at the usual place, and a second one would be refused there.
         words += f" --socket {PROJECT_STATE}/{SOCKET_FILE}"
-    start = words if root == os.getcwd() else f"cd {shlex.quote(root)} && {words}"
-    return f"the daemon of this project is down: none answers for {escape(state)}; start it with: {escape(start)}"
+    return words if root == os.getcwd() else f"cd {shlex.quote(root)} && {words}"
 
 
 def _machine_sockets() -> list[str]:

@@ -131,12 +131,17 @@ def follow_verb(options: Options, names: tuple[str, ...]) -> None:
 
 
 def print_records(options: Options, lines: Iterator[bytes], *, is_live: bool = False) -> None:
+    is_empty = True
     for line in lines:
+        is_empty = False
         if options.is_json:
             _write_line(line)
         else:
             # Who follows through a pipe sees each as it comes.
             print(format_record(json.loads(line)), flush=is_live)
+    if is_empty and not options.is_json:
+        # Beside the records, which may go into a file.
+        print(paint("no such records", "dim"), file=sys.stderr)
 
 
 def _write_line(line: bytes) -> None:
