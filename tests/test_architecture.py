@@ -67,7 +67,7 @@ LAYERS: dict[str, set[str]] = {
     "reactor": {"core", "eventlog", "sources", "runners", "supervision", "repeated_calls"},
     # Whose specs are in force, and what a person trusted of them.
     "trust": {"core", "specs", "settings"},
-    "api": {"trust", "core", "views", "reactor", "specs", "settings", "eventlog", "blobs", "contents", "narration", "past", "conversation", "assembling", "bundles", "workspaces", "secrets", "repeated_calls"},
+    "api": {"trust", "core", "views", "reactor", "specs", "settings", "eventlog", "blobs", "contents", "narration", "past", "conversation", "assembling", "bundles", "workspaces", "secrets", "repeated_calls", "run_output"},
     # What the programs of a spec reach, told without a run.
     "program_reach": {"core", "runners"},
     # The running daemon, over edges it knows by their contracts: how a run starts, and its whole life.
@@ -78,7 +78,7 @@ LAYERS: dict[str, set[str]] = {
     # The store without a daemon, and what it leans on.
     "keeping": {"core", "eventlog", "bundles", "blobs", "past", "run_output"},
     # Arguments in, text out; of the log it knows the port, to say what a report holds.
-    "cli": {"core", "specs", "settings", "views", "narration", "wiring", "keeping", "eventlog", "escaping", "secrets", "program_reach", "run_output"},
+    "cli": {"core", "specs", "settings", "views", "narration", "wiring", "keeping", "eventlog", "escaping", "secrets", "program_reach"},
     "__main__": {"cli"},
 }  # fmt: skip
 EDGES = ("eventlog", "sources", "runners")

@@ -267,8 +267,8 @@ class Voice:
     def quote(self, lines: list[str], *, name: str, run: int) -> None:
         """Lines that a run printed, behind a bar: nobody takes them for ours."""
         for line in lines:
-            shown = visible(line, 500)
-            self._put(Line(f"  │ {shown}", shown, fields={"WAKEFUL_SESSION": name, "WAKEFUL_RUN": str(run)}))
+            shown = f"│ {visible(line, 500)}"
+            self._put(Line(f"  {shown}", shown, fields={"WAKEFUL_SESSION": name, "WAKEFUL_RUN": str(run)}))
 
     def show(self, line: str) -> None:
         """How far something is, to who looks at a terminal; the next line takes its place."""

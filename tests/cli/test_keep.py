@@ -122,8 +122,11 @@ def test_verify_works_with_and_without_a_daemon(rested: RunningDaemon, wakeful: 
     beside = wakeful("verify", "--json")
     assert beside.returncode == 0 and json.loads(beside.stdout)["sound"] is True
     assert "all sound" in wakeful("verify", "payroll").stdout
-    alone = run_wakeful("verify", "--state", str(rested.small.places.state))
-    assert alone.returncode == 0 and "all sound" in alone.stdout
+    for name in ((), ("payroll",)):
+        alone = run_wakeful("verify", *name, "--state", str(rested.small.places.state))
+        assert alone.returncode == 0 and "all sound" in alone.stdout
+    unknown = run_wakeful("verify", "nobody", "--state", str(rested.small.places.state))
+    assert unknown.returncode == 1 and "no session in this log is called 'nobody'" in unknown.stderr
 
 
 def test_verify_without_a_store_is_words(tmp_path: Path) -> None:

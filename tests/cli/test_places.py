@@ -93,6 +93,8 @@ def test_a_folder_of_another_user_is_passed_over_with_words(project: Path, priva
     """Whoever may make a folder above ours must not become our daemon; the own project further up is still found."""
     theirs = project / "src" / ".wakeful"
     theirs.mkdir(mode=0o700)
+    # What happened if it were ours.
+    assert find_state() == str(theirs)
     os.chown(theirs, NOBODY, NOBODY)
     done = run_wakeful("list")
     assert done.returncode == 3 and str(project / ".wakeful") in done.stderr

@@ -12,7 +12,6 @@ from pathlib import Path
 import click
 
 from wakeful.cli.bar import Bar
-from wakeful.cli.client import quote_name
 from wakeful.cli.command import verb
 from wakeful.cli.completing import SESSION, complete_folders
 from wakeful.cli.failure import FAILED, Failure, NoDaemon
@@ -20,7 +19,7 @@ from wakeful.cli.options import Options
 from wakeful.cli.places import find_state
 from wakeful.cli.text import count, escape, paint
 from wakeful.eventlog.contract import Report
-from wakeful.keeping import open_reader, restore
+from wakeful.keeping import find_session, open_reader, restore
 
 state_option = click.option("--state", shell_complete=complete_folders, metavar="DIR", help="The state folder; unless told, that of the daemon that answers, else .wakeful of this project, else your own.")
 
@@ -47,11 +46,12 @@ def name_folder(options: Options, doing: str, folder: Path) -> None:
 @state_option
 def verify_verb(options: Options, name: str | None, state: str | None) -> None:
     """Recompute every hash of the log, and say where something does not hold. Exit 1 on a finding."""
-    session = options.client().get(f"/sessions/{quote_name(name)}")["id"] if name is not None else None
     folder = locate_state(options, state)
     name_folder(options, "verifying", folder)
     log = open_reader(folder)
     try:
+        # By the folder's own records: a daemon that answers may be another one's.
+        session = find_session(log, name).id if name is not None else None
         with Bar(is_shown=not options.is_json) as progress:
             report = log.verify(session, progress)
     finally:
