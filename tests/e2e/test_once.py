@@ -9,22 +9,27 @@ from e2e.box import Box
 FAIL = "objective: Fail.\nbindings: {i: {file: in.txt}}\nrun: {script: 'printf \"no \\033[31mrates\\n\"; seq 3000 3100; exit 3', retries: 0}\n"
 
 
-def test_a_failed_run_tells_its_last_lines_and_stays_a_failure(box: Box) -> None:
-    """The end of its output, bounded and escaped; the next --once has nothing to run and is still exit 1, until an input mends it."""
+def test_once_is_exit_one_until_nothing_is_wrong(box: Box) -> None:
+    """A refused spec, a failed run and one that failed before are; of a failed run the last lines are told, bounded and escaped."""
     box.write("in.txt", "1\n")
-    box.spec("bad", FAIL)
+    box.spec("good", "objective: Work.\nbindings: {i: {file: in.txt}}\nrun: {command: ['true']}\n")
+    refused = box.spec("typo", "objective: Fail.\nrnu: {command: ['true']}\n")
     done = box.once()
-    lines = done.stdout.splitlines()
+    assert done.returncode == 1 and "unknown key 'rnu'" in done.stdout and done.stdout.splitlines()[-1].endswith("exit 1: 1 refused spec (typo)")
+    refused.unlink()
+    box.spec("bad", FAIL)
+    failed = box.once()
+    lines = failed.stdout.splitlines()
     quoted = [line for line in lines if line.startswith("  │ ")]
-    assert done.returncode == 1 and quoted[-1] == "  │ 3100" and len(quoted) == 40
+    assert failed.returncode == 1 and quoted[-1] == "  │ 3100" and len(quoted) == 40
     assert any("bad: run 1 printed, the end of " in line and f"`wakeful output bad --state {box.state}` has more" in line for line in lines)
     assert lines[-1].endswith("exit 1: 1 failed session (bad)")
     again = box.once()
-    assert again.returncode == 1 and "run 2" not in again.stdout
+    assert again.returncode == 1 and "run 2" not in again.stdout and "  │ 3100" in again.stdout.splitlines()
     assert "bad: still sleeps: failed: exit code 3; it runs when an input changes, or by: wakeful activate bad" in again.stdout
-    assert "  │ 3100" in again.stdout.splitlines()
     _check_output_without_a_daemon(box)
-    box.spec("bad", FAIL.replace("exit 3", "exit 0"))
+    # Nobody waits for a session that is disabled.
+    box.spec("bad", f"enabled: false\n{FAIL}")
     assert box.once().returncode == 0
 
 
@@ -43,18 +48,3 @@ def _check_output_without_a_daemon(box: Box) -> None:
     # A socket that was named says nothing of a folder.
     assert box.run("output", "bad").returncode == 3
     assert box.run("output", "bad", "--follow", env=elsewhere).returncode == 3
-
-
-def test_a_refused_spec_is_exit_one(box: Box) -> None:
-    """Also where all that could run went well; a disabled session that failed before is nobody's failure."""
-    box.write("in.txt", "1\n")
-    box.spec("good", "objective: Work.\nbindings: {i: {file: in.txt}}\nrun: {command: ['true']}\n")
-    assert box.once().returncode == 0
-    refused = box.spec("bad", "objective: Fail.\nrnu: {command: ['true']}\n")
-    done = box.once()
-    assert done.returncode == 1 and "unknown key 'rnu'" in done.stdout and done.stdout.splitlines()[-1].endswith("exit 1: 1 refused spec (bad)")
-    refused.unlink()
-    box.spec("off", FAIL)
-    assert box.once().returncode == 1
-    box.spec("off", f"enabled: false\n{FAIL}")
-    assert box.once().returncode == 0
