@@ -140,13 +140,13 @@ def _start_hashes(service: Service, session_id: str, telling: Telling) -> StateH
 
 def _encode(record: Record, telling: Telling, hashes: StateHashes | None) -> bytes:
     """A line of the contract; `words`, for people, and `state_hash` only when asked for."""
-    view = view_record(record) if telling.words or telling.of is None else {"session": telling.of, **view_record(record)}
+    view = view_record(record)
     if hashes is not None:
         view["state_hash"] = hashes.at(record.seq)
     if telling.words:
         view["words"] = _say(record, telling)
-        if telling.of is not None:
-            view["session"] = telling.of
+    if telling.of is not None:
+        view = {"session": telling.of, **view}
     return msgspec.json.encode(view) + b"\n"
 
 

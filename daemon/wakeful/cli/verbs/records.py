@@ -35,10 +35,7 @@ _KIND_COLOURS = {
 }
 
 
-Verbs = Callable[..., Any]
-
-
-def filter_options(function: Verbs) -> Verbs:
+def filter_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """The options by which `log` and `history` choose records; each narrows what the others leave."""
     for option in reversed(
         (
