@@ -16,8 +16,8 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "daemon"
 PACKAGE = SOURCE / "wakeful"
 
-# What everybody may import: the package's own __init__ (the version), the tree of errors, and the words of a count.
-LEAVES = {"", "errors", "counting", "folders"}
+# What everybody may import: the package's own __init__ (the version), the tree of errors, the words of a count, and how folders are made and found.
+LEAVES = {"", "errors", "counting", "folders", "state_folder"}
 # Layer -> the layers it may import, besides itself and the leaves.
 # A layer is a sub-package or a module of the package; one that is not named here is refused until it is.
 LAYERS: dict[str, set[str]] = {
@@ -52,6 +52,8 @@ LAYERS: dict[str, set[str]] = {
     "narration": {"core", "escaping", "journal"},
     # Positions of the log and the state there.
     "past": {"core", "eventlog", "specs", "views"},
+    # What a run printed, over the log and the blobs.
+    "run_output": {"core", "eventlog", "blobs"},
     # What a model sees, over the log and the blobs.
     "assembling": {"core", "eventlog", "blobs", "contents", "beneath", "escaping", "views"},
     # What was said, read along a session's line.
@@ -66,16 +68,16 @@ LAYERS: dict[str, set[str]] = {
     "reactor": {"core", "eventlog", "sources", "runners", "supervision", "repeated_calls"},
     # Whose specs are in force, and what a person trusted of them.
     "trust": {"core", "specs", "settings"},
-    "api": {"trust", "core", "views", "reactor", "specs", "settings", "eventlog", "blobs", "contents", "narration", "past", "conversation", "assembling", "bundles", "workspaces", "secrets", "repeated_calls"},
+    "api": {"trust", "core", "views", "reactor", "specs", "settings", "eventlog", "blobs", "contents", "narration", "past", "conversation", "assembling", "bundles", "workspaces", "secrets", "repeated_calls", "run_output"},
     # What the programs of a spec reach, told without a run.
     "program_reach": {"core", "runners"},
     # The running daemon, over edges it knows by their contracts: how a run starts, and its whole life.
     "starting": {"core", "views", "api", "sources", "runners", "contents", "secrets", "workspaces"},
-    "daemon": {"trust", "core", "settings", "eventlog", "sources", "runners", "narration", "reactor", "api", "blobs", "contents", "starting", "supervision", "affinity", "past", "workspaces", "journal", "secrets"},
+    "daemon": {"trust", "core", "settings", "eventlog", "sources", "runners", "narration", "reactor", "api", "blobs", "contents", "starting", "supervision", "affinity", "past", "workspaces", "journal", "secrets", "run_output"},
     # The only place that constructs edges.
-    "wiring": {"trust", "allocator", "core", "settings", "eventlog", "sources", "runners", "narration", "reactor", "blobs", "contents", "starting", "daemon", "supervision", "past", "workspaces", "bundles", "journal", "secrets", "program_reach"},
+    "wiring": {"trust", "allocator", "core", "settings", "eventlog", "sources", "runners", "narration", "reactor", "blobs", "contents", "starting", "daemon", "supervision", "past", "conversation", "workspaces", "bundles", "journal", "secrets", "program_reach"},
     # The store without a daemon, and what it leans on.
-    "keeping": {"eventlog", "bundles", "blobs"},
+    "keeping": {"core", "eventlog", "bundles", "blobs", "past", "run_output"},
     # Arguments in, text out; of the log it knows the port, to say what a report holds.
     "cli": {"core", "specs", "settings", "views", "narration", "wiring", "keeping", "eventlog", "escaping", "secrets", "program_reach"},
     "__main__": {"cli"},

@@ -16,7 +16,8 @@ from wakeful.core import events as ev
 from wakeful.core.calls import Compress
 from wakeful.core.digest import Message, digest_messages
 from wakeful.core.knowledge import Stretch, count_bytes, split_stretches
-from wakeful.core.state import Session
+from wakeful.core.owed import find_unseen
+from wakeful.core.state import OpenRun, Session
 from wakeful.counting import count
 from wakeful.errors import CallerError
 from wakeful.eventlog.codec import decode
@@ -26,6 +27,10 @@ MESSAGE_KINDS = ("message_added", "note_added", "session_merged", "turn_answered
 # What takes room of it.
 SAID_KINDS = (*MESSAGE_KINDS, "tool_returned")
 MESSAGES_KEPT = 20
+
+
+# A run is told so many messages at most, the newest; `history` has all.
+MOST_RECEIVED = 100
 
 
 class SummaryRequest(Struct, frozen=True, kw_only=True):
@@ -160,3 +165,18 @@ def summarise_fork(log: EventLog, fork: Session, since: int, between: Sequence[S
 
 def _was_inherited(own: Sequence[Message], fork: Session) -> bool:
     return all(message.text != fork.handoff for message in own)
+
+
+def read_received(log: EventLog, session: Session, run: OpenRun) -> list[tuple[int, ev.MessageAdded]]:
+    """The newest messages that this run is the first to deal with, oldest first, each with its time. Short: nothing is read where none came."""
+    seen, until = find_unseen(session, run)
+    received: list[tuple[int, ev.MessageAdded]] = []
+    if until <= seen:
+        return received
+    # Among them may be some that came since this run was decided.
+    most = MOST_RECEIVED + max(0, session.mailbox - until)
+    for record in log.read(session.id, kinds=("message_added",), to_seq=session.seq, newest_first=True, limit=most):
+        message = decode(record.kind, record.payload) if record.payload is not None else None
+        if isinstance(message, ev.MessageAdded) and seen < message.position <= until:
+            received.append((record.at, message))
+    return received[::-1]

@@ -28,11 +28,12 @@ from wakeful.api.bundling import Desk
 from wakeful.api.retaining import PAUSE_SECONDS, keep_round
 from wakeful.api.server import ControlSocket
 from wakeful.api.service import FollowLine, PathVerdict, RunIdentity
-from wakeful.blobs import Blobs, UnknownBlob
+from wakeful.blobs import Blobs
 from wakeful.contents.keeper import Keeper
 from wakeful.contents.replay import Replays
 from wakeful.core.calls import Arrive, Call, Open, Rename, Reply, Restore, Thaw, Work
 from wakeful.core.decision import DAEMON, Entry
+from wakeful.core.events import RunFinished
 from wakeful.core.observation import DaemonStarted, DaemonStopping, Enforceable, FilesWritten, Moment, ProcessOwner, Usage
 from wakeful.core.sides import Bounds, Compared
 from wakeful.core.spec import Settings
@@ -45,11 +46,13 @@ from wakeful.journal import ERROR, WARNING
 from wakeful.narration import Voice, grade, narrate, suggest_edit
 from wakeful.past import fold_at
 from wakeful.reactor import Outside, Reactor, read_moment
+from wakeful.run_output import read_output, take_tail
 from wakeful.runners.contract import LevelWatch, OutputLanding, Runner
 from wakeful.secrets.known import Known, KnownSecrets
 from wakeful.settings import Places
 from wakeful.sources.contract import DiskWatch, Sources, SpecWatch, WallClock
 from wakeful.starting import RunStarter
+from wakeful.state_folder import remove_address, write_address
 from wakeful.supervision import Supervisor, is_restarting
 from wakeful.trust.desk import TrustDesk
 from wakeful.workspaces.places import Workspaces
@@ -57,6 +60,9 @@ from wakeful.workspaces.places import Workspaces
 NARRATED_AT_ONCE = 500
 # A follower that does not read keeps so many records in memory, and no more: the rest stays in the log until it reads on.
 FOLLOWED_AT_ONCE = 32
+# The holds of a session whose runs went wrong: it stays so until something newer comes or a person acts.
+FAILED_HOLDS = ("failed", "crashing", "loop")
+NAMES_TOLD = 5
 # Objects that young collections wait for, and how many of these older ones do. As Python has it, 700 and 10, they took 0.3 s of a
 # burst of 100,000 files; what refers to itself, and is held so much longer, is a few hundred objects.
 _COLLECTED_AFTER = (20_000, 10)
@@ -116,7 +122,7 @@ class Daemon:
         self._stopping = asyncio.Event()
         self._listeners: set[asyncio.Event] = set()
         self._narrated = self.log.position()
-        self._failures = 0
+        self._failed: set[str] = set()
         self._supervisor = Supervisor()
         self._affinity = Affinity()
         reactor.outside = Outside(
@@ -145,7 +151,7 @@ class Daemon:
         self._edges.room.look()
         self._edges.secrets.look()
         self._specs.read()
-        async with ControlSocket(self, self.places.socket, self._edges.handed_over) as control, asyncio.TaskGroup() as keepers:
+        async with ControlSocket(self, self.places.socket, self._edges.handed_over) as control, self._noted_address(), asyncio.TaskGroup() as keepers:
             keeping = [
                 keepers.create_task(self._keep_narrating(), name="keep narrating"),
                 keepers.create_task(control.keep(self._voice.say), name="keep the control socket"),
@@ -168,6 +174,20 @@ class Daemon:
         self._narrate()
         await self._close()
         return code
+
+    @contextlib.asynccontextmanager
+    async def _noted_address(self) -> AsyncIterator[None]:
+        """While it listens elsewhere, the state folder says where: a command given in the project finds it there."""
+        state, is_systemd = str(self.places.state), self._edges.handed_over is not None
+        try:
+            write_address(state, str(self.places.socket), is_systemd=is_systemd)
+        except OSError as error:
+            words = f"cannot note in {state} where it listens: {error.strerror}; commands need --socket {self.places.socket}"
+            self._voice.say(words, priority=WARNING)
+        yield
+        # The socket of systemd outlives us: who connects there waits for the next daemon.
+        if not is_systemd:
+            remove_address(state)
 
     def _tell_ready(self) -> None:
         self._is_ready = True
@@ -201,7 +221,7 @@ class Daemon:
         await self.reactor.recorded_so_far()
 
     async def _run_once(self) -> int:
-        """`--once`: to the end of the wave, retries included; 1 if a run failed, or could not start for want of room."""
+        """`--once`: to the end of the wave, retries included. 1 if a run failed, now or before, if a spec was refused, or for want of room."""
         while not self._stopping.is_set() and self._is_wave_going():
             shortage = self.core.looked.shortage
             if shortage is not None and not self.core.state.running:
@@ -209,7 +229,38 @@ class Daemon:
                 return 1
             await self._next_record(0.1)
         await self.reactor.recorded_so_far()
-        return 1 if self._failures else 0
+        self._narrate()
+        held = self._tell_failed_before()
+        failed = sorted({*held, *(self.core.state.get(one).name for one in self._failed)})
+        groups = ((sorted(self.problems()), "refused spec"), (failed, "failed session"))
+        wrong = [f"{count(len(names), what)} ({', '.join(names[:NAMES_TOLD])}{', …' * (len(names) > NAMES_TOLD)})" for names, what in groups if names]
+        if wrong:
+            self._voice.say(f"exit 1: {'; '.join(wrong)}", priority=WARNING)
+        return 1 if wrong else 0
+
+    def _tell_failed_before(self) -> list[str]:
+        """The sessions that sleep because their runs went wrong. Of those that did not fail now, say so, and quote what they printed."""
+        held = [one for one in self.core.state if one.is_armed and one.hold is not None and one.hold.kind in FAILED_HOLDS]
+        for session in held:
+            if session.id not in self._failed:
+                assert session.hold is not None
+                words = f"still sleeps: {session.hold.words}; it runs when an input changes, or by: wakeful activate {session.name}"
+                self._voice.say(words, name=session.name, priority=WARNING)
+                if session.last_run is not None:
+                    self._quote_output(session, session.last_run.run)
+        return [session.name for session in held]
+
+    def _quote_output(self, session: Session, run: int) -> None:
+        """The end of what a failed run printed. Only for `--once`: its state folder may be gone with the machine it ran on."""
+        try:
+            found = read_output(self.log, self._edges.blobs, session, run)
+        except WakefulError as gone:
+            self._voice.say(str(gone), name=session.name)
+            return
+        tail = take_tail(found)
+        more = "" if tail.is_whole else f", the end of {count(found.total_bytes, 'byte')}; `wakeful output {session.name} --state {self.places.state}` has more"
+        self._voice.say(f"run {run} printed{more}:" if tail.lines else f"run {run} printed nothing", name=session.name)
+        self._voice.quote(tail.lines, name=session.name, run=run)
 
     def _is_wave_going(self) -> bool:
         core = self.core
@@ -339,7 +390,7 @@ class Daemon:
         self._starter.forget(entry.session, entry.run)
         self._edges.landing.discard(f"{entry.session}.{entry.run}")
         if entry.event.outcome == "failed" and entry.event.is_final:
-            self._failures += 1
+            self._failed.add(entry.session)
 
     def _after_record(self) -> None:
         for listener in self._listeners:
@@ -378,6 +429,8 @@ class Daemon:
                 line = narrate(event)
                 if line is not None:
                     self._voice.say(line, name=session.name, at=record.at, priority=grade(event), fields=_label(record))
+                if self._is_once and isinstance(event, RunFinished) and event.outcome == "failed" and event.is_final:
+                    self._quote_output(session, event.run)
 
     # -- the facade of the API ----------------------------------------------------------------
 
@@ -453,21 +506,8 @@ class Daemon:
         return self._edges.runner.usage(run.run_id) if run is not None else None
 
     def output(self, session_id: str, run: int) -> tuple[bytes, bytes, int]:
-        for record in self.log.read(session_id, kinds=("run_finished",), run=run):
-            if record.payload is None:
-                raise CallerError(self._say_output_gone(self.core.state.get(session_id), run))
-            kept = decode(record.kind, record.payload).output
-            try:
-                head = self._edges.blobs.get(kept.head) if kept.head else b""
-                return head, self._edges.blobs.get(kept.tail) if kept.tail else b"", kept.total_bytes
-            except UnknownBlob:
-                raise CallerError(f"what run {run} printed is no longer kept: it was erased, or went with its age") from None
-        raise CallerError(f"run {run} has no output yet")
-
-    def _say_output_gone(self, session: Session, run: int) -> str:
-        if session.archive is not None:
-            return f"{session.name} is archived, and what run {run} printed with it: `wakeful load {session.name}` brings it back"
-        return f"what run {run} of {session.name} printed was erased"
+        found = read_output(self.log, self._edges.blobs, self.core.state.get(session_id), run)
+        return found.head, found.tail, found.total_bytes
 
     def follow_output(self, session_id: str) -> AsyncIterator[bytes]:
         run = self.core.state.get(session_id).run

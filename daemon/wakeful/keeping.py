@@ -1,4 +1,4 @@
-"""The store without a daemon: what `verify`, `restore` and `doctor` do to a state folder.
+"""The store without a daemon: what `verify`, `restore`, `doctor` and `output` do to a state folder.
 
 A second, small wiring: it constructs the embedded log's reader, and nothing that writes to a live store. `examine` looks at
 everything that a state folder keeps and that could be wrong; `mend_store` makes what is derived anew, under the daemon's own lock.
@@ -11,22 +11,30 @@ import msgspec
 from wakeful.blobs import Blobs
 from wakeful.bundles.blob_archive import BlobArchive
 from wakeful.bundles.examining import BrokenArchive, MissingBlobs, find_broken_archives, find_missing_blobs
+from wakeful.core.state import Session
+from wakeful.counting import count
+from wakeful.errors import CallerError, WakefulError
 from wakeful.eventlog.backup import restore
-from wakeful.eventlog.contract import Import, Progress, Report
+from wakeful.eventlog.codec import decode_state
+from wakeful.eventlog.contract import EventLog, Import, Progress, Report
 from wakeful.eventlog.mend import find_search_damage, mend_store
 from wakeful.eventlog.sqlite import judge_state, open_reader
 from wakeful.eventlog.statelock import find_holder
 from wakeful.eventlog.store import find_file_system, is_affected
+from wakeful.past import fold_records
+from wakeful.run_output import RunOutput, check_run, read_output
 
 __all__ = [
     "Examined",
     "examine",
     "find_file_system",
     "find_holder",
+    "find_session",
     "is_affected",
     "judge_state",
     "mend_store",
     "open_reader",
+    "read_stored_output",
     "restore",
 ]
 
@@ -44,6 +52,37 @@ class Examined(msgspec.Struct, frozen=True):
     archives: tuple[BrokenArchive, ...]
     blobs: tuple[MissingBlobs, ...]
     outputs_wrong: tuple[str, ...]
+
+
+def read_stored_output(state_dir: Path, name: str, run: int | None) -> RunOutput:
+    """What a run printed, the last one unless told, of a session that a state folder has. Changes nothing."""
+    log = open_reader(state_dir)
+    try:
+        session = find_session(log, name)
+        if session.run is not None and run == session.run.run:
+            raise CallerError(f"run {run} was under way when its daemon ended: what it printed was not kept")
+        blobs = Blobs(str(state_dir / "blobs"), BlobArchive(state_dir / "archive" / "outputs"))
+        return read_output(log, blobs, session, check_run(session, run))
+    finally:
+        log.close()
+
+
+def find_session(log: EventLog, name: str) -> Session:
+    """By its present name, which only its state tells."""
+    unread = 0
+    for session_id, snapshot, records in log.tails():
+        try:
+            base = decode_state(snapshot.state) if snapshot is not None else None
+            # A snapshot of a release that folded otherwise does not count.
+            session = fold_records(log, session_id, base, records if snapshot is None or base is not None else log.read(session_id))
+        except (WakefulError, msgspec.DecodeError):
+            # Its payloads are lost or damaged, its name with them; the others can be read.
+            unread += 1
+            continue
+        if session is not None and session.name == name:
+            return session
+    damaged = f"; {count(unread, 'session')} cannot be read, wakeful verify tells why" if unread else ""
+    raise CallerError(f"no session in this log is called {name!r}{damaged}")
 
 
 def examine(state_dir: Path, progress: Progress | None = None) -> Examined:

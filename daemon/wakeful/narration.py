@@ -264,6 +264,12 @@ class Voice:
         shown = escape(line)
         self._put(Line(shown, shown, NOTICE))
 
+    def quote(self, lines: list[str], *, name: str, run: int) -> None:
+        """Lines that a run printed, behind a bar: nobody takes them for ours."""
+        for line in lines:
+            shown = f"│ {visible(line, 500)}"
+            self._put(Line(f"  {shown}", shown, fields={"WAKEFUL_SESSION": name, "WAKEFUL_RUN": str(run)}))
+
     def show(self, line: str) -> None:
         """How far something is, to who looks at a terminal; the next line takes its place."""
         if self._console is not None and self._style == "text" and self._journal is None:

@@ -14,7 +14,7 @@ from wakeful.core.knowledge import Stretch
 from wakeful.core.reducer import fold
 from wakeful.core.state import Session
 from wakeful.errors import CallerError, OperatorError
-from wakeful.eventlog.codec import decode, decode_state, gather_stand_ins
+from wakeful.eventlog.codec import decode, decode_state, gather_stand_ins, hash_state
 from wakeful.eventlog.contract import EventLog, Record
 from wakeful.specs.scalars import parse_duration
 from wakeful.views.times import read_time, say_time
@@ -125,6 +125,26 @@ def fold_at(log: EventLog, session_id: str, seq: int) -> Session:
     if past is None:
         raise PastGone(session_id, seq)
     return past
+
+
+class StateHashes:
+    """The hash of a session's state after each of its records, asked for in the order of seqs: each record is folded once."""
+
+    def __init__(self, log: EventLog, session_id: str) -> None:
+        self._log = log
+        self._session_id = session_id
+        self._past: Session | None = None
+
+    def at(self, seq: int) -> str | None:
+        """None where a payload is gone that the state needs."""
+        try:
+            if self._past is None:
+                self._past = fold_at(self._log, self._session_id, seq)
+            else:
+                self._past = fold_records(self._log, self._session_id, self._past, self._log.read(self._session_id, from_seq=self._past.seq + 1, to_seq=seq))
+        except PastGone:
+            return None
+        return hash_state(self._past) if self._past is not None else None
 
 
 class PastGone(OperatorError):

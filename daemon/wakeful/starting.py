@@ -11,15 +11,17 @@ import asyncio
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
 
 from wakeful.api.service import RunIdentity
 from wakeful.contents.keeper import Keeper
+from wakeful.core.events import MessageAdded
 from wakeful.core.machine import Core
 from wakeful.core.observation import ProcessEnded
+from wakeful.core.owed import find_unseen
 from wakeful.core.spec import CommitsBinding
 from wakeful.core.state import OpenRun, Session
 from wakeful.core.target import target_of
@@ -35,6 +37,10 @@ from wakeful.workspaces.runs import RunPlace, RunPlaces
 
 # Why the run of a session must not start, in words: what it would run is not what a person trusted.
 FindDistrust = Callable[[str], str | None]
+
+
+# The messages that a run is the first to deal with, each with its time.
+ReadReceived = Callable[[Session, OpenRun], Sequence[tuple[int, MessageAdded]]]
 
 
 class MakeOrder(Protocol):
@@ -71,6 +77,7 @@ class RunStarter:
         find_distrust: FindDistrust,
         places: RunPlaces,
         tokens: Mapping[str, str] = {},
+        read_received: ReadReceived = lambda session, run: [],
     ) -> None:
         """`tokens` are those of runs that an earlier daemon left, by their ids: each is good until the end of its run is recorded."""
         self._core = core
@@ -83,6 +90,7 @@ class RunStarter:
         self._known = known
         self._find_distrust = find_distrust
         self._places = places
+        self._read_received = read_received
         self._loop = asyncio.get_running_loop()
         running = (core.state.get(session_id) for session_id in core.state.running)
         left = ((session, session.run) for session in running if session.run is not None and session.run.run_id in tokens)
@@ -92,7 +100,9 @@ class RunStarter:
 
     def foresee(self, session: Session, run: OpenRun) -> None:
         """Its start is being recorded. Nothing that anybody could notice happens before it is: what is wrong is told by the start."""
-        if _list_exports(run) or _has_workspace(run) or run.agent is not None:
+        seen, until = find_unseen(session, run)
+        # What a message says is read from the log, where it may not stand yet.
+        if _list_exports(run) or _has_workspace(run) or run.agent is not None or until > seen:
             return
         try:
             given = self._hand_out(run)
@@ -215,7 +225,7 @@ class RunStarter:
             session,
             run if place is None else msgspec.structs.replace(run, spec=place.spec),
             token=secrets.token_urlsafe(24),
-            causes=msgspec.json.encode(view_causes_file(session, run)),
+            causes=msgspec.json.encode(view_causes_file(session, run, self._read_received(session, run))),
             exports=exports,
             output_limit_bytes=self._core.settings.output_limit_bytes,
             secrets=given,

@@ -29,6 +29,7 @@ from wakeful.contents.capture import Limits as ContentLimits
 from wakeful.contents.keeper import Keeper
 from wakeful.contents.replay import MakeOrder as MakeReplayOrder
 from wakeful.contents.replay import Replays
+from wakeful.conversation import read_received
 from wakeful.core.agent import McpServer
 from wakeful.core.machine import Core
 from wakeful.core.observation import AgentsRead, ProcessEnded, RoomSeen, RunAttached, RunRecovered, SettingsRead, SpecsRead, TargetLooked, TargetsHinted
@@ -42,7 +43,7 @@ from wakeful.eventlog.contract import EventLog
 from wakeful.eventlog.sqlite import open_log
 from wakeful.eventlog.statelock import StateLock, lock_state
 from wakeful.journal import WARNING, find_journal
-from wakeful.narration import Style, Voice
+from wakeful.narration import Style, Voice, visible
 from wakeful.past import fold_records
 from wakeful.program_reach import ProgramReach
 from wakeful.reactor import Reactor
@@ -85,6 +86,7 @@ from wakeful.sources.room import RoomWatch
 from wakeful.sources.services import ServiceSource
 from wakeful.sources.statcache import StatCache
 from wakeful.starting import FindDistrust, RunStarter
+from wakeful.state_folder import find_project
 from wakeful.supervision import HandedOver, find_keeper, take_handed_over
 from wakeful.trust.desk import TrustDesk
 from wakeful.trust.ledger import Ledger
@@ -105,6 +107,8 @@ def run_daemon(*, specs: str | None, state: str | None, socket: str | None, once
     """`wakeful daemon`: returns the exit code."""
     handed_over = take_handed_over()
     places = _place_socket(resolve_places({"specs": specs, "state": state, "socket": socket}, os.environ, Path.cwd()), handed_over.listener, socket)
+    if not (state or os.environ.get("WAKEFUL_STATE") or os.environ.get("STATE_DIRECTORY")):
+        _tell_other_project(places)
     _find_specs(places.specs, is_named=bool(specs or os.environ.get("WAKEFUL_SPECS")))
     # A core dump would hold every secret the daemon knows. Runs may raise it again for themselves.
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
@@ -127,6 +131,14 @@ def _place_socket(places: Places, handed_over: Socket | None, named: str | None)
     if named and os.path.realpath(places.socket) != os.path.realpath(path):
         raise OperatorError(f"systemd listens on {path} for this daemon, and --socket says {places.socket}: leave --socket out, or change ListenStream=")
     return replace(places, socket=Path(path))
+
+
+def _tell_other_project(places: Places) -> None:
+    """A project's own state folder is for commands; a daemon uses it where that is said (design.md, section 8)."""
+    project = find_project().folder
+    if project is not None and Path(project) != places.state:
+        words = f"wakeful: the log of this daemon is in {places.state}. Commands given here look for the daemon of {project}: to start that one, add --state {project}"
+        print(visible(words, 1000), file=sys.stderr, flush=True)
 
 
 def _find_specs(folder: Path, *, is_named: bool) -> None:
@@ -554,4 +566,4 @@ def _build_starter(
 
     run_places = RunPlaces(state, f"{state}/{STAGED}", Checkouts(bound), _find_protected(places, run_folders, known).hidden)
     tokens = kept.list_tokens() if kept is not None else {}
-    return RunStarter(reactor.core, sources, runner, order, premises.run_folders, reactor.observe, keeper, known, find_distrust, run_places, tokens)
+    return RunStarter(reactor.core, sources, runner, order, premises.run_folders, reactor.observe, keeper, known, find_distrust, run_places, tokens, functools.partial(read_received, reactor.log))

@@ -56,3 +56,20 @@ def test_a_search_for_nothing_is_refused_in_words(told: RunningDaemon, speaker: 
     """It is not an empty answer."""
     reply = speaker.get(f"/search?{query}")
     assert reply.status == 400 and words in reply.error
+
+
+def test_values_are_found_and_names_of_fields_are_not(told: RunningDaemon, speaker: Speaker) -> None:
+    """Also in JSON inside a text, such as the arguments of a tool. `log --text` finds what `log` shows, besides."""
+    arguments = '{"pattern": "rates-2026.csv", "most": [7, {"unit": "lines"}]}'
+    told.do(lambda d: d.call(Note(name="payroll", text=arguments), author="person:ada", key=None, run=None))
+    for word in ("pattern", "most", "unit", "payload", "rationale", "is_declared"):
+        assert found(speaker, f"text={word}") == [], word
+    assert speaker.get("/sessions/payroll/log?text=is_declared").lines == []
+    assert [line["kind"] for line in speaker.get("/sessions/payroll/log?text=%22pattern%22").lines] == ["note_added"]
+    for word in ("rates-2026.csv", "lines", "7"):
+        assert found(speaker, f"text={word}&kind=note_added") == [("payroll", "note_added")], word
+
+
+def test_the_text_with_the_most_of_the_words_is_shown(told: RunningDaemon, speaker: Speaker) -> None:
+    """A binding is called `in`, and the file that was looked for is what one wants to see."""
+    assert {line["excerpt"] for line in speaker.get("/search?text=filing.csv&kind=spec_declared").lines} == {"filing.csv"}

@@ -69,8 +69,10 @@ def test_one_of_a_kind_is_counted_in_the_singular(tmp_path: Path) -> None:
     log = open_log(tmp_path / "state")
     log.append_blocking([Append("a", 0, (Draft("note_added", b"{}", "x"),))], at=1)
     log.close()
-    assert run_wakeful("verify", "--state", str(tmp_path / "state")).stdout == "1 record of 1 session: all sound\n"
-    assert run_wakeful("backup", "copy", "--state", "state", cwd=tmp_path).stdout == "copy: 1 record of 1 session, verified\n"
+    folder = tmp_path / "state"
+    assert run_wakeful("verify", "--state", str(folder)).stdout == f"verifying the log in {folder}\n1 record of 1 session: all sound\n"
+    done = run_wakeful("backup", "copy", "--state", "state", cwd=tmp_path)
+    assert done.stdout == f"backing up the log in {folder}\ncopy: 1 record of 1 session, verified\n"
     (tmp_path / "state" / "log" / "anchor").unlink()
     assert run_wakeful("verify", "--state", str(tmp_path / "state")).stdout.endswith("1 record of 1 session: 1 finding\n")
 
@@ -120,8 +122,11 @@ def test_verify_works_with_and_without_a_daemon(rested: RunningDaemon, wakeful: 
     beside = wakeful("verify", "--json")
     assert beside.returncode == 0 and json.loads(beside.stdout)["sound"] is True
     assert "all sound" in wakeful("verify", "payroll").stdout
-    alone = run_wakeful("verify", "--state", str(rested.small.places.state))
-    assert alone.returncode == 0 and "all sound" in alone.stdout
+    for name in ((), ("payroll",)):
+        alone = run_wakeful("verify", *name, "--state", str(rested.small.places.state))
+        assert alone.returncode == 0 and "all sound" in alone.stdout
+    unknown = run_wakeful("verify", "nobody", "--state", str(rested.small.places.state))
+    assert unknown.returncode == 1 and "no session in this log is called 'nobody'" in unknown.stderr
 
 
 def test_verify_without_a_store_is_words(tmp_path: Path) -> None:

@@ -1,5 +1,8 @@
 """Where a command looks: what was named, then the project one stands in, then the person's own places."""
 
+import json
+import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -7,13 +10,17 @@ from cli.conftest import run_wakeful
 
 from wakeful.cli.places import find_socket, find_state
 from wakeful.eventlog.sqlite import open_log
+from wakeful.state_folder import ADDRESS_FILE
+
+NOBODY = 61_234
 
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a log of its own, in which we stand."""
+    """A folder with a log of its own; we stand in a folder below it."""
     (tmp_path / ".wakeful").mkdir(mode=0o700)
-    monkeypatch.chdir(tmp_path)
+    (tmp_path / "src" / "deep").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "src" / "deep")
     return tmp_path
 
 
@@ -21,7 +28,7 @@ def test_the_state_folder_is_the_named_one_then_the_projects_then_ones_own(
     project: Path, private_environment: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The nearest that was said wins."""
-    assert find_state("x") == str(project / "x")
+    assert find_state("x") == str(project / "src" / "deep" / "x")
     assert find_state() == str(project / ".wakeful")
     monkeypatch.setenv("STATE_DIRECTORY", "/var/lib/a:/var/lib/b")
     assert find_state() == "/var/lib/a"
@@ -33,29 +40,110 @@ def test_the_state_folder_is_the_named_one_then_the_projects_then_ones_own(
     assert find_state() == str(private_environment / ".local/state/wakeful")
 
 
-def test_a_projects_own_daemon_is_found_before_the_persons(project: Path, private_environment: Path) -> None:
-    """Two daemons, two sockets: where one stands decides, and a project without a socket of its own hides nobody."""
+def test_the_socket_is_the_named_one_then_the_projects_then_the_persons(project: Path, private_environment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flag, WAKEFUL_SOCKET, RUNTIME_DIRECTORY, project, XDG_RUNTIME_DIR: a project's daemon that is down is not replaced by the person's."""
     own = private_environment / "run" / "wakeful.sock"
     own.touch()
-    assert find_socket() == str(own)
-    (project / ".wakeful" / "wakeful.sock").touch()
-    assert find_socket() == str(project / ".wakeful" / "wakeful.sock")
-    assert find_socket("other.sock") == str(project / "other.sock")
+    assert find_socket().path == str(project / ".wakeful" / "wakeful.sock")
+    given = project / "given"
+    given.mkdir()
+    (given / "wakeful.sock").touch()
+    monkeypatch.setenv("RUNTIME_DIRECTORY", str(given))
+    assert find_socket().path == str(given / "wakeful.sock")
+    monkeypatch.setenv("WAKEFUL_SOCKET", "named.sock")
+    assert find_socket().path == str(project / "src" / "deep" / "named.sock")
+    assert find_socket("flag.sock").path == str(project / "src" / "deep" / "flag.sock")
+    for name in ("RUNTIME_DIRECTORY", "WAKEFUL_SOCKET"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("WAKEFUL_STATE", str(project / "other"))
+    assert find_socket().path == str(own)
+    monkeypatch.delenv("WAKEFUL_STATE")
+    monkeypatch.chdir("/")
+    assert find_socket().path == str(own)
+
+
+def test_a_project_whose_daemon_is_down_says_so_and_nobody_else_is_asked(project: Path, private_environment: Path) -> None:
+    """Exit 3, with the folder and the command that starts it, although the person's own daemon listens."""
+    with socket.socket(socket.AF_UNIX) as own:
+        own.bind(str(private_environment / "run" / "wakeful.sock"))
+        own.listen()
+        for words in (("list",), ("show", "payroll"), ("activate", "payroll"), ("list", "--json")):
+            done = run_wakeful(*words)
+            assert done.returncode == 3 and not done.stdout
+            assert f"the daemon of this project is down: none answers for {project / '.wakeful'};" in done.stderr
+            assert f"start it with:\n  cd {project} && wakeful daemon --state .wakeful --socket .wakeful/wakeful.sock\n" in done.stderr
+        own.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            own.accept()
+
+
+def test_another_process_at_the_noted_place_is_not_spoken_to(project: Path, private_environment: Path) -> None:
+    """A daemon that was killed leaves its address; who listens there since is another's."""
+    path = private_environment / "run" / "wakeful.sock"
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(str(path))
+        other.listen()
+        (project / ".wakeful" / ADDRESS_FILE).write_text(f"{os.getpid() + 1} {path}\n")
+        done = run_wakeful("list")
+    assert done.returncode == 3 and "the daemon of this project is down" in done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
+def test_a_folder_of_another_user_is_passed_over_with_words(project: Path, private_environment: Path) -> None:
+    """Whoever may make a folder above ours must not become our daemon; the own project further up is still found."""
+    theirs = project / "src" / ".wakeful"
+    theirs.mkdir(mode=0o700)
+    # What happened if it were ours.
+    assert find_state() == str(theirs)
+    os.chown(theirs, NOBODY, NOBODY)
+    done = run_wakeful("list")
+    assert done.returncode == 3 and str(project / ".wakeful") in done.stderr
+    assert f"passed over: {theirs} belongs to user {NOBODY}, and you are user 0" in done.stderr
+    theirs.rmdir()
+    # A link of theirs to a folder of ours.
+    theirs.symlink_to(private_environment)
+    os.chown(theirs, NOBODY, NOBODY, follow_symlinks=False)
+    assert find_state() == str(project / ".wakeful")
+
+
+def test_a_folder_that_a_checkout_brought_is_passed_over(project: Path) -> None:
+    """A daemon's own is closed to others: one with the mode of the umask has somebody else's log in it."""
+    brought = project / "src" / ".wakeful"
+    brought.mkdir()
+    brought.chmod(0o755)
+    done = run_wakeful("list")
+    assert f"passed over: {brought} is open to others (mode 0755)" in done.stderr and str(project / ".wakeful") in done.stderr
 
 
 def test_backup_verify_and_restore_mean_the_same_log_with_the_daemon_stopped(project: Path, private_environment: Path) -> None:
-    """A restore goes where the backup came from, and says so before it does anything."""
-    open_log(project / ".wakeful").close()
-    assert run_wakeful("verify").returncode == 0
-    assert run_wakeful("backup", "copy").returncode == 0
+    """Each goes where the others went, and says so before it does anything."""
+    state = project / ".wakeful"
+    open_log(state).close()
+    assert run_wakeful("verify").stdout.startswith(f"verifying the log in {state}\n")
+    assert run_wakeful("backup", "copy").stdout.startswith(f"backing up the log in {state}\n")
     done = run_wakeful("restore", "copy")
-    assert done.returncode == 0 and done.stdout.startswith(f"restoring the log in {project / '.wakeful'}\nrestored"), done.stderr
-    assert (project / ".wakeful" / "log.before-restore-1").is_dir()
+    assert done.returncode == 0 and done.stdout.startswith(f"restoring the log in {state}\nrestored"), done.stderr
+    assert run_wakeful("doctor", "--mend").stdout.startswith(f"mending the log in {state}\n")
+    for words in (("verify",), ("backup", "copy2"), ("restore", "copy2"), ("doctor", "--mend")):
+        assert json.loads(run_wakeful(*words, "--json").stdout)["state"] == str(state)
+    assert (state / "log.before-restore-1").is_dir()
     assert not (private_environment / ".local/state/wakeful").exists()
     refused = run_wakeful("restore", "nowhere")
-    assert refused.returncode == 1 and str(project / ".wakeful") in refused.stdout
+    assert refused.returncode == 1 and str(state) in refused.stdout
 
 
 def test_doctor_without_a_daemon_looks_at_the_project(project: Path) -> None:
     """The folder it judges is the one the daemon that was stopped had used."""
-    assert f"state: {project / '.wakeful'}, for its owner alone" in run_wakeful("doctor", COLUMNS="500").stdout
+    said = run_wakeful("doctor", COLUMNS="500").stdout
+    assert f"state: {project / '.wakeful'}, for its owner alone" in said
+    assert f"none answers for {project / '.wakeful'}\n      cd {project} && wakeful daemon --state .wakeful\n" in said
+
+
+def test_a_state_folder_ignores_itself_in_git_also_an_old_one(project: Path) -> None:
+    """Made with the folder, or with the next start; a .gitignore of the person's is left as it is."""
+    ignored = project / ".wakeful" / ".gitignore"
+    open_log(project / ".wakeful").close()
+    assert ignored.read_text() == "*\n"
+    ignored.write_text("# mine\n")
+    open_log(project / ".wakeful").close()
+    assert ignored.read_text() == "# mine\n"

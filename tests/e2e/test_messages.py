@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from e2e.box import Box
 from waiting import eventually
 
@@ -17,6 +19,26 @@ def test_a_message_wakes_a_sleeping_mailbox_once(box: Box) -> None:
     (message,) = [record for record in box.log("talk") if record["kind"] == "message_added"]
     assert message["payload"]["text"] == "hello\x1b[31m there" and message["author"].startswith("person:")
     assert "\x1b" not in box.ask("log", "talk")
+
+
+def test_a_run_finds_the_text_of_its_messages(box: Box) -> None:
+    """Each with sender and time, as data and bounded; those before it are not told again, one that did not wake is; a replay finds the same."""
+    box.spec("talk", "objective: Listen.\nrun: {command: [sh, -c, 'cp \"$WAKEFUL_CAUSES\" causes.json']}\n")
+    box.start()
+    box.ask("send", "talk", 'rates "rose"\x1b[31m\n')
+    box.wait_at_rest("talk", runs=1)
+    told = json.loads(box.read("causes.json"))
+    ((message,), author) = told["messages"], told["messages"][0]["sender"]
+    assert (message["position"], message["text"], message["cut"], told["messages_left_out"]) == (1, 'rates "rose"\x1b[31m\n', False, 0)
+    assert author.startswith("person:") and message["at"].endswith("Z")
+    for text in ("long " * 20_000, "last"):
+        box.ask("send", "talk", "--no-wake", text)
+    box.ask("activate", "talk", "--wait")
+    told = json.loads(box.read("causes.json"))
+    assert [(one["position"], len(one["text"]), one["cut"]) for one in told["messages"]] == [(2, 65_536, True), (3, 4, False)]
+    assert [cause["kind"] for cause in told["causes"]] == ["activation"]
+    box.ask("activate", "talk", "--wait")
+    assert json.loads(box.read("causes.json"))["messages"] == []
 
 
 def test_a_message_that_does_not_wake_waits(box: Box) -> None:

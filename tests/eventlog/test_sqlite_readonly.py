@@ -35,9 +35,13 @@ def ask(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
 
+def say_sound(folder: Path) -> str:
+    return f"verifying the log in {folder}\n2 records of 1 session: all sound\n"
+
+
 def test_a_store_that_was_closed_is_verified_where_it_lies(state: Path) -> None:
     done = ask(state, "verify")
-    assert (done.returncode, done.stdout) == (0, "2 records of 1 session: all sound\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, say_sound(state)), done.stderr
 
 
 def test_a_backup_is_made_of_it(state: Path) -> None:
@@ -61,7 +65,7 @@ def test_one_whose_newest_records_cannot_be_read_there_is_refused_without_harm(s
     copy = state.parent / "copied"
     shutil.copytree(crashed, copy)
     sound = subprocess.run([WAKEFUL, "verify", "--state", str(copy), "--socket", "none"], capture_output=True, text=True, check=False, timeout=60)
-    assert sound.stdout == "2 records of 1 session: all sound\n"
+    assert sound.stdout == say_sound(copy)
 
 
 def test_one_that_was_killed_before_it_recorded_anything_is_read(state: Path) -> None:
@@ -71,4 +75,4 @@ def test_one_that_was_killed_before_it_recorded_anything_is_read(state: Path) ->
     shutil.copytree(state, state.parent / "killed")
     log.close()
     done = ask(state.parent / "killed", "verify")
-    assert (done.returncode, done.stdout) == (0, "2 records of 1 session: all sound\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, say_sound(state.parent / "killed")), done.stderr

@@ -18,10 +18,10 @@ from wakeful.api.queries import find_session, read_number
 from wakeful.api.service import FollowLine, Service
 from wakeful.api.tracing import find_hint
 from wakeful.core.state import Session
-from wakeful.errors import CallerError
-from wakeful.eventlog.codec import decode
+from wakeful.eventlog.codec import decode, hash_state
 from wakeful.narration import narrate
 from wakeful.past import fold_position
+from wakeful.run_output import check_run
 from wakeful.views.listing import Rows
 from wakeful.views.people import DAEMON, view_participants
 from wakeful.views.records import encode_line, view_record, view_runs
@@ -70,7 +70,7 @@ async def read_session(request: Request) -> Response:
     if at is not None:
         past = await find_past(service, session, at)
         parts = await asyncio.to_thread(Roster().parts, service.log, past.id, past.seq)
-        return answer_json({**show_past(past), "participants": view_participants(past, parts, find_accounts(past))})
+        return answer_json({**show_past(past), "state_hash": hash_state(past), "participants": view_participants(past, parts, find_accounts(past))})
     roster: Roster = request.app.state.roster
     parts = await asyncio.to_thread(roster.parts, service.log, session.id, session.seq)
     # Asked again, since the loop went on meanwhile: what follows is of one moment.
@@ -85,7 +85,7 @@ async def read_session(request: Request) -> Response:
         describe=service.describe_target,
         usage=service.usage(session.id),
     )
-    return answer_json({**shown, "participants": view_participants(session, parts, find_accounts(session))})
+    return answer_json({**shown, "state_hash": hash_state(session), "participants": view_participants(session, parts, find_accounts(session))})
 
 
 async def find_past(service: Service, session: Session, position: str) -> Session:
@@ -144,11 +144,7 @@ async def read_output(request: Request) -> Response:
     if request.query_params.get("follow") == "true" and session.run is not None:
         return StreamingResponse(service.follow_output(session.id), media_type="application/octet-stream")
     open_run = session.run.run if session.run is not None else None
-    run = read_number(request, "run") or open_run or (session.last_run.run if session.last_run is not None else None)
-    if run is None or session.runs == 0:
-        raise CallerError(f"{session.name} has not run yet")
-    if not 1 <= run <= session.runs:
-        raise CallerError(f"{session.name} has no run {run}; " + (f"its runs are 1 to {session.runs}" if session.runs > 1 else "it has run once"))
+    run = check_run(session, read_number(request, "run") or open_run)
     if run == open_run:
         head, tail = await _read_so_far(service, session.id), b""
         total = len(head)

@@ -18,6 +18,7 @@ from wakeful.api.answers import answer_lines, find_named, service_of
 from wakeful.api.calling import read_body
 from wakeful.api.service import Service
 from wakeful.contents.replay import Recorded, Wish
+from wakeful.conversation import read_received
 from wakeful.core.events import RunFinished
 from wakeful.core.state import Session
 from wakeful.errors import CallerError, InternalError
@@ -70,7 +71,7 @@ def find_recorded(service: Service, session: Session, run: int) -> Recorded:
         raise CallerError(f"run {run} of {session.name} happened elsewhere, under a spec that nobody has trusted here; it cannot be replayed")
     if past.run is None:
         raise InternalError(f"run {run} of {session.name} started at record {started.seq}, but is not open there")
-    causes = msgspec.json.encode(view_causes_file(past, past.run))
+    causes = msgspec.json.encode(view_causes_file(past, past.run, read_received(log, past, past.run)))
     return Recorded(session=past, finished=finished, causes=causes, scratch=f"{service.places.state}/scratch/{session.id}")
 
 

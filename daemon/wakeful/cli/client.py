@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, NoReturn
 from wakeful import __version__
 from wakeful.cli.bar import clear_line, write_over
 from wakeful.cli.failure import DaemonBusy, Failure, NoDaemon
+from wakeful.cli.places import say_project_down
 from wakeful.cli.text import escape
 
 # A daemon that folds or looks at much may take seconds; one that was stopped never answers.
@@ -51,11 +52,15 @@ class Answer(NamedTuple):
 
 
 class Client:
-    """Speaks to the daemon behind one socket; with the run's token when a run uses it."""
+    """Speaks to the daemon behind one socket; with the run's token when a run uses it.
 
-    def __init__(self, path: str, token: str | None = None) -> None:
+    `project` is the state folder whose daemon is meant, `pid` the process that it noted there: another one is not spoken to."""
+
+    def __init__(self, path: str, token: str | None = None, *, pid: int | None = None, project: str | None = None) -> None:
         self.path = path
         self._token = token
+        self._pid = pid
+        self.project = project
         self._has_compared = False
 
     def get_bytes(self, route: str, **query: Any) -> bytes:
@@ -122,7 +127,7 @@ class Client:
         return answer
 
     def _exchange(self, request: bytes, *, is_patient: bool) -> Answer:
-        connection = connect(self.path)
+        connection = self._connect()
         try:
             # A busy daemon answers without reading, and may be gone before the request is sent: its answer can be read all the same.
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
@@ -136,6 +141,20 @@ class Client:
         if is_patient:
             connection.settimeout(None)
         return answer
+
+    def _connect(self) -> socket.socket:
+        if self.project is None:
+            return connect(self.path)
+        try:
+            connection = connect(self.path)
+        except NoDaemon:
+            raise NoDaemon(say_project_down(self.project)) from None
+        # The kernel says 0 for a process of another container, which cannot be compared.
+        if self._pid is not None and read_peer(connection)[0] not in (0, self._pid):
+            # The daemon of the project was killed, and another one listens in its place since.
+            connection.close()
+            raise NoDaemon(say_project_down(self.project))
+        return connection
 
     def _await_answer(self, connection: socket.socket) -> None:
         """Until the first byte is there, or the end. Nothing is taken off the connection."""
@@ -213,9 +232,15 @@ def _refuse_stranger(connection: socket.socket, path: str) -> None:
     Where systemd listens for the daemon it is root's."""
     if not hasattr(socket, "SO_PEERCRED"):
         return
-    _, uid, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    _, uid = read_peer(connection)
     if uid not in (os.geteuid(), 0) and os.geteuid() != 0:
         raise Failure(f"user {uid} listens on {escape(path)}, and you are user {os.geteuid()}: nothing was sent; give your own with --socket")
+
+
+def read_peer(connection: socket.socket) -> tuple[int, int]:
+    """The pid and the user of the process that listens, by the kernel's word."""
+    pid, uid, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    return pid, uid
 
 
 def read_error(answer: Answer) -> str:

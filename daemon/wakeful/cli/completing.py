@@ -162,8 +162,8 @@ def _show(ctx: click.Context, name: str | None = None) -> dict[str, Any]:
 
 def _ask(ctx: click.Context, route: str, **query: Any) -> Any:
     given = (one.params.get("socket") for one in (ctx, ctx.parent) if one is not None)
-    socket = find_socket(next((path for path in given if path), None))
-    return Client(socket, read_token()).get(route, **query)
+    place = find_socket(next((path for path in given if path), None), is_quiet=True)
+    return Client(place.path, read_token(), pid=place.pid, project=place.project).get(route, **query)
 
 
 SESSION = Completed("session", list_sessions)

@@ -16,4 +16,5 @@ class Options(NamedTuple):
 
     def client(self) -> Client:
         """Inside a run every verb speaks with the run's token, so that it can do no more than the run may."""
-        return Client(find_socket(self.socket), read_token())
+        place = find_socket(self.socket)
+        return Client(place.path, read_token(), pid=place.pid, project=place.project)

@@ -1,27 +1,38 @@
-"""Where a command looks for the daemon and its folders: flags, then the environment, then here, then the usual places.
+"""Where a command looks for the daemon and its folders: flags, then the environment, then the project, then the usual places.
 
 The same order as the daemon's own in `settings` (design.md, section 8), without what that needs to read YAML: importing it
-would cost `list` more than everything else together. Besides, a project that has a log of its own is meant where one stands
-in it: the socket and the state folder are found by the same rule, so that no verb acts on another log than the one before it.
+would cost `list` more than everything else together. The project is the nearest folder upwards that has a state folder of its
+own. Inside it every verb means that log: if its daemon is down, no verb goes to another daemon instead.
 """
 
 from __future__ import annotations
 
 import os
 import pwd
+import sys
+from typing import NamedTuple
 
-SOCKET_FILE = "wakeful.sock"
-# Where a project keeps a log of its own; `make run` does.
-PROJECT_STATE = ".wakeful"
+from wakeful.escaping import escape
+from wakeful.state_folder import PROJECT_STATE, SOCKET_FILE, find_project, read_address
+
 # Where the machine's daemons listen, each in a folder named after its account.
 MACHINE_RUNTIME = "/run/wakeful"
+_told: set[str] = set()
+
+
+class SocketPlace(NamedTuple):
+    """Where to connect. `pid`: the process that must listen there, if that is known. `project`: whose daemon it is, if a project's."""
+
+    path: str
+    pid: int | None = None
+    project: str | None = None
 
 
 def find_state(flag: str | None = None) -> str:
     named = flag or os.environ.get("WAKEFUL_STATE")
     if named:
         return os.path.abspath(os.path.expanduser(named))
-    return _first("STATE_DIRECTORY") or _project_state() or _own_state()
+    return _first("STATE_DIRECTORY") or _find_project() or _own_state()
 
 
 def find_specs(flag: str | None = None) -> str:
@@ -38,22 +49,51 @@ def find_secrets() -> str:
     return os.path.join(_xdg("XDG_CONFIG_HOME", "~/.config"), "wakeful", "secrets")
 
 
-def find_socket(flag: str | None = None) -> str:
-    """The socket that was named, else the first of the usual places where there is one."""
+def find_socket(flag: str | None = None, *, is_quiet: bool = False) -> SocketPlace:
+    """The socket that was named, else that of the project, else the first of the usual places where there is one."""
     named = flag or os.environ.get("WAKEFUL_SOCKET")
     if named:
-        return os.path.abspath(os.path.expanduser(named))
-    places = usual_sockets()
-    return next((place for place in places if os.path.exists(place)), places[0])
+        return SocketPlace(os.path.abspath(os.path.expanduser(named)))
+    given = _first("RUNTIME_DIRECTORY")
+    if given and os.path.exists(os.path.join(given, SOCKET_FILE)):
+        return SocketPlace(os.path.join(given, SOCKET_FILE))
+    is_state_given = bool(os.environ.get("WAKEFUL_STATE") or _first("STATE_DIRECTORY"))
+    project = "" if is_state_given else _find_project(is_quiet=is_quiet)
+    if project:
+        address = read_address(project)
+        return SocketPlace(address.socket, address.pid, project)
+    places = _usual_sockets()
+    return SocketPlace(next((place for place in places if os.path.exists(place)), places[0]))
 
 
-def usual_sockets() -> list[str]:
-    """The daemon of the project we stand in, else the one of this person: in the runtime folder, in its state folder, or the machine's for this account."""
+def _usual_sockets() -> list[str]:
+    """Where the daemon of this person listens: in the runtime folder, in its state folder, or the machine's for this account."""
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
-    given = os.environ.get("WAKEFUL_STATE") and find_state()
-    own = given or _first("STATE_DIRECTORY") or _own_state()
-    folders = [_first("RUNTIME_DIRECTORY"), "" if given else _project_state(), runtime if os.path.isdir(runtime) else "", own]
+    state = find_state() if os.environ.get("WAKEFUL_STATE") else _first("STATE_DIRECTORY") or _own_state()
+    folders = [_first("RUNTIME_DIRECTORY"), runtime if os.path.isdir(runtime) else "", state]
     return [*(os.path.join(folder, SOCKET_FILE) for folder in folders if folder), *_machine_sockets()]
+
+
+def say_project_down(state: str) -> str:
+    """That the project's daemon is down, and on a line of its own, to be copied, the command that starts it."""
+    return f"the daemon of this project is down: none answers for {escape(state)}; start it with:\n  {escape(say_start(state))}"
+
+
+def say_start(state: str) -> str:
+    """The command that starts the daemon of a project, from the folder we stand in."""
+    root = os.path.dirname(state)
+    words = f"wakeful daemon --state {PROJECT_STATE}"
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    if runtime and os.path.exists(os.path.join(runtime, SOCKET_FILE)):
+        # Another daemon listens at the usual place, and a second one would be refused there.
+        words += f" --socket {PROJECT_STATE}/{SOCKET_FILE}"
+    return words if root == os.getcwd() else f"cd {_quote(root)} && {words}"
+
+
+def _quote(path: str) -> str:
+    """As a shell takes it. By hand: shlex alone takes a millisecond to import, of every command."""
+    is_plain = path.isascii() and all(sign.isalnum() or sign in "/._-" for sign in path)
+    return path if is_plain else "'" + path.replace("'", "'\\''") + "'"
 
 
 def _machine_sockets() -> list[str]:
@@ -67,9 +107,14 @@ def _machine_sockets() -> list[str]:
     return [os.path.join(MACHINE_RUNTIME, account, SOCKET_FILE)]
 
 
-def _project_state() -> str:
-    """The state folder of the project we stand in; empty when it has none."""
-    return os.path.abspath(PROJECT_STATE) if os.path.isdir(PROJECT_STATE) else ""
+def _find_project(*, is_quiet: bool = False) -> str:
+    """The state folder of the project we stand in; empty when it has none. Says, once a command, which folders are not used and why."""
+    found = find_project()
+    for words in () if is_quiet else found.passed_over:
+        if words not in _told:
+            _told.add(words)
+            print(f"wakeful: passed over: {escape(words)}", file=sys.stderr)
+    return found.folder or ""
 
 
 def _own_state() -> str:

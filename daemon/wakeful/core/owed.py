@@ -19,7 +19,7 @@ from wakeful.core.spec import (
     SessionBinding,
     SessionSpec,
 )
-from wakeful.core.state import ACTIVATION, Session, State
+from wakeful.core.state import ACTIVATION, OpenRun, Session, State
 from wakeful.core.target import find_commit
 
 FIRST = "first"
@@ -64,6 +64,11 @@ def read_mailbox(session: Session) -> tuple[int, str | None]:
     agent = unread[0].agent
     others = (one.position for one in unread if one.agent != agent)
     return next(others, session.mailbox + 1) - 1, agent
+
+
+def find_unseen(session: Session, run: OpenRun) -> tuple[int, int]:
+    """The messages that a run is the first to deal with: those behind the first position, up to the second."""
+    return int(session.seen.get("message", "0")), int(run.versions.get("message", "0"))
 
 
 def _next_commit(session: Session, bound: Bound, target: TargetLook) -> str | None:

@@ -15,6 +15,7 @@ import msgspec
 from wakeful.core.events import Event, PayloadErased
 from wakeful.core.state import Session
 from wakeful.errors import InternalError
+from wakeful.eventlog.chain import hash_bytes
 from wakeful.eventlog.contract import Record
 
 
@@ -63,6 +64,11 @@ _MARK = b"%d\n" % FOLD
 
 def encode_state(session: Session) -> bytes:
     return _MARK + _ENCODER.encode(session)
+
+
+def hash_state(session: Session) -> str:
+    """The hash of a session's state, as its snapshot at this seq carries it; two hosts of one release that fold the same records agree."""
+    return hash_bytes(encode_state(session)).hex()
 
 
 def decode_state(state: bytes) -> Session | None:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import apsw
 import msgspec
 
+from wakeful.core.payload_text import list_values
 from wakeful.eventlog import reads
 from wakeful.eventlog.contract import BadSearch, Record, StoreUnsafe
 from wakeful.eventlog.payloads import read_change
@@ -23,7 +23,7 @@ from wakeful.eventlog.store import BUSY_MILLISECONDS, StoreFiles, read_mark
 
 CATCH_UP_RECORDS = 5_000
 CANDIDATES = 500
-_LAYOUT = 1
+_LAYOUT = 2
 _DAMAGED = (apsw.CorruptError, apsw.NotADBError, apsw.SQLError)
 _WORDS = re.compile(r'"([^"]*)"|(\S+)')
 
@@ -216,24 +216,7 @@ def read_text(record: Record) -> str:
     assert record.payload is not None
     parts: list[str] = [record.rationale] if record.rationale else []
     try:
-        _collect(msgspec.json.decode(record.payload), parts.append)
+        parts += list_values(msgspec.json.decode(record.payload))
     except msgspec.DecodeError:
         parts.append(record.payload.decode(errors="replace"))
     return "\n".join(parts)
-
-
-def _collect(value: Any, keep: Callable[[str], None]) -> None:
-    match value:
-        case str():
-            keep(value)
-        case dict():
-            # Keys of maps are names of fields or identities of bindings: fields are no content.
-            for one in value.values():
-                _collect(one, keep)
-        case list():
-            for one in value:
-                _collect(one, keep)
-        case bool() | None:
-            return
-        case _:
-            keep(str(value))

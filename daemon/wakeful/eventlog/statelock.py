@@ -12,6 +12,7 @@ from pathlib import Path
 
 from wakeful.eventlog.contract import StateInUse, StoreUnsafe
 from wakeful.folders import make_private
+from wakeful.state_folder import ignore_in_git
 
 
 class StateLock:
@@ -45,6 +46,7 @@ def lock_state(state_dir: Path, started_at: str = "") -> StateLock:
     """Take the folder for this process or raise StateInUse naming who has it. `started_at` is shown to the next who tries."""
     try:
         make_private(state_dir)
+        ignore_in_git(str(state_dir))
         file = os.open(state_dir / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise StoreUnsafe(

@@ -5,13 +5,20 @@ Shared by `list`, `show`, `why` and the file a run finds at WAKEFUL_CAUSES.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
-from wakeful.core.events import Cause
+from wakeful.core.events import Cause, MessageAdded
+from wakeful.core.owed import find_unseen
 from wakeful.core.state import LastRun, OpenRun, Session
 from wakeful.views.times import show_time, show_time_or_none
+
+
+# What a run is told of messages: of each so many characters, of all together about so many.
+LONGEST_TEXT = 64 * 1024
+LONGEST_TEXTS = 256 * 1024
 
 
 def view_cause(cause: Cause) -> dict[str, Any]:
@@ -32,17 +39,34 @@ def view_causes(causes: tuple[Cause, ...]) -> list[dict[str, Any]]:
     return [view_cause(cause) for cause in causes]
 
 
-def view_causes_file(session: Session, run: OpenRun) -> dict[str, Any]:
-    """The document a run finds at WAKEFUL_CAUSES."""
+def view_causes_file(session: Session, run: OpenRun, received: Sequence[tuple[int, MessageAdded]] = ()) -> dict[str, Any]:
+    """The document a run finds at WAKEFUL_CAUSES. `received`: the messages it is the first to deal with, oldest first, with their times."""
+    messages = _view_messages(received)
+    seen, until = find_unseen(session, run)
     return {
         "session": session.name,
         "run": run.run,
         "objective": run.spec.objective,
         # Paths as they are: they are written as they would be shown, and a thousand need not be made anew at each start.
         "causes": [view_cause(replace(cause, paths=())) | {"paths": cause.paths} for cause in run.causes],
+        "messages": messages,
+        "messages_left_out": max(0, until - seen) - len(messages),
         "depth": len(run.chain),
         "resumed_from": run.resumed_from,
     }
+
+
+def _view_messages(received: Sequence[tuple[int, MessageAdded]]) -> list[dict[str, Any]]:
+    """The newest that fit, oldest first: words of others, as data."""
+    shown: list[dict[str, Any]] = []
+    room = LONGEST_TEXTS
+    for at, message in reversed(received):
+        text = message.text[:LONGEST_TEXT]
+        room -= len(text)
+        if room < 0:
+            break
+        shown.append({"position": message.position, "sender": message.sender, "at": show_time(at), "text": text, "cut": len(text) < len(message.text)})
+    return shown[::-1]
 
 
 def view_last_run(last: LastRun | None) -> dict[str, Any] | None:

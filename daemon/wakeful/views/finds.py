@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator
-from typing import Any
 
 import msgspec
 
+from wakeful.core.payload_text import list_values
 from wakeful.views.records import Exported, view_record
 
 AROUND = 40
@@ -30,27 +29,27 @@ def split_words(text: str) -> list[str]:
 
 
 def find_excerpt(record: Exported, words: list[str]) -> str | None:
-    """The text around the first word found; None where it stands only in something that is not text."""
+    """The text with the most of the words, around the first of them; None where they stand in no value of the payload."""
     texts = [record.rationale] if record.rationale else []
     if record.payload is not None:
-        texts += _leaves(msgspec.json.decode(record.payload))
+        texts += list_values(msgspec.json.decode(record.payload))
+    best, most = None, 0
     for text in texts:
-        place = _find(text, words)
-        if place is not None:
-            return _cut(text, *place)
-    return None
+        found = {_plain(one) for one in _WORD.findall(text)}
+        matched = sum(any(one.startswith(word) for one in found) for word in words)
+        if matched > most:
+            best, most = text, matched
+    place = _find(best, words) if best is not None else None
+    return _cut(best, *place) if best is not None and place is not None else None
 
 
-def _leaves(value: Any) -> Iterator[str]:
-    match value:
-        case str():
-            yield value
-        case dict():
-            for one in value.values():
-                yield from _leaves(one)
-        case list():
-            for one in value:
-                yield from _leaves(one)
+def matches(record: Exported, shown: str, text: str) -> bool:
+    """Whether a record says this text, in the words people read or in one of its values; case and accents do not matter."""
+    wanted = _plain(text)
+    texts = [shown, record.rationale or ""]
+    if record.payload is not None:
+        texts += list_values(msgspec.json.decode(record.payload))
+    return any(wanted in _plain(one) for one in texts)
 
 
 def _find(text: str, words: list[str]) -> tuple[int, int] | None:

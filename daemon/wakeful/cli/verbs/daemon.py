@@ -20,7 +20,7 @@ from wakeful.wiring import run_daemon
 @click.option("--specs", shell_complete=complete_folders, metavar="DIR", help="Where the specs are. Default: ./sessions.d, else the one in your configuration.")
 @click.option("--state", shell_complete=complete_folders, metavar="DIR", help="Where the log and everything else is kept.")
 @click.option("--http", metavar="HOST:PORT|off", default=None, envvar="WAKEFUL_HTTP", help="Listen on TCP, too: not yet, only `off`.")
-@click.option("--once", "is_once", is_flag=True, help="Run all that is owed to the end of the wave, then exit: 1 if a run failed.")
+@click.option("--once", "is_once", is_flag=True, help="Run all that is owed to the end of the wave, then exit: 1 if a run failed, now or before, or a spec was refused.")
 @click.option("--log", type=click.Choice(["text", "json"]), help="How it says what happens. Default: entries where the journal of systemd listens, else text.")
 def daemon_verb(options: Options, specs: str | None, state: str | None, http: str | None, is_once: bool, log: Style | None) -> int:
     """Watch, wake, run and record, until SIGTERM. Prints a line that begins with `ready` when it is armed."""

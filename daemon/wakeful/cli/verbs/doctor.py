@@ -23,7 +23,7 @@ from wakeful.cli.command import verb
 from wakeful.cli.completing import complete_folders
 from wakeful.cli.failure import FAILED, DaemonBusy, Failure, NoDaemon
 from wakeful.cli.options import Options
-from wakeful.cli.places import find_state
+from wakeful.cli.places import find_state, say_start
 from wakeful.cli.text import count, escape, format_bytes, paint, wrap
 from wakeful.cli.verbs.store import Check, check_store, mend
 from wakeful.cli.verbs.surroundings import check_surroundings
@@ -39,7 +39,7 @@ INOTIFY = Path("/proc/sys/fs/inotify")
 
 
 @verb("doctor", "wakeful doctor", "wakeful doctor --mend           # with the daemon stopped")
-@click.option("--state", shell_complete=complete_folders, metavar="DIR", help="The state folder; unless told, that of the daemon that answers, else ./.wakeful, else your own.")
+@click.option("--state", shell_complete=complete_folders, metavar="DIR", help="The state folder; unless told, that of the daemon that answers, else .wakeful of this project, else your own.")
 @click.option("--mend", "is_mending", is_flag=True, help="With the daemon stopped: make anew what is told from the records, and say what was done.")
 def doctor_verb(options: Options, state: str | None, is_mending: bool) -> None:
     """Check the daemon and its service, SQLite, watches, git, bubblewrap, the clock, the state folder, disk space, the log and what it leans on, specs and bindings."""
@@ -77,7 +77,9 @@ def _ask_daemon(client: Client, state: str) -> tuple[dict[str, Any] | None, Chec
     try:
         health = client.get("/doctor")
     except NoDaemon as error:
-        return None, _explain_silence(client.path, Path(state), str(error))
+        if client.project is not None and find_holder(Path(client.project)) is None:
+            return None, Check("daemon", "bad", f"the daemon of this project is down: none answers for {client.project}", say_start(client.project))
+        return None, _explain_silence(client.path, Path(state), " ".join(str(error).split()))
     except DaemonBusy as error:
         return None, Check("daemon", "bad", str(error), "ss -xp                # which process holds connections")
     if health["version"] != __version__:

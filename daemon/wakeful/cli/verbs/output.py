@@ -3,52 +3,89 @@
 from __future__ import annotations
 
 import codecs
+import importlib
 import json
+import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
 
 import click
 
 from wakeful.cli.client import quote_name
 from wakeful.cli.command import verb
-from wakeful.cli.completing import RUN, SESSION
+from wakeful.cli.completing import RUN, SESSION, complete_folders
+from wakeful.cli.failure import NoDaemon
 from wakeful.cli.options import Options
+from wakeful.cli.places import find_state
 from wakeful.cli.text import count, escape, escape_lines, escape_output, paint, wrap
 
 
-@verb("output", "wakeful output payroll          # of the present or last run", "wakeful output payroll --run 3 --raw > run3.log")
+class Printed(NamedTuple):
+    """`head` and `tail` were kept; what the bounds left out lay between them."""
+
+    run: int
+    head: bytes
+    tail: bytes
+    total_bytes: int
+    hint: str | None
+
+
+@verb("output", "wakeful output payroll          # of the present or last run", "wakeful output payroll --run 3 --raw > run3.log", "wakeful output payroll --state .wakeful   # without a daemon")
 @click.argument("name", type=SESSION)
 @click.option("--run", type=RUN, metavar="N", help="Which run; the present or last one unless told.")
 @click.option("--follow", "is_following", is_flag=True, help="Go on until the present run ends.")
 @click.option("--raw", "is_raw", is_flag=True, help="The bytes as they are, terminal escapes included.")
-def output_verb(options: Options, name: str, run: int | None, is_following: bool, is_raw: bool) -> None:
+@click.option("--state", shell_complete=complete_folders, metavar="DIR", help="Read this state folder, and ask no daemon.")
+def output_verb(options: Options, name: str, run: int | None, is_following: bool, is_raw: bool, state: str | None) -> None:
     """What a run wrote to its standard output and error.
 
     Terminal escapes in it are shown, not obeyed, also into a pipe or a file; --raw gives the bytes as they are.
     Of a run that failed while it was confined, standard error says what it was denied, and the line of its spec that allows it.
+    Where no daemon runs, its state folder is read instead, and standard error names it.
     """
-    client = options.client()
-    route = f"/sessions/{quote_name(name)}/output"
+    if is_following and state is not None:
+        raise click.UsageError("--follow waits for a daemon's run; leave --state out")
     if is_following and run is None:
-        _print_pieces(client.stream(route, follow="true"), is_raw, options.is_json)
+        _print_pieces(options.client().stream(f"/sessions/{quote_name(name)}/output", follow="true"), is_raw, options.is_json)
         return
-    answer = client.get_answer(route, run=run)
-    body = answer.read()
-    head, total = int(answer.headers["wakeful-head"]), int(answer.headers["wakeful-total"])
-    left_out = total - len(body)
-    hint = json.loads(answer.headers["wakeful-hint"]) if answer.headers.get("wakeful-hint") else None
+    found = _ask_daemon(options, name, run) if state is None else _read_folder(Path(find_state(state)), name, run)
+    left_out = found.total_bytes - len(found.head) - len(found.tail)
     if options.is_json:
-        text = {"head": body[:head].decode(errors="backslashreplace"), "tail": body[head:].decode(errors="backslashreplace")}
-        print(json.dumps({"name": name, "run": int(answer.headers["wakeful-run"]), "total_bytes": total, "left_out_bytes": left_out, "hint": hint, **text}))
+        text = {"head": found.head.decode(errors="backslashreplace"), "tail": found.tail.decode(errors="backslashreplace")}
+        print(json.dumps({"name": name, "run": found.run, "total_bytes": found.total_bytes, "left_out_bytes": left_out, "hint": found.hint, **text}))
         return
-    _write(body[:head], is_raw)
+    _write(found.head, is_raw)
     if left_out > 0:
         sys.stdout.write(paint(f"\n… not kept: {count(left_out, 'byte')} …\n", "dim"))
         sys.stdout.flush()
-    _write(body[head:], is_raw)
-    if hint is not None:
+    _write(found.tail, is_raw)
+    if found.hint is not None:
         # Beside the output, which may go into a file.
-        print(paint("\n".join(wrap(escape(f"wakeful: run {answer.headers['wakeful-run']}: {hint}"))), "warn"), file=sys.stderr)
+        print(paint("\n".join(wrap(escape(f"wakeful: run {found.run}: {found.hint}"))), "warn"), file=sys.stderr)
+
+
+def _ask_daemon(options: Options, name: str, run: int | None) -> Printed:
+    """From the daemon; where none runs, from the folder in which it kept its log."""
+    try:
+        answer = options.client().get_answer(f"/sessions/{quote_name(name)}/output", run=run)
+    except NoDaemon:
+        folder = Path(find_state())
+        # A socket that was named says nothing of the folder: another daemon's session may have the same name.
+        is_named = options.socket or (os.environ.get("WAKEFUL_SOCKET") and not os.environ.get("WAKEFUL_STATE"))
+        if is_named or not (folder / "log" / "events.db").exists():
+            raise
+        print(paint(f"wakeful: no daemon answers; read from {escape(str(folder))}", "dim"), file=sys.stderr)
+        return _read_folder(folder, name, run)
+    body, head = answer.read(), int(answer.headers["wakeful-head"])
+    hint = json.loads(answer.headers["wakeful-hint"]) if answer.headers.get("wakeful-hint") else None
+    return Printed(int(answer.headers["wakeful-run"]), body[:head], body[head:], int(answer.headers["wakeful-total"]), hint)
+
+
+def _read_folder(folder: Path, name: str, run: int | None) -> Printed:
+    # The engine of the log takes longer to import than a daemon takes to answer.
+    return Printed(*importlib.import_module("wakeful.keeping").read_stored_output(folder, name, run))
 
 
 def _print_pieces(pieces: Iterator[bytes], is_raw: bool, is_json: bool) -> None:

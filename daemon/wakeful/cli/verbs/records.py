@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -22,6 +22,9 @@ from wakeful.cli.options import Options
 from wakeful.cli.text import columns, escape, fit, paint, parse_time
 
 HISTORY = 20
+OUTCOMES = ("succeeded", "failed", "cancelled", "interrupted", "lost")
+# Of a hash, what a person compares at a glance; --json has all of it.
+_HASH_DIGITS = 12
 _DAEMON = "wakeful"
 _KIND_COLOURS = {
     "run_started": "running",
@@ -32,22 +35,42 @@ _KIND_COLOURS = {
 }
 
 
-@verb("log", "wakeful log payroll --last 20", "wakeful log payroll --kind run_finished --since 1d", "wakeful log payroll --follow")
+def filter_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The options by which `log` and `history` choose records; each narrows what the others leave."""
+    for option in reversed(
+        (
+            click.option("--from", "first", type=click.IntRange(1), metavar="SEQ", help="The first seq shown."),
+            click.option("--to", type=click.IntRange(1), metavar="SEQ", help="The last seq shown."),
+            click.option("--since", metavar="TIME", help="RFC 3339, such as 2026-01-31T06:00:00Z, or how long ago, such as 2h."),
+            click.option("--until", metavar="TIME", help="The same."),
+            click.option("--kind", multiple=True, help="Only this kind, such as run_finished; may be repeated."),
+            click.option("--run", type=RUN, metavar="N", help="Only records of this run."),
+            click.option("--author", help="Only records by this author, such as person:root."),
+            click.option("--outcome", type=click.Choice(OUTCOMES), help="Only the ends of runs that ended so."),
+            click.option("--text", metavar="TEXT", help="Only records that say this somewhere; case and accents do not matter."),
+            click.option("--state-hash", "states", is_flag=True, flag_value="true", default=None, help="The hash of the session's state after each record, too."),
+        )
+    ):
+        function = option(function)
+    return function
+
+
+@verb(
+    "log",
+    "wakeful log payroll --last 20",
+    "wakeful log payroll --outcome failed --since 1d",
+    "wakeful log payroll --text 'tax office'",
+    "wakeful log payroll --follow",
+)
 @click.argument("name", type=SESSION)
-@click.option("--from", "first", type=click.IntRange(1), metavar="SEQ", help="The first seq shown.")
-@click.option("--to", type=click.IntRange(1), metavar="SEQ", help="The last seq shown.")
-@click.option("--since", metavar="TIME", help="RFC 3339, such as 2026-01-31T06:00:00Z, or how long ago, such as 2h.")
-@click.option("--until", metavar="TIME", help="The same.")
-@click.option("--kind", multiple=True, help="Only this kind, such as run_finished; may be repeated.")
-@click.option("--run", type=RUN, metavar="N", help="Only records of this run.")
-@click.option("--author", help="Only records by this author, such as person:root.")
+@filter_options
 @click.option("--last", type=click.IntRange(1), metavar="N", help="Only the newest N, at most 10000.")
 @click.option("--past", is_flag=True, help="Before them the records it came with, when it was forked or loaded; --at ~SEQ means one of those.")
 @click.option("--follow", "is_following", is_flag=True, help="Go on with what will be recorded.")
 def log_verb(options: Options, name: str, first: int | None, is_following: bool, past: bool, **bounds: Any) -> None:
     """A session's records, oldest first."""
     if past and (first is not None or bounds["last"] is not None or is_following):
-        raise click.UsageError("--past shows all from the beginning; narrow it by --since, --until, --kind, --run or --author")
+        raise click.UsageError("--past shows all from the beginning; narrow it by --since, --until, --kind, --run, --author, --outcome or --text")
     client = options.client()
     words = None if options.is_json else "true"
     route = f"/sessions/{quote_name(name)}/log"
@@ -73,10 +96,11 @@ def _read_on(client: Client, name: str, first: int, words: str | None) -> Iterat
             yield line if words else json.dumps(record).encode()
 
 
-@verb("history", "wakeful history payroll --last 5")
+@verb("history", "wakeful history payroll --last 5", "wakeful history payroll --outcome failed", "wakeful history --text rates   # inside a run")
 @click.argument("name", type=SESSION, required=False)
+@filter_options
 @click.option("--last", type=click.IntRange(1), default=HISTORY, metavar="N", help=f"How many, {HISTORY} unless told, at most 10000.")
-def history_verb(options: Options, name: str | None, last: int) -> None:
+def history_verb(options: Options, name: str | None, first: int | None, **bounds: Any) -> None:
     """A session's latest records. Inside a run NAME is its own session and may be left out."""
     own = os.environ.get("WAKEFUL_SESSION")
     name = name or own
@@ -84,7 +108,7 @@ def history_verb(options: Options, name: str | None, last: int) -> None:
         raise click.UsageError("NAME is needed outside a run: wakeful history NAME")
     client = options.client()
     words = None if options.is_json else "true"
-    print_records(options, client.stream_lines(f"/sessions/{quote_name(name)}/log", last=last, words=words))
+    print_records(options, client.stream_lines(f"/sessions/{quote_name(name)}/log", **{"from": first}, words=words, **bounds))
 
 
 @verb("follow", "wakeful follow                  # all sessions", "wakeful follow payroll filing")
@@ -104,12 +128,17 @@ def follow_verb(options: Options, names: tuple[str, ...]) -> None:
 
 
 def print_records(options: Options, lines: Iterator[bytes], *, is_live: bool = False) -> None:
+    is_empty = True
     for line in lines:
+        is_empty = False
         if options.is_json:
             _write_line(line)
         else:
             # Who follows through a pipe sees each as it comes.
             print(format_record(json.loads(line)), flush=is_live)
+    if is_empty and not options.is_json:
+        # Beside the records, which may go into a file.
+        print(paint("no such records", "dim"), file=sys.stderr)
 
 
 def _write_line(line: bytes) -> None:
@@ -131,7 +160,8 @@ def format_record(record: dict[str, Any]) -> str:
     when = at.strftime("%H:%M:%S") if is_today else at.strftime("%Y-%m-%d %H:%M:%S")
     # A record from before the session was forked or loaded is shown as `~SEQ`, which `--at` takes.
     number = f"~{record['seq']}" if "session" in record else str(record["seq"])
-    head = f"{number:>5}  {when}  {record['kind']:<20}  "
+    hashed = f"{(record['state_hash'] or 'gone')[:_HASH_DIGITS]:<{_HASH_DIGITS}}  " if "state_hash" in record else ""
+    head = f"{number:>5}  {when}  {hashed}{record['kind']:<20}  "
     words = escape(record["words"] + _say_author(record))
     # On a screen a record takes one line. Through a pipe its line stays whole, because a search may look for its end.
     if sys.stdout.isatty() or os.environ.get("COLUMNS"):

@@ -79,6 +79,8 @@ def _head(found: dict[str, Any]) -> list[str]:
         ("opened", format_both(found["opened_at"])),
         ("last active", format_both(found["last_active_at"])),
         ("id", f"{found['id']}, seq {found['seq']}"),
+        # What two hosts, or a replay, are compared by.
+        ("state", found.get("state_hash")),
     ]
     for label, value in pairs:
         if value:

@@ -122,12 +122,14 @@ def mend(options: Options, state: Path) -> None:
     holder = find_holder(state)
     if holder is not None:
         raise Failure(f"process {holder} is a daemon that has {escape(str(state))}; stop it first")
+    if not options.is_json:
+        print(f"mending the log in {escape(str(state))}", flush=True)
     with Bar(is_shown=not options.is_json) as progress:
         mended = mend_store(state, progress)
     left = list(check_findings(mended.report, state, mend_words(state, is_living=False)))
     if options.is_json:
         copy = str(mended.copy) if mended.copy is not None else None
-        print(json.dumps({"done": list(mended.done), "copy": copy, "left": [check.view() for check in left]}))
+        print(json.dumps({"state": str(state), "done": list(mended.done), "copy": copy, "left": [check.view() for check in left]}))
     else:
         for words in mended.done or ("nothing was to be made anew",):
             print(escape(words))
