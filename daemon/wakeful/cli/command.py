@@ -126,16 +126,10 @@ class Verbs(click.Group):
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         name = args[0] if args else ""
         if name and not name.startswith("-") and name not in VERBS:
-            raise click.UsageError(f"there is no verb {name!r}{_suggest(name)}", ctx)
+            # Needed only after a slip of the finger, and slow to import.
+            suggestions = importlib.import_module("wakeful.cli.suggestions")
+            raise click.UsageError(f"there is no verb {name!r}; {suggestions.suggest_verb(name, VERBS)}", ctx)
         return super().resolve_command(ctx, args)
-
-
-def _suggest(name: str) -> str:
-    # Needed only after a slip of the finger, and slow to import.
-    import difflib
-
-    near = difflib.get_close_matches(name, VERBS, 1)
-    return f"; did you mean {near[0]!r}?" if near else "; `wakeful --help` lists them"
 
 
 def shared_options(function: Callable[..., Any]) -> Callable[..., Any]:

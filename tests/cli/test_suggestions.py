@@ -1,0 +1,61 @@
+"""A verb that does not exist: answered by what the person means, and never with a verb that could cost them something."""
+
+from __future__ import annotations
+
+import re
+import string
+
+import pytest
+from cli.conftest import run_wakeful
+
+from wakeful.cli.command import VERBS
+from wakeful.cli.suggestions import DANGEROUS, MEANINGS, suggest_verb
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("restart", "wakeful activate NAME"),
+        ("stop", "wakeful sleep NAME"),
+        ("status", "wakeful list"),
+        ("run", "wakeful activate NAME"),
+        ("start", "wakeful daemon"),
+        ("help", "wakeful --help"),
+        ("lsit", "did you mean 'list'?"),
+        ("actviate", "did you mean 'activate'?"),
+        ("qqqqq", "`wakeful --help` lists them"),
+    ],
+)
+def test_a_verb_that_does_not_exist_is_answered_by_its_meaning(typed: str, meant: str) -> None:
+    """On standard error, as a usage error."""
+    done = run_wakeful(typed)
+    assert done.returncode == 2 and done.stdout == "" and f"there is no verb '{typed}'" in done.stderr and meant in done.stderr
+
+
+def test_no_slip_of_the_finger_suggests_a_dangerous_verb() -> None:
+    """One letter dropped, doubled, swapped or replaced, anywhere in any verb."""
+    for verb in VERBS:
+        for typed in slips(verb) - set(VERBS):
+            found = re.search(r"did you mean '(\w+)'", suggest_verb(typed, VERBS))
+            assert found is None or found[1] not in DANGEROUS, (typed, found)
+
+
+def slips(word: str) -> set[str]:
+    cuts = [(word[:at], word[at:]) for at in range(len(word) + 1)]
+    dropped = {a + b[1:] for a, b in cuts if b}
+    swapped = {a + b[1] + b[0] + b[2:] for a, b in cuts if len(b) > 1}
+    replaced = {a + letter + b[1:] for a, b in cuts if b for letter in string.ascii_lowercase}
+    added = {a + letter + b for a, b in cuts for letter in string.ascii_lowercase}
+    return dropped | swapped | replaced | added
+
+
+def test_meanings_name_verbs_that_exist_and_none_that_is_dangerous() -> None:
+    """A meaning is never asked for a word that is a verb already."""
+    for word, meaning in MEANINGS.items():
+        named = set(re.findall(r"`wakeful ([a-z]+)", meaning))
+        assert named <= set(VERBS) - DANGEROUS and word not in VERBS, word
+
+
+def test_verbs_that_cannot_be_taken_back_by_themselves_are_on_the_list() -> None:
+    """Every name on it is a verb, and those that close, remove or replace are there."""
+    assert {"terminate", "erase", "uninstall", "restore", "rewind", "cancel", "forget", "archive"} <= DANGEROUS <= set(VERBS)
