@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from wakeful.cli import listing
+from wakeful.cli import listing, selection
 from wakeful.core import spec
 
 
 def row(name: str, state: str = "suspended", runs: int = 1, outcome: str | None = "succeeded", at: int | None = 5) -> list[object]:
-    return [name, state, runs, outcome, at, ""]
+    return [name, state, runs, outcome, at, "", None, None, None]
+
+
+def slotted(name: str, next_at: int) -> list[object]:
+    return [*row(name)[:6], "next slot", next_at, None]
 
 
 def test_two_or_more_sessions_of_a_template_are_one_row() -> None:
@@ -17,7 +21,7 @@ def test_two_or_more_sessions_of_a_template_are_one_row() -> None:
     rows = [row("a"), row("t@1", at=3), row("t@2", "running", 4, "failed", 9), row("t@3", runs=0, outcome=None, at=None), row("u@1"), row("z")]
     assert listing.group_rows(rows) == [
         row("a"),
-        ["t@", "mixed", 5, "failed", 9, "(3 sessions: 2 suspended, 1 running; 1 failed)"],
+        ["t@", "mixed", 5, "failed", 9, "(3 sessions: 2 suspended, 1 running; 1 failed)", None, None, None],
         row("u@1"),
         row("z"),
     ]
@@ -26,19 +30,40 @@ def test_two_or_more_sessions_of_a_template_are_one_row() -> None:
 def test_a_state_that_all_have_is_the_state_of_the_group() -> None:
     """Nothing ran yet: nothing is said of a run."""
     rows = [row(f"hr/t@{n}", runs=0, outcome=None, at=None) for n in range(1000)]
-    assert listing.group_rows(rows) == [["hr/t@", "suspended", 0, None, None, "(1,000 sessions: 1,000 suspended)"]]
+    assert listing.group_rows(rows) == [["hr/t@", "suspended", 0, None, None, "(1,000 sessions: 1,000 suspended)", None, None, None]]
 
 
 @pytest.mark.parametrize("name", ["ticket@17", "hr/ticket@a@b", "ticket@", "plain", "a@b/plain", "", "/@", "@x"])
 def test_a_list_knows_templates_as_the_core_does(name: str) -> None:
     """Two ways to say it, one meaning: the core's takes too long to import."""
-    assert listing.find_template(name) == spec.find_template(name)
+    assert selection.find_template(name) == spec.find_template(name)
 
 
 @pytest.mark.parametrize(
     ("name", "names", "is_meant"),
-    [("t@1", ("t@",), True), ("t@1", ("t@1",), True), ("t@1", ("t",), False), ("t", ("t@",), False), ("hr/t@1", ("t@",), False)],
+    [("t@1", ("t@",), True), ("t@1", ("t@1",), True), ("t@1", ("t",), False), ("t", ("t@",), False), ("hr/t@1", ("t@",), False),
+     ("t@1", ("t@*",), True), ("t@12", ("t@?",), False), ("hr/t@1", ("hr/*",), True), ("hr/a/b", ("hr/*",), True), ("T@1", ("t@*",), False),
+     ("t@7", ("t@[1-5]", "u"), False)],
 )
 def test_a_template_s_name_means_its_sessions(name: str, names: tuple[str, ...], is_meant: bool) -> None:
     """And nobody else's."""
-    assert listing.is_meant(name, names) is is_meant
+    assert selection.is_meant(name, names) is is_meant
+
+
+def test_a_group_tells_the_first_slot_to_come() -> None:
+    """Of all its sessions."""
+    assert listing.group_rows([slotted("t@1", 90), slotted("t@2", 60), row("t@3")])[0][6:8] == ["next slot", 60]
+
+
+@pytest.mark.parametrize(
+    ("remark", "next_word", "told"),
+    [
+        ("holidays", "goes on", "goes on in 2 h: holidays"),
+        ("queued: pace: at most one run every 3600s", "next start", "queued: next start in 2 h: pace: at most one run every 3600s"),
+        ("", "next slot", "next slot in 2 h"),
+        ("failed: exit code 1", "next slot", "failed: exit code 1; next slot in 2 h"),
+    ],
+)
+def test_a_remark_says_how_long_it_lasts(remark: str, next_word: str, told: str) -> None:
+    """The moment comes before words that a narrow screen cuts."""
+    assert listing.say_next(remark, next_word, -7200.0) == told

@@ -18,11 +18,12 @@ from wakeful.api.queries import find_session, read_number
 from wakeful.api.service import FollowLine, Service
 from wakeful.api.tracing import find_hint
 from wakeful.core.state import Session
+from wakeful.errors import CallerError
 from wakeful.eventlog.codec import decode, hash_state
 from wakeful.narration import narrate
 from wakeful.past import fold_position
 from wakeful.run_output import check_run
-from wakeful.views.listing import Rows
+from wakeful.views.listing import WANTED_WORDS, Rows
 from wakeful.views.people import DAEMON, view_participants
 from wakeful.views.records import encode_line, view_record, view_runs
 from wakeful.views.showing import show, show_past, view_facts
@@ -56,11 +57,15 @@ async def read_version(request: Request) -> Response:
 async def read_sessions(request: Request) -> Response:
     service = service_of(request)
     rows: Rows = request.app.state.rows
+    wanted = request.query_params.getlist("state")
+    unknown = next((word for word in wanted if word not in WANTED_WORDS), None)
+    if unknown is not None:
+        raise CallerError(f"there is no state {unknown!r}; expected one of {', '.join(WANTED_WORDS)}")
     if request.query_params.get("brief") != "true":
-        return Response(rows.encode(service.core, service.moment()), media_type=JSON)
+        return Response(rows.encode(service.core, service.moment(), wanted=wanted), media_type=JSON)
     # For the table people read, with what they would miss in it: the specs that made no session, or not their latest.
-    brief = msgspec.Raw(rows.encode(service.core, service.moment(), is_brief=True))
-    return answer_json({"sessions": brief, "refused": service.problems()})
+    brief = msgspec.Raw(rows.encode(service.core, service.moment(), is_brief=True, wanted=wanted))
+    return answer_json({"sessions": brief, "refused": service.problems() if not wanted else {}})
 
 
 async def read_session(request: Request) -> Response:

@@ -41,7 +41,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "costs": ("costing", "what runs took, by session, agent, cause and day"),
     "export": ("exporting", "the log for other tools, one JSON object a line"),
     "replay": ("replaying", "run a recorded run again on what it found, and compare"),
-    "activate": ("calls", "run now, whatever is owed"),
+    "activate": ("activation", "run now, whatever is owed"),
     "resume": ("calls", "lift a hold; runs only if something is owed"),
     "suspend": ("calls", "start nothing more of this run; its causes are parked"),
     "sleep": ("calls", "hold until a time, or until resumed"),

@@ -10,40 +10,64 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from wakeful.cli.failure import FAILED, Failure
 from wakeful.cli.options import Options
-from wakeful.cli.text import count, escape, format_age, format_table, paint, wrap
+from wakeful.cli.selection import TEMPLATE_MARK, find_template, is_meant, refuse_empty
+from wakeful.cli.text import count, escape, format_age, format_table, paint, show_local_times, wrap
 
 HEAD = ("NAME", "STATE", "RUNS", "LAST RUN", "REASON")
 MIXED = "mixed"
-TEMPLATE_MARK = "@"
+_QUEUED = "queued: "
+# What a session does that `--asks` finds, beside the words of `--state` and `--failed`.
+_ASKING = {"asks": "asking"}
 
-# As the daemon sends it: name, state, runs, last outcome, when that ended in microseconds, remark.
+# As the daemon sends it (`brief_row` in views/listing.py); times are microseconds:
+# name, state, runs, last outcome, when that ended, remark, what comes next by itself, when, why it is gone.
 Row = list[Any]
 
 
-def print_list(options: Options, names: tuple[str, ...] = (), *, is_all: bool = False) -> None:
-    """`names` are sessions, or templates (`ticket@`): then only these, every session of a template on a line of its own."""
+def print_list(options: Options, names: tuple[str, ...] = (), *, is_all: bool = False, states: Sequence[str] = ()) -> None:
+    """`names` are sessions, templates (`ticket@`) or patterns: then only these, every session on a line of its own."""
     client = options.client()
     if options.is_json:
-        _print_json(client.get_bytes("/sessions"), names)
+        _print_json(client.get_bytes("/sessions", state=states), names)
         return
-    found = json.loads(client.get_bytes("/sessions", brief="true"))
-    rows, refused = _pick(found["sessions"], names, lambda row: row[0]), _pick_refused(found["refused"], names)
+    found = json.loads(client.get_bytes("/sessions", brief="true", state=states))
+    meant, refused = _pick(found["sessions"], names, lambda row: row[0]), _pick_refused(found["refused"], names)
+    # A session that is asked for by its own name or by its state is shown, whatever became of it.
+    rows = meant if is_all or states else [row for row in meant if row[8] is None or row[0] in names]
+    gone = len(meant) - len(rows)
     if names and not rows and not refused:
-        raise Failure(f"no session is called {' or '.join(map(escape, names))}; `wakeful list` shows those there are", FAILED)
+        raise _refuse(names, found["sessions"], gone, states)
     if rows:
-        now = time.time()
-        shown = rows if names or is_all else group_rows(rows)
-        colours = [("bold", state, "", outcome or "", "dim") for _, state, _, outcome, _, _ in shown]
-        print("\n".join(format_table(HEAD, [_format_row(row, now) for row in shown], colours)))
+        print("\n".join(_format_rows(rows if names or is_all else group_rows(rows))))
     elif not refused:
-        print("no sessions yet; `wakeful new NAME` writes a first spec")
+        print(_say_nothing(gone, states))
     for line in _format_refusals(refused, is_grouped=not (names or is_all)):
         print(paint(line, "bad"))
+    if gone and rows:
+        print(paint(f"{gone:,} more {'is' if gone == 1 else 'are'} terminated or undeclared: wakeful list --all", "dim"))
+
+
+def _refuse(names: tuple[str, ...], rows: list[Row], gone: int, states: Sequence[str]) -> Failure:
+    if states:
+        return Failure(f"no session of {' or '.join(map(escape, names))} is {_say_states(states)}; `wakeful list {escape(names[0])}` shows what they are", FAILED)
+    return refuse_empty(names, [row[0] for row in rows], gone)
+
+
+def _say_nothing(gone: int, states: Sequence[str]) -> str:
+    if states:
+        return f"no session is {_say_states(states)}"
+    if gone:
+        return f"no session is open; {count(gone, 'session')} {'is' if gone == 1 else 'are'} terminated or undeclared: wakeful list --all"
+    return "no sessions yet; `wakeful new NAME` writes a first spec"
+
+
+def _say_states(states: Sequence[str]) -> str:
+    return " and ".join(_ASKING.get(word, word) for word in states)
 
 
 def _print_json(answer: bytes, names: tuple[str, ...]) -> None:
@@ -60,19 +84,7 @@ def _pick_refused(refused: dict[str, str], names: tuple[str, ...]) -> dict[str, 
     return {name: words for name, words in refused.items() if is_meant(name, names)} if names else refused
 
 
-def is_meant(name: str, names: tuple[str, ...]) -> bool:
-    """Whether somebody who gave these names means this session."""
-    return name in names or (TEMPLATE_MARK in name and find_template(name) in names)
-
-
 # -- one line for the sessions of a template ------------------------------------------------------
-
-
-def find_template(name: str) -> str | None:
-    """As core/spec.py says it, which takes longer to import than all of this takes to run."""
-    folder, slash, last = name.rpartition("/")
-    head, mark, _ = last.partition(TEMPLATE_MARK)
-    return f"{folder}{slash}{head}{mark}" if mark else None
 
 
 def group_rows(rows: list[Row]) -> list[Row]:
@@ -85,19 +97,36 @@ def group_rows(rows: list[Row]) -> list[Row]:
 
 
 def _sum_up(name: str, rows: list[Row]) -> Row:
-    """One state where all have the same; the latest run; how many are in which state."""
+    """One state where all have the same; the latest run; the first slot to come; how many are in which state."""
     states = Counter(row[1] for row in rows)
     latest = max(rows, key=lambda row: row[4] or 0)
     told = ", ".join(f"{number:,} {state}" for state, number in states.most_common())
     failed = sum(row[3] == "failed" for row in rows)
     remark = f"({count(len(rows), 'session')}: {told}{f'; {failed} failed' if failed else ''})"
-    return [name, next(iter(states)) if len(states) == 1 else MIXED, sum(row[2] for row in rows), latest[3], latest[4], remark]
+    slot = min((row[7] for row in rows if row[6] == "next slot"), default=None)
+    state = next(iter(states)) if len(states) == 1 else MIXED
+    return [name, state, sum(row[2] for row in rows), latest[3], latest[4], remark, "next slot" if slot is not None else None, slot, None]
+
+
+def _format_rows(rows: list[Row]) -> Iterator[str]:
+    now = time.time()
+    colours = [("bold", row[1], "", row[3] or "", "dim") for row in rows]
+    return format_table(HEAD, [_format_row(row, now) for row in rows], colours)
 
 
 def _format_row(row: Row, now: float) -> tuple[str, ...]:
-    name, state, runs, outcome, finished_us, remark = row
+    name, state, runs, outcome, finished_us, remark, next_word, next_us, _ = row
     ran = f"{outcome} {format_age(now - finished_us / 1e6)}" if outcome else "never"
-    return escape(name), state, str(runs), ran, escape(remark)
+    told = say_next(remark, next_word, now - next_us / 1e6) if next_word is not None else remark
+    return escape(name), state, str(runs), ran, show_local_times(escape(told))
+
+
+def say_next(remark: str, next_word: str, age_seconds: float) -> str:
+    """The remark with the moment it lasts until. The moment comes first: a narrow screen cuts the end."""
+    when = f"{next_word} {format_age(min(age_seconds, 0.0))}"
+    if next_word == "next slot":
+        return f"{remark}; {when}" if remark else when
+    return f"{_QUEUED}{when}: {remark.removeprefix(_QUEUED)}" if remark.startswith(_QUEUED) else f"{when}: {remark}"
 
 
 # -- specs that were not taken --------------------------------------------------------------------

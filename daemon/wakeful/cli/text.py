@@ -23,6 +23,8 @@ COLOURS = {
     "running": "36", "succeeded": "32", "suspended": "", "sleeping": "33", "failed": "31", "lost": "31",
     "cancelled": "33", "interrupted": "33", "terminated": "2", "dim": "2", "bold": "1", "good": "32", "bad": "31", "warn": "33",
 }  # fmt: skip
+# A moment as a word of its own. Inside a path or a name, such as backup/2026-01-31T06:00:00Z.tar, it is left alone.
+_MOMENT = r"(?<![\w./:@+-])\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z(?![\w/@:+-]|\.\w)"
 _SECONDS = ((86400, "d"), (3600, "h"), (60, "min"))
 
 
@@ -125,6 +127,16 @@ def format_span(seconds: float) -> str:
 def format_exact(text: str | None) -> str:
     """Local time to the second, with its offset: what a person's own clock showed."""
     return "never" if text is None else parse_time(text).astimezone().strftime("%Y-%m-%d %H:%M:%S%z")
+
+
+def show_local_times(text: str) -> str:
+    """A sentence of the daemon, whose moments are UTC, with each as a person's own clock shows it."""
+    # Sought only where there can be one: most lines have none, and `re` costs a quick command its time.
+    if "Z" not in text:
+        return text
+    import re
+
+    return re.sub(_MOMENT, lambda found: format_exact(found[0]), text)
 
 
 def format_both(text: str | None) -> str:

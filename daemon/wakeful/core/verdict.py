@@ -7,6 +7,7 @@ skips settle, pace, holds, snooze, back-off and loop sleep, not slots (rule 20).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from wakeful.core.agency import find_acting
 from wakeful.core.budget import find_exhausted
@@ -24,7 +25,7 @@ from wakeful.core.spec import FileBinding
 from wakeful.core.speed import find_pace
 from wakeful.core.state import Session
 
-__all__ = ["Ready", "Sleeps", "Verdict", "Waits", "find_hold_words", "find_queue_words", "judge_start"]
+__all__ = ["Queue", "Ready", "Sleeps", "Verdict", "Waits", "find_hold_words", "find_queue", "find_queue_words", "judge_start", "say_queue"]
 
 SAME_SESSION_IN_CHAIN = 3
 
@@ -242,23 +243,40 @@ def _find_favoured_reader(core: Core, session: Session) -> Session | None:
     return None
 
 
+class Queue(NamedTuple):
+    """What a wake waits for, and the moment of its next try where that is known."""
+
+    words: str
+    until: int | None = None
+
+
 def find_queue_words(core: Core, session: Session, moment: Moment) -> str | None:
-    """What a wake waits for, for `list` and `show`; None when nothing is queued."""
+    """What a wake waits for, with the time until its next try; None when nothing is queued."""
+    queue = find_queue(core, session, moment)
+    return say_queue(queue, moment) if queue is not None else None
+
+
+def find_queue(core: Core, session: Session, moment: Moment) -> Queue | None:
     if session.run is not None or not session.is_armed:
         return None
     if session.wake is None:
         looks = (core.looked.target(bound) for bound in core.looked.bounds.get(session.id, ()))
-        return next((look.held for look in looks if look is not None and look.held is not None), None)
+        held = next((look.held for look in looks if look is not None and look.held is not None), None)
+        return Queue(held) if held is not None else None
     verdict = judge_start(core, session, moment)
     match verdict:
         case Ready():
-            return "starting"
+            return Queue("starting")
         case Waits(upstream=str(upstream)):
-            return find_root_words(core, upstream)
+            return Queue(find_root_words(core, upstream))
         case Waits(words=words, until=until):
-            return words if until is None else f"{words}; next start {_say_wait(until, moment)}"
+            return Queue(words, until)
         case Sleeps(hold=hold):
-            return hold.words
+            return Queue(hold.words)
+
+
+def say_queue(queue: Queue, moment: Moment) -> str:
+    return queue.words if queue.until is None else f"{queue.words}; next start {_say_wait(queue.until, moment)}"
 
 
 def _say_wait(until: int, moment: Moment) -> str:

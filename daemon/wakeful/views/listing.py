@@ -6,7 +6,8 @@ the loop for longer than a blink (measured: 110 ms computed anew, 12 ms kept).
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -16,10 +17,16 @@ from wakeful.core.owed import owed_names
 from wakeful.core.owners import has_prompt
 from wakeful.core.state import Session
 from wakeful.core.target import ServiceTarget
-from wakeful.core.verdict import find_hold_words, find_queue_words
+from wakeful.core.verdict import Queue, find_hold_words, find_queue, say_queue
 from wakeful.views.causes import view_last_run
+from wakeful.views.schedule import NextWord, find_next_slot
 
 StateWord = Literal["suspended", "running", "sleeping", "terminated", "archived"]
+# Why a session is not in the table of `list`, unless it is asked for.
+GoneWord = Literal["terminated", "undeclared"]
+# What `list` can be narrowed to: a state, `undeclared`, which is a reason to sleep, how the last run ended, or an open question.
+WANTED_WORDS = (*get_args(StateWord), "undeclared", "failed", "asks")
+FAILURES = ("failed", "lost")
 
 
 def name_state(session: Session, hold_words: str | None) -> StateWord:
@@ -33,12 +40,11 @@ def name_state(session: Session, hold_words: str | None) -> StateWord:
 
 
 def list_row(core: Core, session: Session, moment: Moment) -> dict[str, Any]:
-    return _build_row(core, session, moment, find_queue_words(core, session, moment))
+    return _build_row(core, session, moment, find_queue(core, session, moment))
 
 
-def _build_row(core: Core, session: Session, moment: Moment, queued: str | None) -> dict[str, Any]:
-    hold_words = None if session.is_terminated or session.archive is not None else find_hold_words(core, session, moment)
-    state = name_state(session, hold_words)
+def _build_row(core: Core, session: Session, moment: Moment, queue: Queue | None) -> dict[str, Any]:
+    state, hold_words = _find_state(core, session, moment)
     spec = session.spec
     return {
         "name": session.name,
@@ -47,11 +53,17 @@ def _build_row(core: Core, session: Session, moment: Moment, queued: str | None)
         "reason": hold_words if state == "sleeping" else None,
         "agent": session.owner,
         "priority": spec.priority if spec is not None else None,
-        "queued": queued,
+        "queued": say_queue(queue, moment) if queue is not None else None,
         "owed": _find_owed(core, session),
         "runs": session.runs,
         "last_run": view_last_run(session.last_run),
     }
+
+
+def _find_state(core: Core, session: Session, moment: Moment) -> tuple[StateWord, str | None]:
+    """Its state, and why it sleeps if it does."""
+    hold_words = None if session.is_terminated or session.archive is not None else find_hold_words(core, session, moment)
+    return name_state(session, hold_words), hold_words
 
 
 def _find_owed(core: Core, session: Session) -> list[str]:
@@ -69,33 +81,40 @@ class Rows:
 
     def __init__(self) -> None:
         self._encoder = msgspec.json.Encoder()
-        # Session id -> the session, its row, and its brief row.
-        self._kept: dict[str, tuple[Session, bytes, bytes]] = {}
+        # Session id -> the session, its next slot, its row, and its brief row.
+        self._kept: dict[str, tuple[Session, int | None, bytes, bytes]] = {}
         # The settings that every row depends on besides its session. When they change, all rows are made anew.
         self._leaned_on: tuple[object, ...] = ()
 
-    def encode(self, core: Core, moment: Moment, *, is_brief: bool = False) -> bytes:
-        """`is_brief` gives rows for a table, see `brief_row`."""
+    def encode(self, core: Core, moment: Moment, *, is_brief: bool = False, wanted: Sequence[str] = ()) -> bytes:
+        """`is_brief` gives rows for a table, see `brief_row`; `wanted` is what holds of all of them, see `is_wanted`."""
         leaning_on = (core.settings.allow_unisolated, core.settings.limits, core.looked.laxity)
         if leaning_on != self._leaned_on:
             self._kept.clear()
             self._leaned_on = leaning_on
         restless = _find_restless(core)
-        rows = [self._encode_row(core, session, moment, restless)[is_brief] for session in sorted(core.state, key=_by_name)]
+        clocked = {session_id for session_id, _ in core.looked.clocks}
+        rows = []
+        for session in sorted(core.state, key=_by_name):
+            if all(is_wanted(core, session, moment, word) for word in wanted):
+                slot = find_next_slot(core, session) if session.id in clocked else None
+                rows.append(self._encode_row(core, session, moment, restless, slot.at if slot is not None else None)[is_brief])
         return b"[" + b",".join(rows) + b"]"
 
-    def _encode_row(self, core: Core, session: Session, moment: Moment, restless: set[str]) -> tuple[bytes, bytes]:
+    def _encode_row(self, core: Core, session: Session, moment: Moment, restless: set[str], slot_at: int | None) -> tuple[bytes, bytes]:
         kept = self._kept.get(session.id)
         is_quiet = session.wake is None and session.run is None and session.hold is None and session.id not in restless
         # A secret comes and goes without a word in the log, and so does an agent.
         is_quiet = is_quiet and not has_prompt(session) and (session.spec is None or not session.spec.secrets)
-        if is_quiet and kept is not None and kept[0] is session:
-            return kept[1:]
+        if is_quiet and kept is not None and kept[0] is session and kept[1] == slot_at:
+            return kept[2:]
         # Nothing is queued for one that is quiet: asking each of 10,000 would take a third of the time.
-        row = _build_row(core, session, moment, None if is_quiet else find_queue_words(core, session, moment))
-        encoded = self._encoder.encode(row), self._encoder.encode(brief_row(row, session, core.settings.limits.tokens.warn))
+        queue = None if is_quiet else find_queue(core, session, moment)
+        row = _build_row(core, session, moment, queue)
+        brief = brief_row(row, session, queue, slot_at, core.settings.limits.tokens.warn)
+        encoded = self._encoder.encode(row), self._encoder.encode(brief)
         if is_quiet:
-            self._kept[session.id] = (session, *encoded)
+            self._kept[session.id] = (session, slot_at, *encoded)
         return encoded
 
 
@@ -114,19 +133,55 @@ def _find_restless(core: Core) -> set[str]:
     return restless
 
 
-def brief_row(row: dict[str, Any], session: Session, long_tokens: int) -> tuple[object, ...]:
-    """A row for a table: name, state, runs, last outcome, when that ended (in microseconds), and the most telling remark."""
+def brief_row(row: dict[str, Any], session: Session, queue: Queue | None, slot_at: int | None, long_tokens: int) -> tuple[object, ...]:
+    """A row for a table. Times are microseconds.
+
+    Name, state, runs, last outcome, when that ended, the most telling remark, what comes next by itself and when, why it is gone.
+    """
     last = session.last_run
     outcome, finished_at = (last.outcome, last.finished_at) if last is not None else (None, None)
-    return row["name"], row["state"], row["runs"], outcome, finished_at, _remark(row, session, long_tokens)
+    next_word, next_at = _find_next(row, session, queue, slot_at) or (None, None)
+    remark = _remark(row, session, queue, long_tokens)
+    return row["name"], row["state"], row["runs"], outcome, finished_at, remark, next_word, next_at, find_gone(session)
 
 
-def _remark(row: dict[str, Any], session: Session, long_tokens: int) -> str:
+def _find_next(row: dict[str, Any], session: Session, queue: Queue | None, slot_at: int | None) -> tuple[NextWord, int] | None:
+    hold, wake = session.hold, session.wake
+    if row["state"] == "sleeping" and hold is not None and hold.until is not None and row["reason"] == hold.words:
+        return "goes on", hold.until
+    if row["state"] == "sleeping" and hold is None and wake is not None and wake.retry_at is not None:
+        return "goes on", wake.retry_at
+    if queue is not None and queue.until is not None:
+        return "next start", queue.until
+    return ("next slot", slot_at) if slot_at is not None else None
+
+
+def find_gone(session: Session) -> GoneWord | None:
+    """Why it will not run again by itself, in a word, where its work is over. A run under way is never passed over."""
+    if session.is_terminated:
+        return "terminated"
+    return "undeclared" if not session.is_declared and session.run is None else None
+
+
+def is_wanted(core: Core, session: Session, moment: Moment, word: str) -> bool:
+    """Whether a word of `list --state`, `--failed` or `--asks` holds of a session."""
+    match word:
+        case "undeclared":
+            return find_gone(session) == word
+        case "failed":
+            is_over = session.run is not None or find_gone(session) is not None
+            return not is_over and session.last_run is not None and session.last_run.outcome in FAILURES
+        case "asks":
+            return session.hold is not None and session.hold.kind == "asking"
+    return _find_state(core, session, moment)[0] == word
+
+
+def _remark(row: dict[str, Any], session: Session, queue: Queue | None, long_tokens: int) -> str:
     """The most telling of: why it sleeps, what its wake waits for, what is new, that nothing confines it, how long its conversation is."""
     if row["reason"]:
         return row["reason"]
-    if row["queued"]:
-        return f"queued: {row['queued']}"
+    if queue is not None:
+        return f"queued: {queue.words}"
     if row["owed"] and row["state"] != "running":
         return f"new: {', '.join(row['owed'])}"
     # Whoever looks at the list knows whom nothing holds back.

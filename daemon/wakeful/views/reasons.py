@@ -21,15 +21,15 @@ from wakeful.core.state import Session
 from wakeful.core.target import FileTarget
 from wakeful.views.causes import view_causes
 from wakeful.views.guard import say_guard
-from wakeful.views.listing import list_row
+from wakeful.views.listing import FAILURES, list_row
 from wakeful.views.reach import Reached, means_path
 from wakeful.views.records import Recorded, say_cost, view_runs
+from wakeful.views.schedule import NextSlot, find_next_slot
 from wakeful.views.silence import find_changed, find_next_try, say_silence
-from wakeful.views.times import say_shown, say_time, show_time_or_none
+from wakeful.views.times import say_shown, say_time, show_time, show_time_or_none
 from wakeful.views.versions import shorten
 
 PATHS_SHOWN = 5
-FAILURES = ("failed", "lost")
 
 
 def why_session(core: Core, session: Session, moment: Moment, problem: str | None = None, hint: str | None = None) -> dict[str, Any]:
@@ -38,7 +38,8 @@ def why_session(core: Core, session: Session, moment: Moment, problem: str | Non
     last = _say_last_run(core, session)
     next_try = find_next_try(core, session, moment)
     now = [_say_state(row), *_say_problem(problem), *_say_unseen(core, session, row), *_say_now(core, session, moment, row), *say_guard(core, session, moment)]
-    now += [f"Its next try is at {say_time(next_try)}."] if next_try is not None else []
+    slot = find_next_slot(core, session)
+    now += _say_next(session, next_try, slot)
     # What failed is why people ask: it comes first, with what to do about it.
     words = [*last, *say_hint(hint), _say_what_to_do(session.name), *now] if has_failed(session) else [*now, *last]
     return {
@@ -50,11 +51,21 @@ def why_session(core: Core, session: Session, moment: Moment, problem: str | Non
         "owed": row["owed"],
         "changed": [bound.name for bound in find_changed(core, session)],
         "next_try": show_time_or_none(next_try),
+        "next_slot": {"binding": slot.binding, "at": show_time(slot.at)} if slot is not None else None,
         "last_run": row["last_run"],
         "hint": hint,
         "wake_causes": view_causes(session.wake.causes) if session.wake is not None else [],
         "words": words,
     }
+
+
+def _say_next(session: Session, next_try: int | None, slot: NextSlot | None) -> list[str]:
+    """The moment it goes on by itself: of a try, or of a slot that would wake it."""
+    if next_try is not None and session.hold is not None:
+        return [f"It goes on by itself at {say_time(next_try)}."]
+    if next_try is not None:
+        return [f"Its next try is at {say_time(next_try)}."]
+    return [f"Its next slot is at {say_time(slot.at)} ({slot.binding})."] if slot is not None else []
 
 
 def _say_state(row: dict[str, Any]) -> str:

@@ -13,7 +13,8 @@ from wakeful.cli.command import verb
 from wakeful.cli.failure import FAILED, Failure
 from wakeful.cli.options import Options
 from wakeful.cli.text import escape, escape_lines
-from wakeful.cli.verbs.calls import named, records_after, say
+from wakeful.cli.verbs.activation import records_after
+from wakeful.cli.verbs.calls import named, say
 
 
 @verb("ask", "wakeful ask api-docs 'Which routes have no docs yet?'", "wakeful ask payroll 'Is this safe?' --agent security --fresh")

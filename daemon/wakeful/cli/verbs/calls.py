@@ -1,6 +1,7 @@
 """The system calls a person makes: each says what the daemon answered.
 
-`--key` makes a call safe to repeat: the daemon carries out the first of those with the same key.
+`--key` makes a call safe to repeat: the daemon carries out the first of those with the same key. A template or a pattern
+in the place of a name makes one call for each session it means.
 """
 
 from __future__ import annotations
@@ -9,30 +10,42 @@ import functools
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import click
 
-from wakeful.cli.client import Client, quote_name
+from wakeful.cli.client import Client
 from wakeful.cli.command import verb
-from wakeful.cli.completing import SESSION
-from wakeful.cli.failure import FAILED, Failure
+from wakeful.cli.completing import SESSION, SESSIONS
+from wakeful.cli.failure import FAILED, DaemonBusy, Failure, NoDaemon
 from wakeful.cli.options import Options
-from wakeful.cli.text import escape
+from wakeful.cli.selection import find_sessions, is_several
+from wakeful.cli.text import count, escape, show_local_times, wrap
 from wakeful.views.times import read_time
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+# Enough names for a person to notice one that was not meant.
+_NAMES_SHOWN = 10
 _UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def named(function: Callable[..., Any]) -> Callable[..., Any]:
+    return _add_name(function, SESSION)
+
+
+def named_several(function: Callable[..., Any]) -> Callable[..., Any]:
+    """One session, those of a template, or those that a pattern matches (cli/selection.py)."""
+    return _add_name(function, SESSIONS)
+
+
+def _add_name(function: Callable[..., Any], kind: click.ParamType) -> Callable[..., Any]:
     function = click.option("--key", metavar="TEXT", help="Makes it safe to repeat: the same key is carried out once.")(function)
-    return click.argument("name", type=SESSION)(function)
+    return click.argument("name", type=kind)(function)
 
 
 def named_or_all(function: Callable[..., Any]) -> Callable[..., Any]:
-    """One session, or all of them: exactly one of the two is said."""
+    """Some sessions by a name, a template or a pattern, or all of them: exactly one of the two is said."""
 
     @functools.wraps(function)
     def chosen(options: Options, name: str | None, is_all: bool, **own: Any) -> None:
@@ -42,7 +55,7 @@ def named_or_all(function: Callable[..., Any]) -> Callable[..., Any]:
 
     chosen = click.option("--key", metavar="TEXT", help="Makes it safe to repeat: the same key is carried out once.")(chosen)
     chosen = click.option("--all", "is_all", is_flag=True, help="Every session, those declared later included.")(chosen)
-    return click.argument("name", type=SESSION, required=False)(chosen)
+    return click.argument("name", type=SESSIONS, required=False)(chosen)
 
 
 def carry_out_for_all(options: Options, verb_name: str, key: str | None, **body: Any) -> None:
@@ -55,87 +68,74 @@ def carry_out(options: Options, verb_name: str, key: str | None, **body: Any) ->
 
 
 def say(options: Options, answer: dict[str, Any]) -> None:
-    print(json.dumps(answer) if options.is_json else f"{escape(answer['name'])}: {escape(answer['words'])}")
+    print(json.dumps(answer) if options.is_json else f"{escape(answer['name'])}: {show_local_times(escape(answer['words']))}")
 
 
-@verb("activate", "wakeful activate payroll", "wakeful activate payroll --note 'month end' --wait")
-@named
-@click.option("--note", metavar="TEXT", help="Why, for the record and for the run.")
-@click.option("--fresh", is_flag=True, help="Start without the present conversation.")
-@click.option("--wait", "is_waiting", is_flag=True, help="Follow the run to its end; exit 1 if it did not succeed.")
-def activate_verb(options: Options, name: str, key: str | None, note: str | None, fresh: bool, is_waiting: bool) -> None:
-    """Run a session now, whatever is owed: past settle, pace and holds, not past slots."""
+# -- several sessions at once ---------------------------------------------------------------------
+
+
+def carry_out_each(options: Options, verb_name: str, key: str | None, name: str, **body: Any) -> None:
+    """Call every session that `name` means."""
     client = options.client()
-    answer = client.call("activate", key, name=name, note=note, fresh=fresh)
-    if not is_waiting:
-        say(options, answer)
-        return
-    # Whoever waits should know for what, where that is not this run alone.
-    if answer["words"] != "activated":
-        print(f"wakeful: {escape(name)}: {escape(answer['words'])}", file=sys.stderr)
-    if answer.get("held") is not None:
-        # It would wait for a person, or for the turn of a period: without end, as far as anybody knows.
-        if options.is_json:
-            print(json.dumps(answer))
-        raise Failure(code=FAILED)
-    ended = wait_for_run(client, name, answer["record"])
-    if options.is_json:
-        print(json.dumps({"name": name, "run": ended["run"], **ended["payload"]}))
+    if is_several(name):
+        call_each(options, client, verb_name, key, find_sessions(client, name), **body)
     else:
-        print(f"{escape(name)}: {escape(ended['words'])}")
-    if ended["payload"].get("outcome") != "succeeded":
+        say(options, client.call(verb_name, key, name=name, **body))
+
+
+def call_each(options: Options, client: Client, verb_name: str, key: str | None, names: list[str], **body: Any) -> None:
+    """A line for each session, or one JSON array. A refusal keeps no other session waiting, and makes the exit code 1."""
+    answers = []
+    for name in names:
+        answers.append(try_call(client, verb_name, key, name=name, **body))
+        if "error" in answers[-1]:
+            say_refusal(answers[-1])
+        elif not options.is_json:
+            say(options, answers[-1])
+    if options.is_json:
+        print(json.dumps(answers))
+    if any("error" in answer for answer in answers):
         raise Failure(code=FAILED)
 
 
-def wait_for_run(client: Client, name: str, record: int) -> dict[str, Any]:
-    """The end, for good, of the run that takes the activation of this record in; or what keeps it from coming to that."""
-    position: int | None = None
-    taken: set[int] = set()
-    for line in records_after(client, name, record - 1):
-        payload = line["payload"] or {}
-        match line["kind"]:
-            case "activation_requested" if line["seq"] == record:
-                position = payload["position"]
-            case "run_started" if position is not None and int(payload["versions"].get("activation", 0)) >= position:
-                taken.add(payload["run"])
-            case "run_finished" if payload["run"] in taken and payload["is_final"]:
-                return line
-            case "session_slept" if payload["hold"]["kind"] != "snoozed":
-                return line
-            case "wake_withdrawn" | "session_terminated" | "spec_removed":
-                return line
-    raise Failure(f"{escape(name)}: the daemon stopped before the run ended")
+def try_call(client: Client, verb_name: str, key: str | None, **body: Any) -> dict[str, Any]:
+    """The answer, or a refusal as `{name, error}`. A daemon that is gone or busy refuses no session: that is raised."""
+    try:
+        return client.call(verb_name, key, **body)
+    except (NoDaemon, DaemonBusy):
+        raise
+    except Failure as refusal:
+        return {"name": body["name"], "error": str(refusal)}
 
 
-def records_after(client: Client, name: str, head: int) -> Iterator[dict[str, Any]]:
-    """What was recorded, then what will be: following begins before the log is read, so nothing falls between."""
-    following = client.stream_lines("/follow", name=name, words="true")
-    last = head
-    for line in client.stream_lines(f"/sessions/{quote_name(name)}/log", **{"from": head + 1, "words": "true"}):
-        record = json.loads(line)
-        last = record["seq"]
-        yield record
-    for line in following:
-        record = json.loads(line)
-        if record["seq"] > last:
-            yield record
+def say_refusal(answer: dict[str, Any]) -> None:
+    sys.stdout.flush()
+    # Most refusals begin with the name already.
+    name, words = escape(answer["name"]), answer["error"]
+    print(f"wakeful: {words if words.startswith(name) else f'{name}: {words}'}", file=sys.stderr)
 
 
-@verb("resume", "wakeful resume payroll", "wakeful resume --all          # after wakeful sleep --all")
+@verb(
+    "resume",
+    "wakeful resume payroll",
+    "wakeful resume 'ticket@*'     # those that a pattern matches",
+    "wakeful resume --all          # after wakeful sleep --all",
+)
 @named_or_all
 def resume_verb(options: Options, name: str | None, key: str | None, is_all: bool) -> None:
     """Lift a hold; the session runs only if something is owed. --all lifts what `sleep --all` did."""
     if is_all:
         carry_out_for_all(options, "resume_all", key)
     else:
-        carry_out(options, "resume", key, name=name)
+        assert name is not None
+        carry_out_each(options, "resume", key, name)
 
 
 @verb("suspend", "wakeful suspend payroll")
-@named
+@named_several
 def suspend_verb(options: Options, name: str, key: str | None) -> None:
     """Start nothing more of this run: a command may end. Its causes are parked."""
-    carry_out(options, "suspend", key, name=name)
+    carry_out_each(options, "suspend", key, name)
 
 
 @verb(
@@ -163,7 +163,8 @@ def sleep_verb(
         carry_out_for_all(options, "sleep_all", key, words=reason)
         return
     seconds = read_duration(length) if length is not None else None
-    carry_out(options, "sleep", key, name=name, seconds=seconds, until=read_time(until) if until is not None else None, words=reason)
+    assert name is not None
+    carry_out_each(options, "sleep", key, name, seconds=seconds, until=read_time(until) if until is not None else None, words=reason)
 
 
 def read_duration(text: str) -> float:
@@ -182,25 +183,46 @@ def answer_verb(options: Options, name: str, key: str | None, text: str) -> None
 
 
 @verb("interrupt", "wakeful interrupt payroll       # wakeful activate goes on")
-@named
+@named_several
 def interrupt_verb(options: Options, name: str, key: str | None) -> None:
     """Stop the present step now and keep its progress. Its causes are parked."""
-    carry_out(options, "interrupt", key, name=name)
+    carry_out_each(options, "interrupt", key, name)
 
 
 @verb("cancel", "wakeful cancel payroll")
-@named
+@named_several
 def cancel_verb(options: Options, name: str, key: str | None) -> None:
     """Abandon the run, or the queued wake; its causes count as seen."""
-    carry_out(options, "cancel", key, name=name)
+    carry_out_each(options, "cancel", key, name)
 
 
-@verb("terminate", "wakeful terminate payroll --reason 'the year is closed'")
-@named
+@verb("terminate", "wakeful terminate payroll --reason 'the year is closed'", "wakeful terminate 'ticket@*' --yes")
+@named_several
 @click.option("--reason", metavar="TEXT", help="Why, for the record.")
-def terminate_verb(options: Options, name: str, key: str | None, reason: str | None) -> None:
-    """Close a session for good. Its record is kept; `open --again` reopens it."""
-    carry_out(options, "terminate", key, name=name, reason=reason)
+@click.option("--yes", "is_sure", is_flag=True, help="Close several sessions without asking.")
+def terminate_verb(options: Options, name: str, key: str | None, reason: str | None, is_sure: bool) -> None:
+    """Close a session for good. Its record is kept; `open --again` reopens it.
+
+    A template (ticket@) or a pattern closes all it means, undeclared ones included; it asks first if that is more than one.
+    """
+    client = options.client()
+    if not is_several(name):
+        say(options, client.call("terminate", key, name=name, reason=reason))
+        return
+    names = find_sessions(client, name, with_undeclared=True)
+    if len(names) > 1 and not is_sure:
+        _ask_to_terminate(name, names)
+    call_each(options, client, "terminate", key, names, reason=reason)
+
+
+def _ask_to_terminate(wanted: str, names: list[str]) -> None:
+    shown = ", ".join(map(escape, names[:_NAMES_SHOWN])) + (f" and {len(names) - _NAMES_SHOWN:,} more" if len(names) > _NAMES_SHOWN else "")
+    told = f"{escape(wanted)} means {count(len(names), 'session')}: {shown}"
+    if not sys.stdin.isatty():
+        raise Failure(f"{told}; none was terminated: repeat with --yes to close them all", FAILED)
+    print("\n".join(wrap(told)), file=sys.stderr)
+    if not click.confirm("terminate them all?", default=False, err=True):
+        raise Failure("none was terminated", FAILED)
 
 
 @verb("open", "wakeful open payroll --again")

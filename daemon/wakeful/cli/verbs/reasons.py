@@ -12,7 +12,7 @@ import click
 from wakeful.cli.command import verb
 from wakeful.cli.completing import SESSION_OR_PATH, complete_files
 from wakeful.cli.options import Options
-from wakeful.cli.text import escape, paint, say_slots, wrap
+from wakeful.cli.text import escape, paint, say_slots, show_local_times, wrap
 
 
 @verb(
@@ -31,7 +31,7 @@ def why_verb(options: Options, x: str, run: int | None) -> None:
         print(json.dumps(found))
         return
     for sentence in found["words"]:
-        print("\n".join(wrap(escape(sentence))))
+        print("\n".join(wrap(show_local_times(escape(sentence)))))
     # One link alone says what the sentences said.
     for links in (found.get("links", ()), *(output.get("links", ()) for output in found.get("outputs", ()))):
         if len(links) > 1 or found["about"] == "run":
@@ -42,10 +42,10 @@ def _format_chain(links: list[dict[str, Any]]) -> Iterator[str]:
     """The run that was asked about, and below it the runs it came of."""
     for number, link in enumerate(links, 1):
         first, *rest = link["words"]
-        head, *more = wrap(escape(f"{number}. {first}"), "   ")
+        head, *more = wrap(show_local_times(escape(f"{number}. {first}")), "   ")
         yield from (paint(line, link["outcome"] or "") for line in (head[3:], *more))
         for sentence in rest:
-            yield from (paint(line, "dim") for line in wrap(escape(sentence), "   "))
+            yield from (paint(line, "dim") for line in wrap(show_local_times(escape(sentence)), "   "))
 
 
 @verb("plan", "wakeful plan                    # what is owed now", "wakeful plan salaries.csv       # what would wake if it changed")
@@ -93,5 +93,5 @@ def _say_why(entry: dict[str, Any]) -> str:
 
 
 def _indent(text: str) -> list[str]:
-    first, *rest = wrap(escape(text), "   ")
+    first, *rest = wrap(show_local_times(escape(text)), "   ")
     return [first[3:], *rest]

@@ -15,7 +15,7 @@ from wakeful.cli.text import escape, format_ago, format_exact, measure, pad, pai
 from wakeful.cli.verbs.calls import read_duration
 
 SCOPES = ("read", "send", "run", "admin")
-_HEADINGS = ("ID", "SCOPES", "SESSION", "MADE", "UNTIL", "NOTE")
+_HEADINGS = ("ID", "SCOPES", "SESSION", "MADE", "ENDS", "NOTE")
 
 
 @verb(
@@ -85,5 +85,6 @@ def _print_list(options: Options) -> None:
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
-    until = "over" if row["is_over"] else format_ago(row["expires_at"]) if row["expires_at"] else "revoked"
-    return row["id"], ",".join(row["scopes"]), row["session"] or "all", format_ago(row["made_at"]), until, row["note"] or "-"
+    # A token without an end lasts until it is revoked; one that is revoked is not listed.
+    ends = "over" if row["is_over"] else format_ago(row["expires_at"]) if row["expires_at"] else "when revoked"
+    return row["id"], ",".join(row["scopes"]), row["session"] or "all", format_ago(row["made_at"]), ends, row["note"] or "-"

@@ -20,7 +20,7 @@ from wakeful.cli.completing import RUN, SESSION
 from wakeful.cli.failure import FAILED, Failure
 from wakeful.cli.options import Options
 from wakeful.cli.text import count, escape, paint
-from wakeful.cli.verbs.calls import wait_for_run
+from wakeful.cli.verbs.activation import wait_for_run
 
 # More than these of one folder are told by the folder.
 _TOLD_OF_A_FOLDER = 4
