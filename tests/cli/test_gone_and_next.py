@@ -104,10 +104,10 @@ def test_the_next_slot_stands_in_list_and_why(daemon: RunningDaemon, wakeful: Co
     assert timedelta(0) < due - datetime.now(UTC) <= timedelta(hours=2)
     local = (due + timedelta(hours=2)).strftime("%Y-%m-%d %H:%M:%S+0200")
     assert f"Its next slot is at {local} (tick)." in say_in_zone(daemon, "why", "clocked")
-    assert re.search(r"  next slot in \d", lines(wakeful, "list")[1])
+    assert re.search(r"  next in \d", lines(wakeful, "list")[1])
     wakeful("sleep", "clocked")
     assert json.loads(wakeful("why", "clocked", "--json").stdout)["next_slot"] is None
-    assert "next slot" not in wakeful("list").stdout
+    assert "next in" not in wakeful("list").stdout
 
 
 def test_the_end_of_a_snooze_stands_in_list_and_why(rested: RunningDaemon, wakeful: Command) -> None:
@@ -124,7 +124,7 @@ def test_the_end_of_a_pace_stands_in_list_and_why(daemon: RunningDaemon, wakeful
     daemon.do(lambda d: d.finish("paced"))
     daemon.do(lambda d: d.change("a.md", "b" * 32))
     row = wakeful("list", COLUMNS="80").stdout.splitlines()[1]
-    assert re.search(r"  queued: next start in \d+ (min|h): pace", row) and len(row) <= 80
+    assert re.search(r"  queued: in \d+ (min|h) \(pace", row) and len(row) <= 80
     assert json.loads(wakeful("list", "--json").stdout)[0]["queued"].startswith("pace: at most one run every 3600s; next start in ")
     assert "Its next try is at " in " ".join(wakeful("why", "paced").stdout.split())
 

@@ -59,9 +59,9 @@ def test_a_group_tells_the_first_slot_to_come() -> None:
     ("remark", "next_word", "told"),
     [
         ("holidays", "goes on", "goes on in 2 h: holidays"),
-        ("queued: pace: at most one run every 3600s", "next start", "queued: next start in 2 h: pace: at most one run every 3600s"),
-        ("", "next slot", "next slot in 2 h"),
-        ("failed: exit code 1", "next slot", "failed: exit code 1; next slot in 2 h"),
+        ("queued: pace: at most one run every 3600s", "next start", "queued: in 2 h (pace: at most one run every 3600s)"),
+        ("", "next slot", "next in 2 h"),
+        ("failed: exit code 1", "next slot", "failed: exit code 1; next in 2 h"),
     ],
 )
 def test_a_remark_says_how_long_it_lasts(remark: str, next_word: str, told: str) -> None:

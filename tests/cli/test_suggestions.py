@@ -16,11 +16,12 @@ from wakeful.cli.suggestions import DANGEROUS, MEANINGS, suggest_verb
     ("typed", "meant"),
     [
         ("restart", "wakeful activate NAME"),
-        ("stop", "wakeful sleep NAME"),
+        ("stop", "wakeful interrupt NAME"),
         ("status", "wakeful list"),
         ("run", "wakeful activate NAME"),
         ("start", "wakeful daemon"),
         ("help", "wakeful --help"),
+        ("terminte", "`wakeful --help` lists them"),
         ("lsit", "did you mean 'list'?"),
         ("actviate", "did you mean 'activate'?"),
         ("qqqqq", "`wakeful --help` lists them"),
@@ -30,6 +31,7 @@ def test_a_verb_that_does_not_exist_is_answered_by_its_meaning(typed: str, meant
     """On standard error, as a usage error."""
     done = run_wakeful(typed)
     assert done.returncode == 2 and done.stdout == "" and f"there is no verb '{typed}'" in done.stderr and meant in done.stderr
+    assert done.stderr.count("wakeful --help") == 1
 
 
 def test_no_slip_of_the_finger_suggests_a_dangerous_verb() -> None:

@@ -36,6 +36,8 @@ def test_sessions_come_go_and_go_on_where_they_were_with_their_files(box: Box) -
     (box.folder / "tickets/17.md").rename(box.folder / "tickets/17.away")
     row = box.wait_for("ticket@17", state="sleeping")
     assert row["reason"].startswith("undeclared")
+    assert "1 more is terminated or undeclared" in box.ask("list") and "ticket@17" not in box.ask("list")
+    assert box.ask("sleep", "ticket@", "--for", "2h") == "ticket@18: sleeps\n" and box.ask("resume", "ticket@*") == "ticket@18: resumed\n"
     (box.folder / "tickets/17.away").rename(box.folder / "tickets/17.md")
     box.wait_for("ticket@17", state="suspended")
     assert box.wait_at_rest("ticket@17")["runs"] == 1 and box.ask("recall", "ticket@17", "customer").strip() == "Ann"

@@ -198,7 +198,8 @@ def _run_click() -> object:
     try:
         return wakeful.main(prog_name="wakeful", standalone_mode=False)
     except click.UsageError as error:
-        raise Failure(f"{escape(error.format_message())} (see {_help_of(error)})", USAGE) from None
+        words = escape(error.format_message())
+        raise Failure(words if "--help" in words else f"{words} (see {_help_of(error)})", USAGE) from None
     except click.ClickException as error:
         raise Failure(escape(error.format_message()), FAILED) from None
     except click.exceptions.Exit as ending:

@@ -122,11 +122,15 @@ def _format_row(row: Row, now: float) -> tuple[str, ...]:
 
 
 def say_next(remark: str, next_word: str, age_seconds: float) -> str:
-    """The remark with the moment it lasts until. The moment comes first: a narrow screen cuts the end."""
-    when = f"{next_word} {format_age(min(age_seconds, 0.0))}"
-    if next_word == "next slot":
-        return f"{remark}; {when}" if remark else when
-    return f"{_QUEUED}{when}: {remark.removeprefix(_QUEUED)}" if remark.startswith(_QUEUED) else f"{when}: {remark}"
+    """The remark with the moment it lasts until. The moment comes early: a narrow screen cuts the end."""
+    when = format_age(min(age_seconds, 0.0))
+    match next_word:
+        case "next slot":
+            return f"{remark}; next {when}" if remark else f"next {when}"
+        case "next start":
+            return f"{_QUEUED}{when} ({remark.removeprefix(_QUEUED)})"
+        case _:
+            return f"{next_word} {when}: {remark}"
 
 
 # -- specs that were not taken --------------------------------------------------------------------

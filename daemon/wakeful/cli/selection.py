@@ -70,9 +70,15 @@ def refuse_empty(wanted: Sequence[str], names: Sequence[str], gone: int = 0) -> 
 
 
 def suggest(wanted: str, names: Iterable[str]) -> list[str]:
-    """Sessions and templates that are spelled nearly so, the nearest first."""
+    """Sessions and templates that are spelled nearly so, the nearest first. Of a pattern it is the beginning that is compared."""
     import difflib
 
-    known = dict.fromkeys([*names, *(found for name in names if (found := find_template(name)))])
+    # A template stands for its sessions.
+    known = dict.fromkeys(find_template(name) or name for name in names) if is_several(wanted) else dict.fromkeys(names)
     bare = wanted.strip(_WILDCARDS)
-    return difflib.get_close_matches(bare, known, _SUGGESTIONS)
+    length = len(bare) if is_pattern(wanted) else None
+    beginnings: dict[str, list[str]] = {}
+    for name in known:
+        beginnings.setdefault(name[:length], []).append(name)
+    near = difflib.get_close_matches(bare, beginnings, _SUGGESTIONS)
+    return [name for beginning in near for name in beginnings[beginning]][:_SUGGESTIONS]

@@ -1,7 +1,7 @@
 """What to say to a person who typed a verb that does not exist: the verb for what they mean, or one that is spelled nearly so.
 
-Words of other tools are answered by their meaning. A slip of the finger is answered by spelling, and never with a verb that ends work,
-overwrites or forgets: a person who repeats the suggestion unread must not lose anything. Imported only after such a slip.
+Words of other tools are answered by their meaning. A slip of the finger is answered by spelling, and never with a verb that closes,
+removes or goes back: a person who repeats the suggestion unread must not lose anything. Imported only after such a slip.
 """
 
 from __future__ import annotations
@@ -9,14 +9,13 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-# Verbs that are never suggested: each stops work, closes, removes, replaces or goes back.
-DANGEROUS = frozenset(
-    ("archive", "cancel", "compress", "erase", "forget", "interrupt", "load", "merge", "migrate", "rename", "resolve", "restore", "rewind", "suspend", "terminate", "uninstall")
-)
+# Verbs that are never suggested: each closes, abandons, removes, replaces or goes back.
+DANGEROUS = frozenset(("archive", "cancel", "compress", "erase", "forget", "merge", "migrate", "restore", "rewind", "terminate", "uninstall"))
 _RUN = "`wakeful activate NAME` runs a session now"
 _DAEMON = "`wakeful daemon` starts the service"
 _LIST = "`wakeful list` shows all sessions"
 _SHOW = "`wakeful show NAME` tells all about a session"
+_STOP = "`wakeful interrupt NAME` stops its run"
 _HOLD = "`wakeful sleep NAME` holds a session"
 _NEW = "`wakeful new NAME` writes a spec"
 _GONE = "a session whose file leaves sessions.d starts no more runs, and its record is kept"
@@ -34,8 +33,9 @@ MEANINGS = {
     "start": f"{_DAEMON}; {_RUN}",
     "serve": _DAEMON,
     "up": _DAEMON,
-    "stop": f"{_HOLD} until `wakeful resume NAME`; the service: Ctrl-C, or `systemctl --user stop wakeful`",
-    "kill": f"{_HOLD} until `wakeful resume NAME`; `wakeful --help` has the verbs that stop a run",
+    "stop": f"{_STOP}; {_HOLD} until `wakeful resume NAME`; the service: Ctrl-C, or `systemctl --user stop wakeful`",
+    "kill": _STOP,
+    "abort": _STOP,
     "down": "the service stops with Ctrl-C, or `systemctl --user stop wakeful`",
     "pause": f"{_HOLD} until `wakeful resume NAME`",
     "disable": f"{_HOLD} until `wakeful resume NAME`; `enabled: false` in its spec keeps it so",

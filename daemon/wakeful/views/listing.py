@@ -151,7 +151,7 @@ def _find_next(row: dict[str, Any], session: Session, queue: Queue | None, slot_
         return "goes on", hold.until
     if row["state"] == "sleeping" and hold is None and wake is not None and wake.retry_at is not None:
         return "goes on", wake.retry_at
-    if queue is not None and queue.until is not None:
+    if queue is not None and queue.until is not None and not row["reason"]:
         return "next start", queue.until
     return ("next slot", slot_at) if slot_at is not None else None
 
