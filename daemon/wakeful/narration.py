@@ -87,7 +87,7 @@ def _tell_session(event: ev.Event) -> str | None:
         case ev.SessionBraked(words=words):
             return f"sleeps: {visible(words)}"
         case ev.SessionReleased():
-            return "may go on"
+            return "may go on: the brake is released"
         case ev.QuestionAnswered(text=text):
             return f"answered: {visible(text, 60)}"
         case ev.SessionTerminated():
@@ -99,7 +99,7 @@ def _tell_session(event: ev.Event) -> str | None:
         case ev.MessageAdded(sender=sender, text=text):
             return f"message from {visible(sender)}: {visible(text, 60)}"
         case ev.NoteAdded(text=text):
-            return f"note: {visible(text, 60)}"
+            return f"hand-off: {visible(text, 60)}"
         case ev.FactSet(key=key, value=value):
             return f"remembers {visible(key)} = {visible(value, 60)}"
         case _:

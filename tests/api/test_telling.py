@@ -60,7 +60,7 @@ EVERY: list[tuple[ev.Event, str]] = [
     (ev.SessionSlept(hold=ev.Hold(kind="snoozed", words="lunch")), "lunch"),
     (ev.SessionResumed(reason="by a person"), "by a person"),
     (ev.SessionBraked(words="the printer burns"), "sleeps: the printer burns"),
-    (ev.SessionReleased(), "may go on"),
+    (ev.SessionReleased(), "may go on: the brake is released"),
     (ev.QuestionAnswered(wake=1, text="yes"), "answered: yes"),
     (ev.SessionTerminated(), "terminated"),
     (ev.SessionReopened(reason="again"), "opened again: again"),
@@ -76,7 +76,7 @@ EVERY: list[tuple[ev.Event, str]] = [
     (ev.SessionForked(fork="x", name="april", position=7), "forked at record 7 as april"),
     (ev.SessionMerged(fork="x", name="april", fork_seq=9, retracted=("a",)), "took 1 fact of april"),
     (ev.ConflictResolved(number=1, key="rate", value="9", rationale="the law"), "conflict 1 resolved, rate = 9: the law"),
-    (ev.ConflictResolved(number=1, key="rate", value=None, rationale="the law"), "rate is retracted"),
+    (ev.ConflictResolved(number=1, key="rate", value=None, rationale="the law"), "rate is forgotten"),
     (
         ev.ConversationCompressed(replaced=(), kept=(), summary="s", messages=30, kept_messages=20, kept_bytes=9, by="rule"),
         "30 messages replaced by a summary (by rule)",

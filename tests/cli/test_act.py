@@ -54,7 +54,7 @@ def test_facts_and_messages_outside_a_run_take_the_name_first(rested: RunningDae
     assert wakeful("recall", "payroll", "currency").stdout == "CNY\n"
     assert "the CFO said so" in wakeful("facts", "payroll").stdout
     assert json.loads(wakeful("recall", "payroll", "--json").stdout)[0]["value"] == "CNY"
-    assert wakeful("note", "payroll", "done").stdout == "payroll: noted\n"
+    assert wakeful("note", "payroll", "done").stdout == "payroll: left a hand-off\n"
     assert "1 message, 4 bytes" in wakeful("show", "payroll").stdout
     assert "mailbox" in wakeful("send", "payroll", "hello", "--key", "once").stdout
     assert wakeful("send", "payroll", "hello", "--key", "once").returncode == 0

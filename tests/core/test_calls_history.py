@@ -765,7 +765,7 @@ def test_beyond_a_hard_level_a_call_is_refused_with_the_way_out() -> None:
     for call, words in (
         (calls.Remember(name="talk", key="a", value="x" * 11), "one fact's value: at most 10 bytes"),
         (calls.Remember(name="talk", key="c", value="x"), "wakeful forget talk KEY"),
-        (calls.Note(name="talk", text="x" * 21), "one hand-off note"),
+        (calls.Note(name="talk", text="x" * 21), "one hand-off"),
     ):
         with pytest.raises(CallerError, match=words):
             world.call(call)

@@ -178,19 +178,19 @@ def test_nobody_is_asked_while_something_else_holds_the_run() -> None:
 def test_everything_sleeps_until_everything_is_resumed_and_nothing_is_lost() -> None:
     world = World(session("s", read("in")), session("t", read("in")), files={"in": "1"})
     world.rest()
-    assert world.call(calls.SleepAll()) == "2 sessions put to sleep; `wakeful resume --all` lets them go on"
-    assert world.call(calls.SleepAll()) == "everything sleeps already"
+    assert world.call(calls.SleepAll()) == "the brake is on for 2 sessions; `wakeful resume --all` releases it"
+    assert world.call(calls.SleepAll()) == "the brake is on already"
     save(world, "2")
     world.rest()
     assert (runs(world), runs(world, "t")) == (1, 1)
-    assert world.hold("s") == "everything was put to sleep by alice"
+    assert world.hold("s") == "brake: sleep --all by alice"
     world.crash()
     world.rest()
     assert (runs(world), runs(world, "t")) == (1, 1)
-    assert world.call(calls.ResumeAll()) == "2 sessions may go on"
+    assert world.call(calls.ResumeAll()) == "the brake is released: 2 sessions may go on"
     world.rest()
     assert (runs(world), runs(world, "t")) == (2, 2)
-    assert world.call(calls.ResumeAll()) == "nothing was put to sleep by --all"
+    assert world.call(calls.ResumeAll()) == "the brake is not on"
 
 
 def test_a_run_under_way_is_stopped_and_owed_again() -> None:
@@ -201,7 +201,7 @@ def test_a_run_under_way_is_stopped_and_owed_again() -> None:
     assert process.stops == ["interrupt"]
     world.end("s", None, signal=2)
     world.rest()
-    assert (runs(world), world.hold("s")) == (1, "everything was put to sleep by alice")
+    assert (runs(world), world.hold("s")) == (1, "brake: sleep --all by alice")
     world.call(calls.ResumeAll())
     world.rest()
     assert runs(world) == 2
@@ -214,7 +214,7 @@ def test_the_switch_holds_against_activations_and_for_sessions_that_come_later()
     world.declare(session("late", read("in")))
     world.rest()
     assert (runs(world), runs(world, "late")) == (1, 0)
-    assert world.hold("late") == "everything was put to sleep by alice"
+    assert world.hold("late") == "brake: sleep --all by alice"
     world.call(calls.ResumeAll())
     world.rest()
     assert (runs(world), runs(world, "late")) == (2, 1)

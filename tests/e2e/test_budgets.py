@@ -132,7 +132,7 @@ def test_the_big_red_switch_stops_everything_and_lets_it_go_on(box: Box) -> None
     assert box.run("sleep").returncode == 2
     assert box.run("sleep", "quick", "--all").returncode == 2
     said = box.run("sleep", "--all", "--reason", "the printer burns")
-    assert said.returncode == 0 and "2 sessions put to sleep" in said.stdout
+    assert said.returncode == 0 and "the brake is on for 2 sessions" in said.stdout
     eventually(lambda: box.row("slow")["state"] == "sleeping")
     assert {reason(box, name) for name in ("quick", "slow")} == {"the printer burns"}
     box.write("in.txt", "2\n")

@@ -190,7 +190,7 @@ def test_nor_does_what_is_followed(planted: Box) -> None:
             following = subprocess.Popen([WAKEFUL, *words], stdout=out, cwd=planted.folder, env=planted.environment())
         try:
             # What is noted before it listens goes by unseen.
-            eventually(lambda: planted.run("note", "words", EVIL) and "note: e" in planted.read("followed"))
+            eventually(lambda: planted.run("note", "words", EVIL) and "hand-off: e" in planted.read("followed"))
         finally:
             following.terminate()
             following.wait(PATIENCE_SECONDS)

@@ -123,7 +123,7 @@ def test_a_key_that_another_call_used_is_refused(box: Box) -> None:
 
 def test_everything_is_put_to_sleep_and_let_go_once_per_key(box: Box) -> None:
     """The daemon lives on, whatever is recorded next."""
-    assert "put to sleep" in box.ask("sleep", "--all", "--key", "stop")
+    assert "the brake is on" in box.ask("sleep", "--all", "--key", "stop")
     box.ask("resume", "--all", "--key", "go")
     known = records(box)
     assert box.ask("sleep", "--all", "--key", "stop").startswith("done already: record ")
@@ -133,7 +133,7 @@ def test_everything_is_put_to_sleep_and_let_go_once_per_key(box: Box) -> None:
     box.stop()
     box.start()
     assert box.ask("sleep", "--all", "--key", "stop").startswith("done already: record ")
-    assert not any(row["state"] == "sleeping" and "put to sleep" in (row["reason"] or "") for row in box.rows())
+    assert not any(row["state"] == "sleeping" and "brake" in (row["reason"] or "") for row in box.rows())
 
 
 def test_a_repeated_rename_leaves_the_session_alone_that_has_the_old_name_now(tmp_path_factory: pytest.TempPathFactory) -> None:

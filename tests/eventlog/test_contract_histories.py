@@ -72,6 +72,73 @@ def test_an_import_that_is_not_finished_is_hidden_takes_no_appends_and_is_listed
         assert (log.verify().is_sound, log.verify().unfinished) == (True, 1)
 
 
+def test_a_session_that_is_here_stays_as_it_was_until_its_import_is_finished(open_again: Open, source: EventLog) -> None:
+    """Heads, tails and search end where it ended; then the rest counts, too."""
+    log, records = open_again(), list(source.read("a"))
+    log.begin_import("a", 4, records[3].hash)
+    log.import_records("a", records[:4])
+    log.finish_import("a")
+    assert log.begin_import("a", 10, records[9].hash, extend=True) == 5
+    log.import_records("a", records[4:])
+    for log in look_twice(log, open_again):
+        assert log.heads() == {"a": Head(4, records[3].hash)}
+        assert [(session, tail) for session, _, tail in log.tails()] == [("a", records[:4])]
+        with pytest.raises(Conflict, match="import is not finished"):
+            log.append_blocking([Append("a", 4, (draft("early"),))], at=1)
+    log.finish_import("a")
+    assert log.heads() == {"a": source.head("a")}
+    assert [tail for _, _, tail in log.tails()] == [records]
+
+
+def test_an_append_that_says_so_finishes_the_import_it_follows(open_again: Open, source: EventLog) -> None:
+    """In one step, and only once all records have come."""
+    log, records = open_again(), list(source.read("a"))
+    arrival = (draft("arrived"),)
+    log.begin_import("a", 10, records[9].hash)
+    log.import_records("a", records[:7])
+    with pytest.raises(Conflict, match="import is not finished"):
+        log.append_blocking([Append("a", 7, arrival, finishes_import=True)], at=1)
+    log.import_records("a", records[7:])
+    with pytest.raises(Conflict, match="import is not finished"):
+        log.append_blocking([Append("a", 10, arrival)], at=1)
+    log.append_blocking([Append("a", 10, arrival, finishes_import=True)], at=1)
+    for log in look_twice(log, open_again):
+        assert log.imports() == () and log.heads()["a"].seq == 11
+    append(log, "a", "goes on")
+    assert log.verify().is_sound
+
+
+def test_one_record_from_elsewhere_is_imported_in_one_step(open_again: Open, source: EventLog) -> None:
+    """Nothing is announced that a crash could leave open, and nobody who follows this log is told of it."""
+    log, records = open_again(), list(source.read("a"))
+    log.begin_import("a", 9, records[8].hash)
+    log.import_records("a", records[:9])
+    with pytest.raises(Conflict, match="not finished"):
+        log.import_next("a", records[9])
+    log.finish_import("a")
+    with pytest.raises(BadImport):
+        log.import_next("a", msgspec.structs.replace(records[9], payload=b"another"))
+    for _ in range(2):
+        assert log.import_next("a", records[9]) == source.head("a")
+    for log in look_twice(log, open_again):
+        assert log.imports() == () and log.heads() == {"a": source.head("a")}
+        assert log.read_after(0, 100)[1] == []
+    assert log.verify().is_sound
+
+
+def test_a_longer_history_takes_the_place_of_an_import_that_was_never_finished(open_again: Open, source: EventLog) -> None:
+    """What came before is compared with it; another history is a conflict."""
+    log, records = open_again(), list(source.read("a"))
+    log.begin_import("a", 6, records[5].hash)
+    log.import_records("a", records[:6])
+    assert log.begin_import("a", 10, records[9].hash) == 1
+    with pytest.raises(Conflict, match="another import"):
+        log.begin_import("a", 6, records[5].hash)
+    log.import_records("a", records)
+    assert log.finish_import("a") == source.head("a")
+    assert log.read_after(0, 100)[1] == []
+
+
 def test_an_import_goes_on_after_a_restart_where_it_was_left(open_again: Open, source: EventLog) -> None:
     log, records = open_again(), list(source.read("a"))
     log.begin_import("a", 10, records[-1].hash)

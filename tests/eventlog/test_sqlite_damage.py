@@ -222,7 +222,7 @@ def change(files: StoreFiles, sql: str) -> Report:
         ("UPDATE flush SET roll = randomblob(32) WHERE number = 1", "flush 1", "are not those it noted"),
         ("DELETE FROM flush WHERE number = 2", "flushes", "records after the last flush"),
         ("INSERT INTO idempotency VALUES (1, 'k', 19, 21)", "session a, key 'k'", "which the session does not have"),
-        ("INSERT INTO clock_step VALUES (1, 3)", "session a, seq 3", "noted wrongly"),
+        ("INSERT INTO clock_step VALUES (1, 3)", "session a, seq 3", "recorded wrongly"),
         ("INSERT INTO session VALUES (9, 'ghost')", "session ghost", "has no records"),
         ("INSERT INTO payload VALUES (999, x'00')", "store", "refers to a event that does not exist"),
         ("INSERT INTO snapshot VALUES (1, 3, x'00', x'00')", "session a, snapshot at seq 3", "not the one that was saved"),

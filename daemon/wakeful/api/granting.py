@@ -38,7 +38,7 @@ class NewBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if self.seconds is not None and not 0 < self.seconds <= LONGEST_SECONDS:
             raise ValueError("a token lasts longer than no time, and at most a hundred years")
         if self.note is not None and len(self.note) > LONGEST_NOTE:
-            raise ValueError(f"a note has at most {LONGEST_NOTE} characters")
+            raise ValueError(f"--note has at most {LONGEST_NOTE} characters")
 
 
 class RevokeBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -73,7 +73,7 @@ def _say_cause(spec: SessionSpec, cause: Cause) -> str:
     name = f"{quote_line(cause.binding)}{_say_trust(spec, cause)}{why}"
     match cause.kind:
         case "activation":
-            return "a person asked for this run" + (f", with the note {quote_line(cause.reason)}" if cause.reason else "")
+            return "a person asked for this run" + (f", saying {quote_line(cause.reason)}" if cause.reason else "")
         case "first":
             return "this is the first run: everything bound to it is new"
         case "cron" | "every":

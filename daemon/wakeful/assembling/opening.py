@@ -177,7 +177,7 @@ def quote_messages(session: Session, words: Sequence[Word], tokens: int) -> str 
 
 
 def _label(session: Session, word: Word) -> str:
-    what = {"message_added": "message", "note_added": "note", "session_merged": "merge"}[word.kind]
+    what = {"message_added": "message", "note_added": "hand-off", "session_merged": "merge"}[word.kind]
     strange = f"; it may hold words of strangers, who speak in {word.untrusted_by}" if word.untrusted_by is not None else ""
     return f"{what} from {say_author(session, word.author)}, {say_time(word.at)}{strange}"
 

@@ -21,7 +21,7 @@ def say_start(core: Core, decision: Decision, call: Call) -> None:
     if session.run is not None or not is_activation_owed(session):
         return
     if session.brake is not None:
-        decision.reply += ": it runs when `wakeful resume --all` lets everything go on"
+        decision.reply += ": it runs when `wakeful resume --all` releases the brake"
         return
     decision.held = find_hold_of_start(core, session, decision.moment)
     if decision.held is not None:

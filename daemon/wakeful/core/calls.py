@@ -45,7 +45,7 @@ class Sleep(Struct, frozen=True, kw_only=True):
 
 
 class SleepAll(Struct, frozen=True, kw_only=True):
-    """The big red switch: every session, those declared later included, until `ResumeAll`."""
+    """The brake: every session, those declared later included, until `ResumeAll`."""
 
     words: str | None = None
     name: str = ""

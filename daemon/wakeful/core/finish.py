@@ -151,7 +151,7 @@ def _say_kept(run: OpenRun) -> str | None:
 
 
 def _say_shutdown(stop: Stop) -> str:
-    return "the daemon stopped" if stop.by == DAEMON else f"everything was put to sleep by {stop.by}"
+    return "the daemon stopped" if stop.by == DAEMON else f"brake: sleep --all by {stop.by}"
 
 
 def _judge_end(session: Session, run: OpenRun, report: ProcessEnded | None, wall: int) -> ev.RunFinished:

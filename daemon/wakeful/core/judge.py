@@ -131,15 +131,15 @@ def _(call: calls.Sleep, core: Core, decision: Decision, called: calls.Called) -
 @judge_call.register
 def _(call: calls.SleepAll, core: Core, decision: Decision, called: calls.Called) -> str:
     """Runs under way are stopped as a shutdown stops them: what woke them stays owed."""
-    words = call.words or f"everything was put to sleep by {called.author}"
+    words = call.words or f"brake: sleep --all by {called.author}"
     fresh = [session for session in core.state if not session.is_shut and session.brake is None]
     for session in fresh:
         session = emit_call(core, decision, session, ev.SessionBraked(words=words), called)
         if session.run is not None and session.run.stop is None and session.run.staged is None:
             emit_call(core, decision, session, ev.RunStopRequested(run=session.run.run, why="shutdown"), called)
     if not fresh:
-        return "everything sleeps already"
-    return f"{count(len(fresh), 'session')} put to sleep; `wakeful resume --all` lets them go on"
+        return "the brake is on already"
+    return f"the brake is on for {count(len(fresh), 'session')}; `wakeful resume --all` releases it"
 
 
 @judge_call.register
@@ -148,7 +148,7 @@ def _(call: calls.ResumeAll, core: Core, decision: Decision, called: calls.Calle
     for session in braked:
         if not session.is_shut:
             emit_call(core, decision, session, ev.SessionReleased(), called)
-    return f"{count(len(braked), 'session')} may go on" if braked else "nothing was put to sleep by --all"
+    return f"the brake is released: {count(len(braked), 'session')} may go on" if braked else "the brake is not on"
 
 
 @judge_call.register
@@ -293,7 +293,7 @@ def _(call: calls.Note, core: Core, decision: Decision, called: calls.Called) ->
     check_size(core, "note", call.text)
     check_level(core, session, "conversation", session.conversation.size_bytes + count_bytes(call.text))
     emit_call(core, decision, session, ev.NoteAdded(text=call.text), called)
-    return "noted"
+    return "left a hand-off"
 
 
 @judge_call.register
@@ -328,7 +328,7 @@ def _(call: calls.Forget, core: Core, decision: Decision, called: calls.Called) 
     if call.key not in session.facts:
         raise CallerError(f"{call.name} has no fact {call.key!r}; `wakeful facts {call.name}` lists them")
     emit_call(core, decision, session, ev.FactRetracted(key=call.key, rationale=call.rationale), called)
-    return f"retracted {call.key}"
+    return f"forgot {call.key}"
 
 
 def check_size(core: Core, what: LimitName, text: str) -> None:

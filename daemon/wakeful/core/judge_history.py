@@ -226,7 +226,7 @@ def _(call: calls.Resolve, core: Core, decision: Decision, called: calls.Called)
     check_size(core, "fact", value or "")
     event = ev.ConflictResolved(number=call.number, key=conflict.key, value=value, rationale=call.rationale)
     emit_call(core, decision, session, event, called)
-    return f"{conflict.key} = {value}" if value is not None else f"{conflict.key} is retracted"
+    return f"{conflict.key} = {value}" if value is not None else f"{conflict.key} is forgotten"
 
 
 def _choose(call: calls.Resolve, session: Session, conflict: Conflict) -> str | None:

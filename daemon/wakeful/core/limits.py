@@ -57,7 +57,7 @@ UNWARNED: frozenset[LimitName] = frozenset({"kept_file", "kept_run", "kept_files
 MEANINGS: dict[LimitName, str] = {
     "payload": "what one record holds",
     "message": "one message",
-    "note": "one hand-off note",
+    "note": "one hand-off",
     "fact": "one fact's value",
     "facts": "facts of a session",
     "conversation": "messages a session's conversation holds",
@@ -73,7 +73,7 @@ MEANINGS: dict[LimitName, str] = {
 ADVICE: dict[LimitName, str] = {
     "note": "wakeful note NAME TEXT, with the rest in a file",
     "fact": "put long values in a file and remember its path",
-    "facts": "retract what is not needed: wakeful forget NAME KEY",
+    "facts": "forget facts that are not needed: wakeful forget NAME KEY",
     "conversation": "wakeful compress NAME",
     "records": "wakeful archive NAME",
     "mailbox": "see why it does not run: wakeful why NAME",

@@ -25,7 +25,7 @@ STARTS_REMEMBERED = 120
 def fold(session: Session | None, event: ev.Event, *, seq: int, at: int, author: str) -> Session:
     if isinstance(event, ev.SessionOpened):
         return _open(event, at, seq)
-    assert session is not None, "the first event of a session is session_opened"
+    assert session is not None, "the first record of a session is session_opened"
     return replace(_apply(event, session, at, author, seq), seq=seq)
 
 

@@ -148,7 +148,7 @@ class Session(Struct, frozen=True, kw_only=True):
     # The last run left its outputs half done: readers are held (rules 28, 31).
     is_suspect: bool = False
     hold: Hold | None = None
-    # Everything was put to sleep at once, in these words.
+    # The brake: every session was put to sleep at once, in these words.
     brake: str | None = None
     # Of its budget, by period.
     spent: dict[str, Spent] = {}

@@ -41,7 +41,7 @@ def decode(kind: str, payload: bytes) -> Event:
     try:
         decoder = _DECODERS[kind]
     except KeyError:
-        raise InternalError(f"the log holds an event of kind {kind!r} that this version does not know; a newer wakeful wrote it") from None
+        raise InternalError(f"the log holds a record of kind {kind!r} that this version does not know; a newer wakeful wrote it") from None
     return decoder.decode(payload)
 
 

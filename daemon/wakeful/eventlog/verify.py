@@ -29,7 +29,7 @@ _LINK_BROKEN = "its hash does not follow from its content and the record before 
 # As SQLite words it: "row 12 missing from index event_by_seq", "wrong # of entries in index event_by_seq", "Tree 9 page 9 cell 0: ...".
 _INDEX_DISAGREES = re.compile(r"missing from index|entries in index|values differ from index|non-unique entry in index")
 _TREE = re.compile(r"Tree (\d+) ")
-STEP_WRONG = "whether the clock was set back before it is noted wrongly"
+STEP_WRONG = "whether the clock was set back before it is recorded wrongly"
 
 
 class _Counts(msgspec.Struct):
@@ -245,7 +245,7 @@ def _check_flushes(connection: apsw.Connection) -> Iterator[Finding]:
         roll = chain.roll_forward(roll, hashes)
         if roll != noted:
             first = last - len(hashes) + 1
-            yield Finding(f"flush {found}", f"its records {first} to {last} of all sessions are not those it noted")
+            yield Finding(f"flush {found}", f"its records {first} to {last} of all sessions are not those it was made of")
             roll = noted
     if next(records, None) is not None:
         yield Finding("flushes", f"there are records after the last flush, which ends at {position}")

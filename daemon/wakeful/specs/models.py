@@ -407,7 +407,7 @@ _KeptCountLimit = _short_for("hard", KeptCount, {"type": "integer", "minimum": 0
 class LimitKeys(Keys):
     payload: _SizeLimit = _describe(None, "What one record holds. Default: {warn: 256KiB, hard: 1MiB}.")
     message: _SizeLimit = _describe(None, "One message. Default: {warn: 64KiB, hard: 256KiB}.")
-    note: _SizeLimit = _describe(None, "One hand-off note. Default: {warn: 16KiB, hard: 256KiB}.")
+    note: _SizeLimit = _describe(None, "One hand-off. Default: {warn: 16KiB, hard: 256KiB}.")
     fact: _SizeLimit = _describe(None, "One fact's value. Default: {warn: 16KiB, hard: 256KiB}.")
     facts: _CountLimit = _describe(None, "Facts of a session. Default: {warn: 1000, hard: 10000}.")
     conversation: _SizeLimit = _describe(None, "A session's conversation. Default: {warn: 4MiB, hard: 64MiB}.")

@@ -37,7 +37,7 @@ def tell(event: ev.Event) -> str:
         case ev.CheckpointMarked(mark=mark, position=position, note=note):
             return f"checkpoint {mark} is record {position}" + (f": {note}" if note else "")
         case ev.ConflictResolved(number=number, key=key, value=value, rationale=rationale):
-            settled = f"{key} = {value}" if value is not None else f"{key} is retracted"
+            settled = f"{key} = {value}" if value is not None else f"{key} is forgotten"
             return f"conflict {number} resolved, {settled}: {rationale}"
         case ev.ConversationCompressed(messages=messages, by=by):
             return f"{count(messages, 'message')} replaced by a summary (by {by})"

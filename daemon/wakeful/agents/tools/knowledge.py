@@ -68,7 +68,7 @@ class KnowledgeTools:
         yield CheckedTool("recall", "Read this session's facts, with who said so and why.", RecallArguments, self._recall)
         yield CheckedTool("history", "Read this session's own log: what woke it, what runs did, what was said.", HistoryArguments, self._history)
         yield CheckedTool("send", "Put a message into another session's mailbox.", SendArguments, self._send)
-        yield CheckedTool("hand_off", "Leave the note that the next run of this session starts from.", HandOffArguments, self._hand_off)
+        yield CheckedTool("hand_off", "Leave the hand-off that the next run of this session starts from.", HandOffArguments, self._hand_off)
 
     async def _remember(self, given: RememberArguments, call_id: str) -> str:
         fields = {"key": given.key, "value": given.value, "rationale": given.because or None, "for_now": given.for_now}

@@ -119,5 +119,5 @@ def answer(options: Options, verb_name: str, key: str | None, *, show: Callable[
 @click.option("--because", metavar="TEXT", help="Why, for the record.")
 @DRY_RUN
 def erase_verb(options: Options, name: str, key: str | None, seq: int, because: str | None, dry_run: bool) -> None:
-    """Forget what record SEQ says, for good: a secret that should not have been said. Its hash stays, so the chain still verifies."""
+    """Remove what record SEQ says, for good: a secret that should not have been said. Its hash stays, so the chain still verifies."""
     answer(options, "erase", key, name=name, seq=seq, reason=because, dry_run=dry_run, show=show_erase)

@@ -123,7 +123,7 @@ def say_refusal(answer: dict[str, Any]) -> None:
 )
 @named_or_all
 def resume_verb(options: Options, name: str | None, key: str | None, is_all: bool) -> None:
-    """Lift a hold; the session runs only if something is owed. --all lifts what `sleep --all` did."""
+    """Lift a hold; the session runs only if something is owed. --all releases the brake."""
     if is_all:
         carry_out_for_all(options, "resume_all", key)
     else:
@@ -153,7 +153,7 @@ def sleep_verb(
 ) -> None:
     """Hold a session until a time, or until it is resumed. Changes are remembered, none is lost.
 
-    --all is the big red switch: every session sleeps, runs under way are stopped (and owed again), until `resume --all`.
+    --all is the brake: every session sleeps, runs under way are stopped (and owed again), until `resume --all` releases it.
     """
     if length is not None and until is not None:
         raise click.UsageError("give --for or --until, not both")

@@ -78,7 +78,7 @@ def remember_verb(options: Options, words: tuple[str, ...], because: str | None,
 @click.option("--for-now", is_flag=True, help="A key of the present conversation's memory.")
 @click.option("--key", metavar="TEXT", help="Makes it safe to repeat.")
 def forget_verb(options: Options, name: str, fact: str, because: str | None, for_now: bool, key: str | None) -> None:
-    """Retract a fact; the log keeps that it was known."""
+    """Let a fact go; the log keeps that it was known."""
     say(options, options.client().call("forget", key, name=name, key=fact, rationale=because, for_now=for_now))
 
 

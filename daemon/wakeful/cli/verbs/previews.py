@@ -35,7 +35,7 @@ def _say_writer(run: int | str) -> str:
 
 def show_merge(preview: dict[str, Any]) -> Iterator[str]:
     yield from _block("FACTS it would take", (_say_fact(fact) for fact in preview["taken"]))
-    yield from _block("FACTS it would retract", preview["retracted"])
+    yield from _block("FACTS it would forget", preview["retracted"])
     yield from _block("CONFLICTS it would open, to be settled with wakeful resolve", map(say_conflict, preview["conflicts"]))
     yield from _quote("HAND-OFF it would leave", preview["summary"])
     yield from _block("FILES it would bring", (_say_file(path, words) for path, words in preview["files"].items()))

@@ -1,0 +1,147 @@
+"""One word for each thing: the words that docs/glossary.md has abandoned are in no help text, no page and no message.
+
+Messages are the string literals of the code that hold more than one word. A legitimate other use of a word is listed with its reason.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+import pytest
+
+from wakeful.cli.command import VERBS, wakeful
+
+REPOSITORY = Path(__file__).parent.parent
+GLOSSARY = REPOSITORY / "docs" / "glossary.md"
+
+
+class Abandoned(NamedTuple):
+    """A word that is not said (as the glossary's last column has it), how it is found, and other uses of it with their reasons."""
+
+    word: str
+    pattern: str
+    legitimate: dict[str, str] = {}
+
+
+ABANDONED = (
+    Abandoned("retract", r"\bretract\w*"),
+    Abandoned("forget", r"\berases?\b[^.]{0,60}\bforget\w*|\bforget\w*[^.]{0,20}\b(payload|record)s?\b"),
+    Abandoned("big red switch", r"\bred switch\b|\beverything (was|is) put to sleep\b"),
+    Abandoned("emergency stop", r"\bemergency stop\b"),
+    Abandoned("put aside", r"\bcauses? (are|is|were) (put|set|laid) aside\b"),
+    Abandoned("set aside", r"\bset aside\b"),
+    Abandoned("thawed", r"\bthaw\w*"),
+    Abandoned("orphaned", r"\borphaned session"),
+    Abandoned("trigger", r"\btrigger(s|ed|ing)?\b", {r"watchman trigger": "a command of another tool"}),
+    Abandoned(
+        "note",
+        r"\b(?<!-)(notes?|noted)\b",
+        {
+            r"`note`|\bwakeful note\b|/call/note\b|\bnote (NAME|TEXT)\b|may note, send": "the verb `note`, which leaves a hand-off",
+            r"--note\b|`[^`]*\bnote\}?`|\bENDS +NOTE\b": "the option --note of activate, save and token, and its keys of JSON",
+            r"\bnote 16 KiB": "the key `note` of `limits`, a name on disk",
+            r"\bnotes/|\bnotes:|\bnotes(?=\s+(\(|[0-9a-f]{12}))|(my|some|the) notes\b|a note counts again": "files of a person in the examples",
+            r"^ {2}note\b": "the verb in the list of verbs",
+        },
+    ),
+    Abandoned(
+        "event",
+        r"\bevents?\b",
+        {
+            r"file\s+events|lost events?|event queue|watched by events|not events|\bevents are lost": "a report of the kernel or of git",
+            r"events\.db|memory\.events|event-stream|event loop": "names of files and of other systems",
+            r"none, in [\d,]+ events": "a step of a random history",
+        },
+    ),
+    Abandoned("job", r"\bjobs?\b"),
+    Abandoned("task", r"\btasks?\b"),
+    Abandoned("paused", r"\bpaused\b"),
+    Abandoned("worker", r"\bworkers?\b"),
+)
+# The glossary names the words itself; the roadmap tells of what is still to be done, in passing words.
+UNREAD = (GLOSSARY, REPOSITORY / "docs" / "roadmap.md")
+_SQL = re.compile(r"\b(SELECT|INSERT INTO|FROM event|UPDATE|LEFT JOIN)\b")
+
+
+def list_pages() -> Iterator[tuple[str, str]]:
+    for page in (REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))):
+        if page not in UNREAD:
+            yield page.name, page.read_text()
+
+
+def list_help() -> Iterator[tuple[str, str]]:
+    context = click.Context(wakeful, info_name="wakeful", terminal_width=10_000)
+    yield "wakeful --help", wakeful.get_help(context)
+    for name in VERBS:
+        command = wakeful.get_command(context, name)
+        assert command is not None
+        yield f"wakeful {name} --help", command.get_help(click.Context(command, context, name, terminal_width=10_000))
+
+
+def list_messages() -> Iterator[tuple[str, str]]:
+    for path in sorted((REPOSITORY / "daemon").rglob("*.py")):
+        for literal in find_literals(ast.parse(path.read_text())):
+            if " " in literal.value.strip() and not _SQL.search(literal.value):
+                yield f"{path.relative_to(REPOSITORY)}:{literal.lineno}", literal.value
+
+
+@functools.cache
+def list_texts() -> tuple[tuple[str, str], ...]:
+    """All of them, read once."""
+    return (*list_pages(), *list_help(), *list_messages())
+
+
+def find_literals(tree: ast.AST) -> Iterator[ast.Constant]:
+    """All text but docstrings; of an f-string its fixed parts."""
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    docstrings = {id(node.body[0].value) for node in ast.walk(tree) if isinstance(node, documented) and node.body and isinstance(node.body[0], ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+            yield node
+
+
+def find_said(one: Abandoned, text: str) -> list[str]:
+    """The places where a word is said, but for its legitimate uses."""
+    if re.search(one.pattern, text, re.IGNORECASE) is None:
+        return []
+    for other in one.legitimate:
+        text = re.sub(other, "", text, flags=re.MULTILINE)
+    return [text[max(0, found.start() - 40) : found.end() + 40] for found in re.finditer(one.pattern, text, re.IGNORECASE)]
+
+
+@pytest.mark.parametrize("one", ABANDONED, ids=lambda one: one.word)
+def test_an_abandoned_word_is_said_nowhere(one: Abandoned) -> None:
+    """Help, pages and messages alike."""
+    said = {place: found for place, text in list_texts() if (found := find_said(one, text))}
+    assert not said
+
+
+def test_the_glossary_names_what_is_looked_for() -> None:
+    """Each abandoned word stands in its last column, and each word has a meaning."""
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in GLOSSARY.read_text().splitlines() if line.startswith("|")]
+    words = [row for row in rows if row[0] not in ("word", "---")]
+    assert all(len(row) == 3 and row[0] and row[1] for row in words)
+    not_said = {word.strip() for row in words for word in row[2].split(",") if word}
+    assert {one.word for one in ABANDONED} == not_said
+
+
+@pytest.mark.parametrize(
+    ("word", "text"),
+    [
+        ("note", "the note of the last run"),
+        ("note", "payroll: noted"),
+        ("event", "100 events of 8 sessions"),
+        ("put aside", "its causes are put aside"),
+        ("forget", "erase NAME SEQ forgets what was said"),
+        ("retract", "retracted language"),
+    ],
+)
+def test_the_walk_finds_what_it_looks_for(word: str, text: str) -> None:
+    """It is no empty promise."""
+    assert find_said(next(one for one in ABANDONED if one.word == word), text)
