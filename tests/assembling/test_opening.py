@@ -118,7 +118,7 @@ def test_a_try_after_a_failure_says_what_failed(world: World) -> None:
 @pytest.mark.parametrize(
     ("cause", "words"),
     [
-        (make_cause("activation", "activation", "1", reason="now, please"), 'a person asked for this run, with the note "now, please"'),
+        (make_cause("activation", "activation", "1", reason="now, please"), 'a person asked for this run, saying "now, please"'),
         (ev.Cause(binding="first", kind="first", key="first"), "this is the first run"),
         (make_cause("nightly", "cron", "2026-01-01T06:00"), '"nightly": its time came, 2026-01-01T06:00'),
         (make_cause("code", "commits", "t", commits=("c0ffee" * 7,)), '"code": commits c0ffeec0ffee'),

@@ -207,10 +207,10 @@ def test_a_run_under_way_is_stopped_and_owed_again() -> None:
     assert runs(world) == 2
 
 
-def test_the_switch_holds_against_activations_and_for_sessions_that_come_later() -> None:
+def test_the_brake_holds_against_activations_and_for_sessions_that_come_later() -> None:
     world = make()
     world.call(calls.SleepAll())
-    assert world.call(calls.Activate(name="s")) == "activated: it runs when `wakeful resume --all` lets everything go on"
+    assert world.call(calls.Activate(name="s")) == "activated: it runs when `wakeful resume --all` releases the brake"
     world.declare(session("late", read("in")))
     world.rest()
     assert (runs(world), runs(world, "late")) == (1, 0)

@@ -272,7 +272,7 @@ def _check_structure(connection: apsw.Connection) -> Iterator[Finding]:
         if line != "ok":
             yield from (_name_structure(one, roots) for one in line.splitlines() if not one.startswith("*** in database"))
     for table, rowid, parent, _ in connection.execute("PRAGMA foreign_key_check"):
-        yield Finding("store", f"row {rowid} of {table} refers to a {parent} that does not exist")
+        yield Finding("store", f"row {rowid} of {table} refers to a row of {parent} that does not exist")
 
 
 def _name_structure(line: str, roots: dict[int, str]) -> Finding:
