@@ -60,6 +60,13 @@ def test_json_of_several_is_one_array_whatever_it_matches(tickets: RunningDaemon
     assert json.loads(wakeful("suspend", "payroll", "--json").stdout)["name"] == "payroll"
 
 
+def test_a_key_is_carried_out_once_for_each_session(tickets: RunningDaemon, wakeful: Command) -> None:
+    """Repeated, it is answered with what the first call did, session by session."""
+    assert wakeful("activate", "ticket@2", "--key", "now").stdout == "ticket@2: activated\n"
+    assert wakeful("activate", "ticket@", "--key", "now").returncode == 0
+    assert [tickets.small.core.state.by_name(f"ticket@{number}").activations for number in (1, 2, 3)] == [1, 1, 1]
+
+
 def test_a_pattern_that_matches_nothing_is_an_error_with_suggestions(tickets: RunningDaemon, wakeful: Command) -> None:
     """Near ones are named, also templates; terminated ones are told apart."""
     for verb in ("activate", "sleep", "resume", "suspend", "interrupt", "cancel", "terminate"):

@@ -1,4 +1,4 @@
-"""What holds a wake before it runs: a spent budget, a question to a person, and the switch that puts everything to sleep."""
+"""What holds a wake before it runs: a spent budget, a question to a person, and the brake that puts everything to sleep."""
 
 import pytest
 from core.specs import read, session, write

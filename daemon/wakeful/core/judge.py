@@ -371,4 +371,5 @@ def _park(core: Core, decision: Decision, session: Session, called: calls.Called
         wake=session.wakes, reason=f"{word} by {called.author}", versions=versions, is_cancelled=word == "cancelled"
     )
     emit_call(core, decision, session, event, called)
-    return f"{word}: its changes count as seen, newer ones wake it"
+    became = "count as seen" if word == "cancelled" else "are parked"
+    return f"{word}: its causes {became}, newer ones wake it"

@@ -94,11 +94,13 @@ class Rows:
             self._leaned_on = leaning_on
         restless = _find_restless(core)
         clocked = {session_id for session_id, _ in core.looked.clocks}
+        sessions = sorted(core.state, key=_by_name)
+        if wanted:
+            sessions = [session for session in sessions if all(is_wanted(core, session, moment, word) for word in wanted)]
         rows = []
-        for session in sorted(core.state, key=_by_name):
-            if all(is_wanted(core, session, moment, word) for word in wanted):
-                slot = find_next_slot(core, session) if session.id in clocked else None
-                rows.append(self._encode_row(core, session, moment, restless, slot.at if slot is not None else None)[is_brief])
+        for session in sessions:
+            slot = find_next_slot(core, session) if session.id in clocked else None
+            rows.append(self._encode_row(core, session, moment, restless, slot.at if slot is not None else None)[is_brief])
         return b"[" + b",".join(rows) + b"]"
 
     def _encode_row(self, core: Core, session: Session, moment: Moment, restless: set[str], slot_at: int | None) -> tuple[bytes, bytes]:
