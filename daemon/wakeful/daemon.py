@@ -182,7 +182,7 @@ class Daemon:
         try:
             write_address(state, str(self.places.socket), is_systemd=is_systemd)
         except OSError as error:
-            words = f"cannot note in {state} where it listens: {error.strerror}; commands need --socket {self.places.socket}"
+            words = f"cannot write down in {state} where it listens: {error.strerror}; commands need --socket {self.places.socket}"
             self._voice.say(words, priority=WARNING)
         yield
         # The socket of systemd outlives us: who connects there waits for the next daemon.
