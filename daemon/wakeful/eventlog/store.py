@@ -108,7 +108,7 @@ def connect_writer(database: Path) -> apsw.Connection:
         "foreign_keys = ON",
         "secure_delete = ON",  # an erased payload must be gone from the pages, too
         "cell_size_check = ON",
-        "cache_size = -16384",
+        "cache_size = -8192",  # a busy log fills it: it is part of the memory of a daemon at work
     ):
         connection.execute(f"PRAGMA {pragma}")
     return connection
