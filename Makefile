@@ -20,7 +20,7 @@ WORKERS ?= 3
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-long test-storm soak test-acp test-systemd test-mutants golden bench wheel clean
+.PHONY: help setup run test test-long test-faults test-storm soak test-acp test-systemd test-mutants golden bench wheel clean
 
 help: ## say what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,6 +37,9 @@ test: $(READY) ## the whole suite, in about seven minutes
 test-long: $(READY) ## the tests that take longer, and other random examples than those of `make test`
 	$(BIN)/python -m pytest -m long $(PYTEST)
 	$(BIN)/python -m pytest -m hypothesis --hypothesis-profile others $(PYTEST)
+
+test-faults: $(READY) ## the faults that take longer: kills, shortages and damage put upon a real daemon
+	$(BIN)/python -m pytest -m faults -n $(WORKERS) --dist worksteal $(PYTEST)
 
 test-storm: $(READY) ## random histories of a real daemon, killed again and again (SEEDS=n)
 	$(BIN)/python tests/storm/run.py --seeds $(SEEDS)
