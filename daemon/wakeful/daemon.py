@@ -16,6 +16,7 @@ import secrets
 import signal
 import socket
 import sys
+import threading
 import time
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -41,7 +42,7 @@ from wakeful.core.state import Session
 from wakeful.counting import count
 from wakeful.errors import CallerError, OperatorError, WakefulError
 from wakeful.eventlog.codec import decode
-from wakeful.eventlog.contract import Record
+from wakeful.eventlog.contract import Record, StoreGone
 from wakeful.journal import ERROR, WARNING
 from wakeful.narration import Voice, grade, narrate, suggest_edit
 from wakeful.past import fold_at
@@ -63,6 +64,8 @@ FOLLOWED_AT_ONCE = 32
 # The holds of a session whose runs went wrong: it stays so until something newer comes or a person acts.
 FAILED_HOLDS = ("failed", "crashing", "loop")
 NAMES_TOLD = 5
+# How long a daemon whose log was taken away may take to end its runs.
+ABANDONING_SECONDS = 15.0
 # Objects that young collections wait for, and how many of these older ones do. As Python has it, 700 and 10, they took 0.3 s of a
 # burst of 100,000 files; what refers to itself, and is held so much longer, is a few hundred objects.
 _COLLECTED_AFTER = (20_000, 10)
@@ -118,6 +121,9 @@ class Daemon:
         self._told_seconds = 0
         self._is_hurried = False
         self._is_leaving = False
+        self._is_closed = False
+        # Why nothing can be recorded any more.
+        self._abandoned: OperatorError | None = None
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
         self._listeners: set[asyncio.Event] = set()
@@ -145,6 +151,18 @@ class Daemon:
 
     async def live(self) -> int:
         """From the first look to the last run; returns the exit code."""
+        try:
+            return await self._live()
+        except Exception as error:
+            # A log that is gone, or cannot be read any more, is told in words, and the runs are ended.
+            if self._abandoned is None and (words := self.log.find_loss() or _find_words(error)) is not None:
+                self.abandon(words)
+            if self._abandoned is None:
+                raise
+            await self._close()
+            return 1
+
+    async def _live(self) -> int:
         self._catch_signals()
         self._edges.clock.start()
         self.reactor.observe(DaemonStarted(incarnation=secrets.token_hex(8), settings=self._settings))
@@ -171,7 +189,8 @@ class Daemon:
             await self._wind_down()
             for keeper in keeping:
                 keeper.cancel()
-        self._narrate()
+        if self._abandoned is None:
+            self._narrate()
         await self._close()
         return code
 
@@ -196,7 +215,20 @@ class Daemon:
 
     async def _wait_for_stop(self) -> int:
         await self._stopping.wait()
-        return 0
+        return 0 if self._abandoned is None else 1
+
+    def abandon(self, gone: OperatorError) -> None:
+        """The log was taken away, or cannot be read: say so, decide nothing more, end the runs and exit with 1. The service manager starts the next daemon."""
+        if self._abandoned is not None:
+            return
+        self._abandoned = gone
+        say_end(gone, self._edges.secrets.redact_text)
+        # Whatever hangs then, the process ends.
+        overdue = threading.Timer(ABANDONING_SECONDS, os._exit, (1,))
+        overdue.daemon = True
+        overdue.start()
+        self.reactor.close()
+        self._stopping.set()
 
     def tell_read(self, done: int, total: int) -> None:
         """How far the reading of specs is; it blocks the loop."""
@@ -229,6 +261,8 @@ class Daemon:
                 return 1
             await self._next_record(0.1)
         await self.reactor.recorded_so_far()
+        if self._abandoned is not None:
+            return 1
         self._narrate()
         held = self._tell_failed_before()
         failed = sorted({*held, *(self.core.state.get(one).name for one in self._failed)})
@@ -273,6 +307,8 @@ class Daemon:
     async def _wind_down(self) -> None:
         """No new runs, `stop_grace` for those under way, then interrupt: they are owed again. At a restart those go on that somebody keeps."""
         self._supervisor.stopping()
+        if self._abandoned is not None:
+            return
         self.reactor.observe(DaemonStopping())
         spared = await self._find_spared()
         self._is_leaving = bool(spared)
@@ -300,7 +336,7 @@ class Daemon:
         deadline = self._loop.time() + seconds
         while any(session.run is None or session.run.run_id not in spared for session in self._running()):
             left = deadline - self._loop.time()
-            if left <= 0 or self._is_hurried:
+            if left <= 0 or self._is_hurried or self._abandoned is not None:
                 self._is_hurried = False
                 return False
             await self._next_record(min(left, 0.1))
@@ -320,6 +356,9 @@ class Daemon:
 
     async def _close(self) -> None:
         """Stop the reactor first, so that nothing is decided while the edges are closed one by one. If one fails, the others and the log are still closed."""
+        if self._is_closed:
+            return
+        self._is_closed = True
         self.reactor.close()
         async with contextlib.AsyncExitStack() as closing:
             # The stack closes them in reverse order: the last one registered is closed first.
@@ -397,6 +436,9 @@ class Daemon:
             listener.set()
 
     def _end_at_once(self, error: BaseException) -> None:
+        if isinstance(error, StoreGone):
+            self.abandon(error)
+            return
         end_at_once(error, self._edges.secrets.redact_text)
 
     # -- telling people -----------------------------------------------------------------------
@@ -567,11 +609,22 @@ def _spare_collections() -> None:
     gc.enable()
 
 
-def end_at_once(error: BaseException, redact: Callable[[str], str]) -> None:
-    """The log failed, or state and log may disagree: nothing may be acknowledged any more."""
+def _find_words(error: BaseException) -> OperatorError | None:
+    """Of an error, or of a group of them, the first that is for people."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error if isinstance(error, OperatorError) else None
+
+
+def say_end(error: BaseException, redact: Callable[[str], str]) -> None:
     # Read as the entry's priority where standard error is the journal (sd-daemon(3)).
     prefix = "<2>" if "JOURNAL_STREAM" in os.environ else ""
     print(redact(f"{prefix}wakeful: stopping at once: {error}"), file=sys.stderr, flush=True)
+
+
+def end_at_once(error: BaseException, redact: Callable[[str], str]) -> None:
+    """The log failed, or state and log may disagree: nothing may be acknowledged any more."""
+    say_end(error, redact)
     if not isinstance(error, OperatorError):
         print(redact("".join(traceback.format_exception(error))), file=sys.stderr, flush=True)
     os._exit(1)

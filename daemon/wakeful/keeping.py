@@ -17,14 +17,16 @@ from wakeful.errors import CallerError, WakefulError
 from wakeful.eventlog.backup import restore
 from wakeful.eventlog.codec import decode_state
 from wakeful.eventlog.contract import EventLog, Import, Progress, Report
+from wakeful.eventlog.filesystem import REMOTE, find_file_system
 from wakeful.eventlog.mend import find_search_damage, mend_store
 from wakeful.eventlog.sqlite import judge_state, open_reader
 from wakeful.eventlog.statelock import find_holder
-from wakeful.eventlog.store import find_file_system, is_affected
+from wakeful.eventlog.store import is_affected
 from wakeful.past import fold_records
 from wakeful.run_output import RunOutput, check_run, read_output
 
 __all__ = [
+    "REMOTE",
     "Examined",
     "examine",
     "find_file_system",

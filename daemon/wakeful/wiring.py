@@ -39,8 +39,8 @@ from wakeful.core.state import OpenRun, Session
 from wakeful.daemon import Daemon, Edges
 from wakeful.errors import OperatorError
 from wakeful.eventlog.codec import decode_state
-from wakeful.eventlog.contract import EventLog
-from wakeful.eventlog.sqlite import open_log
+from wakeful.eventlog.contract import EventLog, StoreFailed, StoreGone
+from wakeful.eventlog.sqlite import exit_process, open_log
 from wakeful.eventlog.statelock import StateLock, lock_state
 from wakeful.journal import WARNING, find_journal
 from wakeful.narration import Style, Voice, visible
@@ -151,13 +151,22 @@ def _find_specs(folder: Path, *, is_named: bool) -> None:
 
 
 async def _live(places: Places, lock: StateLock, handed_over: HandedOver, is_once: bool, style: Style | None, origin: Sign | None) -> int:
-    log = open_log(places.state, lock=lock)
+    loop = asyncio.get_running_loop()
+
+    def end(failed: StoreFailed) -> None:
+        """Called by the log's writer. A log that was taken away can still be left in good order; one whose writes fail cannot."""
+        if not isinstance(failed, StoreGone):
+            exit_process(failed)
+        loop.call_soon_threadsafe(lambda: daemon.abandon(failed))
+
+    log = open_log(places.state, lock=lock, on_fatal=end)
     if log.read_only is not None:
         raise OperatorError(
             f"{places.state}: {log.read_only}; nothing is written to it. "
             "Look at it with: wakeful doctor; go back to a backup with: wakeful restore BACKUP"
         )
-    return await build_daemon(places, log, handed_over, is_once=is_once, style=style, origin=origin).live()
+    daemon = build_daemon(places, log, handed_over, is_once=is_once, style=style, origin=origin)
+    return await daemon.live()
 
 
 def build_daemon(

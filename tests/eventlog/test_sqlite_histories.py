@@ -40,10 +40,7 @@ def make_first_store(state_dir: Path, *sessions: str) -> StoreFiles:
     """A store as the first release made it: one migration, ten records a session."""
     files = StoreFiles(state_dir)
     prepare_folder(files)
-    create_database(files)
-    connection = connect_writer(files.database)
-    migrate(connection, load_migrations()[:1], files.database)
-    connection.close()
+    create_database(files, lambda fresh: migrate(fresh, load_migrations()[:1], files.database))
     later = state_dir.with_name("later")
     log = open_log(later)
     for session in sessions:

@@ -26,9 +26,10 @@ from wakeful.eventlog.contract import (
     StoreUnsafe,
 )
 from wakeful.eventlog.migrate import Migration, load_migrations, migrate, read_version
+from wakeful.eventlog.presence import Presence
 from wakeful.eventlog.sqlite import SqliteLog, open_log, open_reader
 from wakeful.eventlog.statelock import lock_state
-from wakeful.eventlog.store import StoreFiles, connect_writer
+from wakeful.eventlog.store import StoreFiles, connect_writer, read_mark
 
 APPENDER = Path(__file__).with_name("appender.py")
 
@@ -184,7 +185,7 @@ async def test_after_a_failed_anchor_every_append_fails_and_the_owner_is_told_on
     files = StoreFiles(tmp_path)
     told: list[StoreFailed] = []
     broken = BrokenAnchor(files.anchor, open_mark(files))
-    log = SqliteLog(files, writer.Writer(connect_writer(files.database), broken, told.append), None)
+    log = open_with(files, broken, told)
     # The fourth is durable in the log when it is acknowledged; it is the flush of its note in the anchor that fails.
     for number in range(4):
         await log.append([Append("a", number, (draft(str(number)),))], at=1)
@@ -208,11 +209,18 @@ async def test_an_anchor_that_fails_while_nobody_appends_is_told_all_the_same(tm
     told: list[StoreFailed] = []
     broken = BrokenAnchor(files.anchor, open_mark(files))
     broken.left = 0
-    log = SqliteLog(files, writer.Writer(connect_writer(files.database), broken, told.append), None)
+    log = open_with(files, broken, told)
     await log.append([Append("a", 0, (draft("last"),))], at=1)
     eventually(lambda: told)
     log.close()
     assert len(told) == 1
+
+
+def open_with(files: StoreFiles, anchor: AnchorFile, told: list[StoreFailed]) -> SqliteLog:
+    lock_state(files.state_dir).release()
+    connection = connect_writer(files.database)
+    read_mark(connection)
+    return SqliteLog(files, writer.Writer(connection, anchor, told.append, Presence(files, 8192)), None)
 
 
 def open_mark(files: StoreFiles) -> Mark:

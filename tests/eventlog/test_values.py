@@ -11,7 +11,8 @@ from wakeful.eventlog import chain
 from wakeful.eventlog.anchor import AnchorFile, Mark, judge_store, read_anchor
 from wakeful.eventlog.contract import StoreUnsafe
 from wakeful.eventlog.snapshots import choose_dropped
-from wakeful.eventlog.store import find_file_system, is_affected, refuse_affected
+from wakeful.eventlog.filesystem import find_file_system
+from wakeful.eventlog.store import is_affected, refuse_affected
 
 STORE = b"s" * 16
 

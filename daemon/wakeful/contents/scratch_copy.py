@@ -22,6 +22,7 @@ from wakeful.contents.record import GONE, Entry, RunFiles
 from wakeful.core.match import parse_under
 from wakeful.core.spec import CommandRun, CommitsBinding, PromptRun, RunSpec, ScriptRun, SessionSpec
 from wakeful.errors import CallerError, WakefulError
+from wakeful.folders import make_plain
 
 # A scratch folder that a session fills without end is not copied for a replay.
 LARGEST_SCRATCH_BYTES = 256 << 20
@@ -87,7 +88,7 @@ def make_folders(spec: SessionSpec, copy: str) -> None:
     for folder in wanted:
         inside = os.path.relpath(folder, spec.root)
         if not inside.startswith("..") and os.path.isdir(folder):
-            os.makedirs(os.path.join(copy, inside), exist_ok=True)
+            make_plain(os.path.join(copy, inside))
 
 
 def copy_scratch(scratch: str, copy: str) -> Missing | None:

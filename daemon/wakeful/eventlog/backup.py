@@ -14,7 +14,7 @@ import apsw
 
 from wakeful.counting import count
 from wakeful.eventlog.anchor import AnchorFile, Mark, judge_store, read_anchor, sync_folder
-from wakeful.eventlog.contract import BackupRefused, Progress, Report, RestoreRefused, StoreDamaged
+from wakeful.eventlog.contract import BackupRefused, Progress, Report, RestoreRefused, StoreDamaged, StoreUnfinished
 from wakeful.eventlog.migrate import copy_database, load_migrations, refuse_newer
 from wakeful.eventlog.statelock import lock_state
 from wakeful.eventlog.store import StoreFiles, connect_reader, prepare_folder, read_mark, read_roll
@@ -115,7 +115,7 @@ def _read_newest(files: StoreFiles) -> Mark | None:
             return read_mark(connection)
         finally:
             connection.close()
-    except (StoreDamaged, apsw.Error):
+    except (StoreDamaged, StoreUnfinished, apsw.Error):
         return None
 
 

@@ -51,8 +51,16 @@ class StoreDamaged(OperatorError):
     """The store cannot be read as what it should be."""
 
 
+class StoreUnfinished(OperatorError):
+    """The first start was cut short before the store had its schema: it holds nothing, and the next start makes it anew."""
+
+
 class StoreFailed(OperatorError):
     """A write or flush failed, its effect is unknown; nothing is acknowledged any more and the process must end."""
+
+
+class StoreGone(StoreFailed):
+    """The files of the open log were deleted, replaced or cut short: what is written now nobody would find."""
 
 
 class StoreFull(OperatorError):
@@ -389,6 +397,9 @@ class EventLog(Protocol):
 
     def backup(self, path: Path, progress: Progress | None = None) -> Report:
         """Write a verified copy to `path` while appends go on; takes as long as the store is large."""
+
+    def find_loss(self) -> StoreGone | None:
+        """What became of the store's files, where they are no longer those that were opened. Appends find it out by themselves."""
 
     def close(self) -> None:
         """Finish what was taken, then let go of the store."""

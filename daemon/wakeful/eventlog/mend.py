@@ -18,7 +18,7 @@ from wakeful.eventlog.anchor import judge_store, read_anchor
 from wakeful.eventlog.contract import Finding, Mended, Progress, Report, StoreBehindAnchor, StoreDamaged, StoreFull
 from wakeful.eventlog.migrate import copy_database, load_migrations, refuse_newer
 from wakeful.eventlog.statelock import lock_state
-from wakeful.eventlog.store import StoreFiles, connect_reader, connect_writer, read_mark, read_roll, refuse_affected
+from wakeful.eventlog.store import StoreFiles, connect_reader, connect_writer, count_tables, read_mark, read_roll, refuse_affected, say_unfinished
 from wakeful.eventlog.verify import verify_store
 
 # The one index that has a name of its own, and so can be made anew whatever its pages hold.
@@ -69,6 +69,8 @@ def _refuse_unjudged(files: StoreFiles) -> None:
     connection = connect_reader(files.database)
     try:
         refuse_newer(connection, load_migrations(), files.database)
+        if count_tables(connection) == 0:
+            raise say_unfinished(files.database)
         anchor = read_anchor(files.anchor)
         wrong = judge_store(anchor, read_mark(connection), read_roll(connection, anchor.flush) if anchor else None)
     except bodies.UNREADABLE as error:

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import functools
 import os
+import shlex
 import sys
 import threading
 import weakref
@@ -21,7 +23,7 @@ from typing import TypeVar
 import apsw
 
 from wakeful.counting import count
-from wakeful.eventlog import backup, chain, imports, payloads, reads, search, verify
+from wakeful.eventlog import backup, bodies, chain, imports, payloads, reads, search, verify
 from wakeful.eventlog.anchor import AnchorFile, judge_store, read_anchor
 from wakeful.eventlog.contract import (
     Append,
@@ -39,24 +41,33 @@ from wakeful.eventlog.contract import (
     StoreClosed,
     StoreDamaged,
     StoreFailed,
+    StoreGone,
     StoreReadOnly,
+    StoreUnfinished,
 )
 from wakeful.eventlog.migrate import load_migrations, migrate, read_version, refuse_newer
+from wakeful.eventlog.presence import Presence
 from wakeful.eventlog.statelock import StateLock, lock_state
 from wakeful.eventlog.store import (
     StoreFiles,
     connect_reader,
     connect_writer,
+    count_tables,
     create_database,
+    is_blank,
     prepare_folder,
     read_mark,
     read_roll,
     refuse_affected,
+    remove_database,
+    say_unfinished,
 )
 from wakeful.eventlog.writer import AppendCall, Call, ImportCall, KeepCall, SnapshotCall, Writer
 
 Kept = TypeVar("Kept")
 
+# Folders of the state folder that are filled only by runs and calls on record.
+_REMAINS = ("blobs", "archive", "scratch", "workspaces")
 _WHAT_TO_DO = "look at it with: wakeful doctor; go back to a backup with: wakeful restore BACKUP"
 
 
@@ -92,6 +103,8 @@ def open_reader(state_dir: Path) -> SqliteLog:
     connection = connect_reader(files.database)
     try:
         refuse_newer(connection, load_migrations(), files.database)
+        if count_tables(connection) == 0:
+            raise say_unfinished(files.database)
     finally:
         connection.close()
     return SqliteLog(files, None, "it was opened for reading")
@@ -104,32 +117,38 @@ def judge_state(state_dir: Path) -> str | None:
     files = StoreFiles(state_dir)
     try:
         if not files.database.exists():
-            _refuse_empty_start(files, 0)
+            _refuse_empty_start(files)
             return None
         connection = connect_reader(files.database)
         try:
-            refuse_newer(connection, load_migrations(), files.database)
-            version = read_version(connection)
-            _refuse_empty_start(files, version)
-            return _judge(files, connection) if version else None
+            return _judge_present(files, connection)
         finally:
             connection.close()
+    except StoreUnfinished:
+        return _judge_unfinished(files)
     except (StoreBehindAnchor, StoreDamaged, NewerSchema) as refusal:
         return str(refusal)
 
 
+def _judge_unfinished(files: StoreFiles) -> str | None:
+    try:
+        _refuse_empty_start(files)
+    except StoreBehindAnchor as refusal:
+        return str(refusal)
+    return None
+
+
 def _open_locked(files: StoreFiles, on_fatal: Callable[[StoreFailed], None], lock: StateLock | None) -> SqliteLog:
     backup.finish_restore(files)
-    if not files.database.exists():
-        _refuse_empty_start(files, 0)
-        create_database(files)
     migrations = load_migrations()
+    if is_blank(files.database):
+        # Nothing was ever acknowledged from it: what a first start that was cut short left is made anew.
+        _refuse_empty_start(files)
+        remove_database(files.database)
+        create_database(files, lambda fresh: migrate(fresh, migrations, files.database))
     looking = connect_reader(files.database)
     try:
-        refuse_newer(looking, migrations, files.database)
-        version = read_version(looking)
-        _refuse_empty_start(files, version)
-        wrong = _judge(files, looking) if version else None
+        wrong = _judge_present(files, looking)
     finally:
         looking.close()
     if wrong is not None:
@@ -139,17 +158,42 @@ def _open_locked(files: StoreFiles, on_fatal: Callable[[StoreFailed], None], loc
         migrate(connection, migrations, files.database)
         anchor = AnchorFile(files.anchor, read_mark(connection))
         search.forget_outdated(files, connection)  # a crash may have come between an erasure and this
-        return SqliteLog(files, Writer(connection, anchor, on_fatal), None, lock)
+        presence = Presence(files, connection.execute("PRAGMA page_size").get)
+        return SqliteLog(files, Writer(connection, anchor, on_fatal, presence), None, lock)
     except BaseException:
         connection.close()
         raise
 
 
-def _refuse_empty_start(files: StoreFiles, version: int) -> None:
-    """An anchor that remembers records and a store without even a schema: starting empty would hide the loss."""
+def _judge_present(files: StoreFiles, connection: apsw.Connection) -> str | None:
+    """Why a database that has tables is not written to, in words; None where it is. Raises where it cannot even be read as a log."""
+    refuse_newer(connection, load_migrations(), files.database)
+    if read_version(connection) == 0:
+        if count_tables(connection) == 0:
+            raise say_unfinished(files.database)
+        raise StoreDamaged(f"{files.database} is a database, but not of wakeful; put it aside and use: wakeful restore BACKUP")
+    wrong = _judge(files, connection)
+    if wrong is None and read_mark(connection).flush == 0:
+        _refuse_empty_start(files)
+    return wrong
+
+
+def _refuse_empty_start(files: StoreFiles) -> None:
+    """A store without records beside an anchor that remembers some, or beside what only runs of another log left: starting empty would hide the loss."""
     anchor = read_anchor(files.anchor)
-    if version == 0 and anchor is not None and anchor.flush > 0:
+    if anchor is not None and anchor.flush > 0:
         raise StoreBehindAnchor(f"{files.database} is empty or gone, but acknowledged: {count(anchor.position, 'record')}; {_WHAT_TO_DO}")
+    remains = [name for name in _REMAINS if _holds_files(files.state_dir / name)]
+    if remains:
+        raise StoreBehindAnchor(
+            f"{files.state_dir} has no log, but holds what the runs of one left ({', '.join(remains)}): its log was deleted or moved away. "
+            "Put it back, or go back to a backup with: wakeful restore BACKUP. "
+            f"To begin anew with an empty log, move the rest out of the way: mv {shlex.quote(str(files.state_dir))} {shlex.quote(f'{files.state_dir}.old')}"
+        )
+
+
+def _holds_files(folder: Path) -> bool:
+    return any(names for _, _, names in os.walk(folder))
 
 
 def _judge(files: StoreFiles, connection: apsw.Connection) -> str | None:
@@ -227,7 +271,8 @@ class SqliteLog:
         newest_first: bool = False,
     ) -> Iterator[Record]:
         wanted = reads.Slice(from_seq, to_seq, kinds, run, author, newest_first)
-        return reads.read_slice(self._reader(), session, wanted, since, until, limit)
+        with self._told(f"session {session}"):
+            yield from reads.read_slice(self._reader(), session, wanted, since, until, limit)
 
     def head(self, session: str) -> Head:
         return imports.read_head(self._reader(), session)
@@ -282,7 +327,8 @@ class SqliteLog:
     def read_after(
         self, position: int, limit: int, kinds: Sequence[str] | None = None, *, imported: bool = False
     ) -> tuple[int, list[Record]]:
-        return reads.read_after(self._reader(), position, limit, kinds, imported=imported)
+        with self._told(f"the records after {position}"):
+            return reads.read_after(self._reader(), position, limit, kinds, imported=imported)
 
     def begin_import(self, session: str, last_seq: int, head: bytes, *, extend: bool = False) -> int:
         return self._keep(lambda connection: imports.begin(connection, session, last_seq, head, extend))
@@ -346,6 +392,9 @@ class SqliteLog:
     def backup(self, path: Path, progress: Progress | None = None) -> Report:
         return backup.back_up(self._files, path, progress)
 
+    def find_loss(self) -> StoreGone | None:
+        return self._writer.find_loss() if self._writer is not None else None
+
     def close(self) -> None:
         if self._is_closed:
             return
@@ -356,6 +405,14 @@ class SqliteLog:
             self._writer.stop()
         if self._lock is not None:
             self._lock.release()
+
+    @contextlib.contextmanager
+    def _told(self, what: str) -> Iterator[None]:
+        """Pages that cannot be read are told in words."""
+        try:
+            yield
+        except bodies.UNREADABLE as error:
+            raise StoreDamaged(f"{self._files.database}: {what} cannot be read: {error}; {_WHAT_TO_DO}") from error
 
     def _reader(self) -> apsw.Connection:
         """This thread's reading connection: SQLite's are not for two threads at once."""

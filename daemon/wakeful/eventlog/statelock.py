@@ -1,64 +1,116 @@
 """One daemon per state folder, kept by the kernel.
 
-The daemon locks its state folder before anything else; a restore takes the same lock. The lock is a `flock` that ends with the
-process, however it ends. What the file says about its holder is for people: a stale text never keeps anyone out.
+The daemon locks its state folder before anything else; a restore takes the same lock. The lock is a `flock` on the folder itself and on the file `lock` in it,
+which ends with the process, however it ends. A deleted `lock` lets nobody in: the folder is still locked. What the file says about its holder is for people: a
+stale text never keeps anyone out. Only here is a state folder made.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import fcntl
 import os
 from pathlib import Path
 
-from wakeful.eventlog.contract import StateInUse, StoreUnsafe
-from wakeful.folders import make_private
+from wakeful.eventlog.anchor import sync_folder
+from wakeful.eventlog.contract import StateInUse, StoreFull, StoreUnsafe
+from wakeful.eventlog.filesystem import refuse_remote
+from wakeful.folders import keep_folder, let_folder_go, make_private
 from wakeful.state_folder import ignore_in_git
+
+LOCK = "lock"
 
 
 class StateLock:
     """A held lock; `release` it or end the process."""
 
-    def __init__(self, file: int) -> None:
-        self._file = file
+    def __init__(self, state_dir: Path, folder: int, file: int) -> None:
+        self._state_dir = state_dir
+        self._descriptors = (file, folder)
+        keep_folder(state_dir)
 
     def release(self) -> None:
         """Let go; releasing twice is harmless."""
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
+        descriptors, self._descriptors = self._descriptors, ()
+        if descriptors:
+            let_folder_go(self._state_dir)
+        for descriptor in descriptors:
+            os.close(descriptor)
 
 
 def find_holder(state_dir: Path) -> int | None:
     """The pid of the process that has the folder, as the kernel lists it; takes no lock, so it is never in anyone's way."""
     try:
-        inode = os.stat(state_dir / "lock").st_ino
+        inodes = {str(os.stat(path).st_ino) for path in (state_dir, state_dir / LOCK) if os.path.exists(path)}
         locks = Path("/proc/locks").read_text(encoding="ascii").splitlines()
     except OSError:
         return None
     # "1: FLOCK  ADVISORY  WRITE 4711 fd:01:1234567 0 EOF"; one that waits has "->" behind its number.
     for fields in map(str.split, locks):
-        if fields[1] == "FLOCK" and fields[5].rpartition(":")[2] == str(inode):
+        if fields[1] == "FLOCK" and fields[5].rpartition(":")[2] in inodes:
             return int(fields[4])
     return None
 
 
 def lock_state(state_dir: Path, started_at: str = "") -> StateLock:
     """Take the folder for this process or raise StateInUse naming who has it. `started_at` is shown to the next who tries."""
+    descriptors: list[int] = []
     try:
-        make_private(state_dir)
+        _make_durable(state_dir)
+        refuse_remote(state_dir)
+        descriptors.append(os.open(state_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+        _take(descriptors[0], state_dir)
+        descriptors.append(os.open(state_dir / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+        _take(descriptors[1], state_dir)
+        _name_holder(descriptors[1], started_at)
         ignore_in_git(str(state_dir))
-        file = os.open(state_dir / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise StoreUnsafe(
-            f"{state_dir} cannot be used as state folder: {error}; make it writable or choose another with --state"
-        ) from error
+    except BaseException as error:
+        for descriptor in descriptors:
+            os.close(descriptor)
+        if isinstance(error, OSError):
+            raise _explain(state_dir, error) from error
+        raise
+    return StateLock(state_dir, *descriptors)
+
+
+def _make_durable(state_dir: Path) -> None:
+    """A new folder's name outlasts a power cut, as the log in it does: each folder above that was missing is synced, too."""
+    existing = state_dir.absolute()
+    while not existing.exists():
+        existing = existing.parent
+    make_private(state_dir)
+    above = state_dir.absolute()
+    while above != existing:
+        above = above.parent
+        # A folder that may be written to and not read cannot be synced: its file system decides.
+        with contextlib.suppress(PermissionError):
+            sync_folder(above)
+
+
+def _take(descriptor: int, state_dir: Path) -> None:
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        holder = os.pread(file, 200, 0).decode(errors="replace").strip() or "another process"
-        os.close(file)
-        raise StateInUse(f"{state_dir} is in use by {holder}; stop that daemon first or give this one its own --state") from error
+        raise StateInUse(f"{state_dir} is in use by {_read_holder(state_dir)}; stop that daemon first or give this one its own --state") from error
+
+
+def _read_holder(state_dir: Path) -> str:
+    try:
+        text = (state_dir / LOCK).read_bytes()[:200].decode(errors="replace").strip()
+    except OSError:
+        text = ""
+    pid = find_holder(state_dir)
+    return text or (f"pid {pid}" if pid else "another process")
+
+
+def _name_holder(descriptor: int, started_at: str) -> None:
     since = f" since {started_at}" if started_at else ""
-    os.ftruncate(file, 0)
-    os.pwrite(file, f"pid {os.getpid()}{since}\n".encode(), 0)
-    return StateLock(file)
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, f"pid {os.getpid()}{since}\n".encode(), 0)
+
+
+def _explain(state_dir: Path, error: OSError) -> StoreFull | StoreUnsafe:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return StoreFull(f"{state_dir} cannot be locked: {error.strerror}; nothing was changed in it: make room on its disk and start again")
+    return StoreUnsafe(f"{state_dir} cannot be used as state folder: {error}; make it writable or choose another with --state")

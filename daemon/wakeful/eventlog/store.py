@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote
 
@@ -18,7 +19,8 @@ import apsw
 
 from wakeful.eventlog.anchor import Mark, sync_folder
 from wakeful.eventlog.chain import NOTHING
-from wakeful.eventlog.contract import StoreDamaged, StoreUnsafe
+from wakeful.eventlog.contract import StoreDamaged, StoreUnfinished, StoreUnsafe
+from wakeful.eventlog.filesystem import refuse_remote
 from wakeful.folders import make_private
 
 BUSY_MILLISECONDS = 10_000
@@ -39,7 +41,6 @@ _WAL_KEPT_BYTES = 64 * 1024 * 1024
 _WAL_HEADER_BYTES = 32
 _STEP_BYTES = 64 * 1024
 _FREE_TIMES = 100  # of what is laid out ahead must be free
-_REMOTE_FILE_SYSTEMS = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "fuse.sshfs", "glusterfs", "lustre"})
 
 
 class StoreFiles:
@@ -84,15 +85,61 @@ def prepare_folder(files: StoreFiles) -> None:
     for folder in (files.state_dir, files.folder):
         make_private(folder)
         _keep_private(folder)
-    file_system = find_file_system(files.folder)
-    if file_system in _REMOTE_FILE_SYSTEMS:
-        raise StoreUnsafe(f"{files.folder} lies on {file_system}, where a write-ahead log is not safe; choose a local folder with --state")
+    sync_folder(files.state_dir)
+    refuse_remote(files.folder)
 
 
-def create_database(files: StoreFiles) -> None:
-    """An empty database file only we can read, whatever the umask; its -wal and -shm take the same mode from SQLite."""
-    os.close(os.open(files.database, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+def create_database(files: StoreFiles, migrate: Callable[[apsw.Connection], None]) -> None:
+    """A database with its schema and no records, which only we can read, whatever the umask; its -wal and -shm take the same mode from SQLite.
+
+    It is made under another name and gets its own when it is complete and on disk: a start that was cut short leaves nothing that looks like a log."""
+    fresh = files.database.with_name(f"{files.database.name}.new")
+    remove_database(fresh)
+    os.close(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    connection = connect_writer(fresh)
+    try:
+        migrate(connection)
+    finally:
+        connection.close()  # the last connection puts the write-ahead log into the file, flushes and removes it
+    os.replace(fresh, files.database)
     sync_folder(files.folder)
+
+
+def remove_database(database: Path) -> None:
+    """Remove a database that nothing was acknowledged from, with the files that SQLite keeps beside it: those first, as they mean nothing without it."""
+    for end in ("-journal", "-wal", "-shm", ""):
+        database.with_name(database.name + end).unlink(missing_ok=True)
+
+
+def is_blank(database: Path) -> bool:
+    """Does the file hold no schema, or is there none? Under the lock.
+
+    A first start that was cut short left such a file in earlier releases, perhaps with a rollback journal, which a finished store never has."""
+    if not database.exists():
+        return True
+    try:
+        connection = _roll_back(database) if _has_rollback_journal(database) else connect_reader(database)
+    except StoreUnfinished:
+        return True
+    try:
+        return count_tables(connection) == 0
+    finally:
+        connection.close()
+
+
+def count_tables(connection: apsw.Connection) -> int:
+    return connection.execute("SELECT count(*) FROM main.sqlite_schema").get
+
+
+def _has_rollback_journal(database: Path) -> bool:
+    journal = database.with_name(f"{database.name}-journal")
+    return journal.exists() and journal.stat().st_size > 0
+
+
+def _roll_back(database: Path) -> apsw.Connection:
+    connection = apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READWRITE)
+    connection.set_busy_timeout(BUSY_MILLISECONDS)
+    return connection
 
 
 def connect_writer(database: Path) -> apsw.Connection:
@@ -139,6 +186,7 @@ def lay_out_wal(path: Path, size: int) -> None:
 
 def connect_reader(database: Path) -> apsw.Connection:
     """A connection that cannot write. Reading the schema now turns a file that is no database into words."""
+    _refuse_hollow(database)
     try:
         return _connect_to_read(str(database), apsw.SQLITE_OPEN_READONLY)
     except apsw.CantOpenError as error:
@@ -147,8 +195,26 @@ def connect_reader(database: Path) -> apsw.Connection:
         raise StoreUnsafe(
             f"{database} cannot be opened: {error}; that says nothing against the log: look at who may read it and write to its folder"
         ) from error
+    except apsw.ReadOnlyError as error:
+        if error.extendedresult == apsw.SQLITE_READONLY_ROLLBACK:
+            raise say_unfinished(database) from error
+        raise StoreUnsafe(f"{database} cannot be read: {error}; that says nothing against the log: look at who may write to its folder") from error
     except (apsw.NotADBError, apsw.CorruptError, apsw.IOError) as error:
         raise StoreDamaged(f"{database} cannot be read: {error}; put it aside and use: wakeful restore BACKUP") from error
+
+
+def _refuse_hollow(database: Path) -> None:
+    """An empty file holds no log. SQLite must not open it: that would delete the write-ahead log beside it, which may hold every record."""
+    if not database.is_file() or database.stat().st_size:
+        return
+    wal = database.with_name(f"{database.name}-wal")
+    if wal.exists() and _holds_frames(wal):
+        raise StoreDamaged(f"{database} is empty, but {wal.name} beside it holds records; keep a copy of both, then use: wakeful restore BACKUP")
+    raise say_unfinished(database)
+
+
+def say_unfinished(database: Path) -> StoreUnfinished:
+    return StoreUnfinished(f"{database} was not finished when it was made, and holds nothing; the next start of the daemon makes it anew")
 
 
 def _connect_to_read(name: str, flags: int) -> apsw.Connection:
@@ -195,21 +261,6 @@ def read_roll(connection: apsw.Connection, flush: int) -> bytes | None:
     if flush == 0:
         return NOTHING
     return connection.execute("SELECT roll FROM flush WHERE number = ?", (flush,)).get
-
-
-def find_file_system(folder: Path) -> str:
-    """The type of the file system a folder lies on; "unknown" where the system does not say."""
-    device = os.stat(folder).st_dev
-    wanted = f"{os.major(device)}:{os.minor(device)}"
-    try:
-        mounts = Path("/proc/self/mountinfo").read_text(errors="surrogateescape").splitlines()
-    except FileNotFoundError:
-        return "unknown"
-    for mount in mounts:
-        fields = mount.split(" ")
-        if fields[2] == wanted:
-            return fields[fields.index("-") + 1]
-    return "unknown"
 
 
 def _keep_private(folder: Path) -> None:

@@ -1,8 +1,8 @@
 """The one writer: a thread that owns the only connection that writes.
 
 The engine hands it calls through a queue; it takes all that wait (no artificial delay), writes them in one transaction,
-notes the anchor, and only then answers, all of a group with one wake-up of the event loop. The anchor is flushed a little later.
-It also does every checkpoint.
+notes the anchor, makes sure that the files are still there, and only then answers, all of a group with one wake-up of the event loop. The anchor is flushed
+a little later. It also does every checkpoint.
 A write or flush that fails has an unknown effect, and a flush is never tried again: the writer stops acknowledging and
 calls `on_fatal`. The one exception is a full disk noticed before the commit: that group is refused whole and the log goes on
 (whether its caller can is for the caller to say: the reactor's state is ahead of the log then, so it ends).
@@ -37,9 +37,11 @@ from wakeful.eventlog.contract import (
     StoreClosed,
     StoreFailed,
     StoreFull,
+    StoreGone,
 )
 from wakeful.eventlog.group import Group, Tip
 from wakeful.eventlog.imports import read_imports
+from wakeful.eventlog.presence import Loss, Presence
 from wakeful.eventlog.snapshots import choose_dropped
 from wakeful.eventlog.store import BUSY_MILLISECONDS, lay_out_wal, read_mark
 
@@ -55,6 +57,8 @@ LAID_OUT_BYTES = 5 * 1024 * 1024
 # a run, and a flush at the same time takes a third of a millisecond from that.
 ANCHOR_SECONDS = 0.005
 ANCHOR_GROUPS = 4
+# How often the files are looked at while nothing is appended.
+PRESENCE_SECONDS = 2.0
 # How often a write-ahead log that must be emptied is tried again while a reader holds it.
 EMPTYING_SECONDS = 0.05
 
@@ -103,9 +107,10 @@ Outcome: TypeAlias = "tuple[Appended, ...] | Head | int | Exception | None"
 class Writer:
     """Owns the connection, the anchor and what they hold; everyone else only queues calls."""
 
-    def __init__(self, connection: apsw.Connection, anchor: AnchorFile, on_fatal: Callable[[StoreFailed], None]) -> None:
+    def __init__(self, connection: apsw.Connection, anchor: AnchorFile, on_fatal: Callable[[StoreFailed], None], presence: Presence) -> None:
         self._connection = connection
         self._anchor = anchor
+        self._presence = presence
         self._on_fatal = on_fatal
         self._mark = read_mark(connection)
         self._sessions: int = connection.execute("SELECT coalesce(max(key), 0) FROM session").get
@@ -133,6 +138,11 @@ class Writer:
         """Finish what is queued and close; blocks until that is done."""
         self._queue.put(Stop())
         self._thread.join()
+
+    def find_loss(self) -> StoreGone | None:
+        """From any thread: the files are only looked at."""
+        lost = self._presence.find_loss(self._wal_pages)
+        return _say_gone(lost) if lost is not None else None
 
     # What the store holds already, for the group (group.Known).
 
@@ -213,19 +223,24 @@ class Writer:
                 return self._queue.get(timeout=EMPTYING_SECONDS)
             except Empty:
                 self._empty_wal()
-        if self._wal_pages < REST_PAGES:
-            return self._queue.get()
-        try:
-            return self._queue.get(timeout=REST_SECONDS)
-        except Empty:
-            self._checkpoint()
-            return self._queue.get()
+        if self._wal_pages >= REST_PAGES:
+            try:
+                return self._queue.get(timeout=REST_SECONDS)
+            except Empty:
+                self._checkpoint()
+        while True:
+            try:
+                return self._queue.get(timeout=PRESENCE_SECONDS)
+            except Empty:
+                self._refuse_loss()
 
     def _commit(self, calls: list[Call]) -> None:
         """Write one group and answer it."""
         group = Group(self, self._mark.position, self._sessions)
         outcomes = [_decide(group, call) for call in calls]
         snapshots = [call for call, outcome in zip(calls, outcomes, strict=True) if outcome is None and isinstance(call, SnapshotCall)]
+        # Before it is written to: a log that was cut short would be continued behind a hole.
+        self._refuse_loss()
         if not group.rows.events and not snapshots:
             return _answer(calls, outcomes)
         try:
@@ -243,7 +258,17 @@ class Writer:
         self._mark = mark
         self._sessions = group.sessions
         self._tips.update(group.tips)
+        self._refuse_loss()
         _answer(calls, outcomes)
+
+    def _refuse_loss(self) -> None:
+        """Raise StoreGone where the files are not those that were opened. The records of a write-ahead log that alone was deleted are saved first."""
+        lost = self._presence.find_loss(self._wal_pages)
+        if lost is None:
+            return
+        if lost.is_whole and self._presence.has_database():
+            self._checkpoint()
+        raise _say_gone(lost)
 
     def _note_anchor(self, mark: Mark) -> None:
         if self._anchor.unflushed >= ANCHOR_GROUPS:
@@ -266,6 +291,7 @@ class Writer:
             self._roll_back()
             outcome = error
         self._read_imports()
+        self._refuse_loss()
         if not call.is_erasing or isinstance(outcome, Exception):
             return _answer([call], [outcome])
         self._erased.append((call, outcome))
@@ -283,6 +309,7 @@ class Writer:
             self._connection.set_busy_timeout(BUSY_MILLISECONDS)
         self._wal_pages = 0
         self._is_emptying_owed = False
+        self._refuse_loss()
         self._answer_erased()
         lay_out_wal(Path(self._connection.filename_wal), LAID_OUT_BYTES)
 
@@ -369,17 +396,36 @@ class Writer:
 
     def _fail(self, calls: list[Call], error: Exception) -> None:
         """Nothing is acknowledged from here on. The connection stays open: closing it would write."""
-        failed = StoreFailed(
-            f"the log could not be written: {type(error).__name__}: {error}; what was not acknowledged is unknown and "
-            "will be read again at the next start; look at the disk, then start the daemon again"
-        )
-        failed.__cause__ = error
+        failed = self._explain(error)
+        failed.__cause__ = error if failed is not error else None
         self.failed = failed
         waiting = [*calls, *(call for call, _ in self._erased)]
         _answer(waiting, [failed] * len(waiting))
         self._on_fatal(failed)
         while not isinstance(call := self._queue.get(), Stop):
             _answer([call], [failed])
+
+    def _explain(self, error: Exception) -> StoreFailed:
+        """Whatever failed, files that are gone are why."""
+        if isinstance(error, StoreGone):
+            return error
+        try:
+            lost = self._presence.find_loss()
+        except OSError:
+            lost = None
+        if lost is not None:
+            return _say_gone(lost)
+        return StoreFailed(
+            f"the log could not be written: {type(error).__name__}: {error}; what was not acknowledged is unknown and "
+            "will be read again at the next start; look at the disk, then start the daemon again"
+        )
+
+
+def _say_gone(lost: Loss) -> StoreGone:
+    return StoreGone(
+        f"the log was taken away from under the daemon: {lost.words}; nothing is acknowledged any more, and the daemon ends. "
+        "Put the files back, or go back to a backup with: wakeful restore BACKUP; then start the daemon again"
+    )
 
 
 _MALFORMED = frozenset({apsw.SQLITE_CONSTRAINT_DATATYPE, apsw.SQLITE_CONSTRAINT_NOTNULL})

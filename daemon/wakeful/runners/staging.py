@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from wakeful.core.observation import StagedOutput
 from wakeful.errors import OperatorError
-from wakeful.folders import make_private
+from wakeful.folders import make_plain, make_private
 from wakeful.gitdirs import GIT
 from wakeful.runners.isolation.beneath import open_beneath
 from wakeful.runners.isolation.reach import Area
@@ -83,7 +83,8 @@ class Staging:
     def prepare(self, is_read: Callable[[str], bool]) -> list[tuple[Area, str]]:
         """Make and fill it: each area, and what stands for it. `is_read` says of a path whether a binding lets it be read."""
         make_private(os.path.dirname(self._folder))
-        os.makedirs(self._folder, 0o700, exist_ok=self._is_there)
+        if not self._is_there or not os.path.isdir(self._folder):
+            os.mkdir(self._folder, 0o700)
         prepared = []
         for number, area in enumerate(self._areas):
             place = f"{self._folder}/{number}"
@@ -143,7 +144,7 @@ class Staging:
         if self._is_filled:
             return
         target = f"{self._folder}/{place}"
-        os.makedirs(os.path.dirname(target), exist_ok=True)
+        make_plain(os.path.dirname(target))
         digest = copy_entry(name, folder_fd, target)
         if digest is not None:
             self._before[place] = _Copied(digest, stamp_of(os.lstat(target)))

@@ -27,7 +27,11 @@ class RoomWatch:
 
     def look(self) -> float:
         """Report what changed; returns how long it may take until the next look."""
-        found = os.statvfs(self._folder)
+        try:
+            found = os.statvfs(self._folder)
+        except FileNotFoundError:
+            # The state folder was deleted: the log notices, and ends the daemon in words.
+            return LOOK_SECONDS
         free, total = found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
         words = judge_room(free, total, is_short=self._words is not None)
         if words != self._words:

@@ -19,6 +19,7 @@ from wakeful.core.match import Excludes, Pattern, parse_under
 from wakeful.core.paths import contains
 from wakeful.core.spec import DEFAULT_EXCLUDES, FileBinding, SessionSpec
 from wakeful.errors import CallerError
+from wakeful.folders import make_plain
 
 MOST_FILES = 50_000
 MOST_BYTES = 2 << 30
@@ -32,7 +33,7 @@ def copy_present(
     """What the spec's bindings mean below its root, to `destination`; `unseen` is the state folder, `named` are more files by name.
 
     Raises CallerError where one of them lies in a place of `hidden`, or it is given up."""
-    os.makedirs(destination, exist_ok=True)
+    make_plain(destination)
     wanted = dict.fromkeys(name for meant in _find_meant(spec) for name in _list(spec.root, meant, unseen))
     wanted |= dict.fromkeys(named)
     _refuse_hidden(spec, wanted, hidden)

@@ -22,7 +22,7 @@ from wakeful.core.match import parse_under
 from wakeful.core.paths import contains
 from wakeful.core.spec import CommandRun, CommitsBinding, PromptRun, ScriptRun, SessionSpec
 from wakeful.errors import OperatorError
-from wakeful.folders import make_private
+from wakeful.folders import make_plain, make_private
 from wakeful.runners.contract import WorkspaceOrder
 from wakeful.sources.contract import Git, RepositoryNow
 from wakeful.workspaces.copying import copy_present
@@ -113,14 +113,14 @@ def _move(spec: SessionSpec, root: str, *, is_worktree: bool) -> SessionSpec:
 def _fill(spec: SessionSpec, root: str, state: str, hidden: tuple[str, ...], is_given_up: Callable[[], bool]) -> None:
     """Blocks."""
     _refuse_linked(spec)
-    os.makedirs(root, exist_ok=True)
+    make_plain(root)
     linked = [name for name in _find_installed(spec) if _link(os.path.join(spec.root, name), os.path.join(root, name))]
     named = (name for name in _list_named(spec) if not any(contains(one, name) for one in linked))
     # We are held by nothing: what a confined run could not read is not copied for one.
     copy_present(spec, root, state, named, hidden if spec.confinement.is_enforced else (), is_given_up)
     for text in spec.written_patterns:
         # As isolation does for a run in place: what is to be written has a folder to be written in.
-        os.makedirs(os.path.join(root, os.path.relpath(parse_under(text, spec.root).literal_prefix, spec.root)), exist_ok=True)
+        make_plain(os.path.join(root, os.path.relpath(parse_under(text, spec.root).literal_prefix, spec.root)))
     for path in spec.confinement.allow_read:
         _link_allowed(os.path.normpath(os.path.join(spec.root, path)), spec.root, root)
 
@@ -181,6 +181,6 @@ def _link_allowed(path: str, real_root: str, root: str) -> None:
 def _link(path: str, link: str) -> bool:
     if os.path.lexists(link):
         return False
-    os.makedirs(os.path.dirname(link), exist_ok=True)
+    make_plain(os.path.dirname(link))
     os.symlink(path, link)
     return True

@@ -29,10 +29,9 @@ from wakeful.cli.verbs.store import Check, check_store, mend
 from wakeful.cli.verbs.surroundings import check_surroundings
 from wakeful.core.limits import UNWARNED, LimitName, say_amount
 from wakeful.core.room import judge_room
-from wakeful.keeping import find_file_system, find_holder, is_affected
+from wakeful.keeping import REMOTE, find_file_system, find_holder, is_affected
 
 FEW_BYTES = 1_000_000_000
-REMOTE = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "fuse.sshfs", "glusterfs", "lustre")
 # Holds what belongs together on one line; printed as a space.
 TIE = "\u00a0"
 INOTIFY = Path("/proc/sys/fs/inotify")

@@ -18,6 +18,7 @@ from wakeful.core.match import Pattern, parse_under
 from wakeful.core.paths import contains
 from wakeful.core.spec import Confinement
 from wakeful.errors import OperatorError
+from wakeful.folders import make_plain
 from wakeful.gitdirs import GIT, find_top
 from wakeful.runners.contract import RunOrder
 from wakeful.runners.isolation.beneath import make_beneath
@@ -432,7 +433,7 @@ class Plan:
         if contains(self._order.root, folder):
             make_beneath(self._root, os.path.relpath(folder, self._order.root))
         else:
-            os.makedirs(folder, exist_ok=True)
+            make_plain(folder)
 
     def _refuse_ahead(self, path: str) -> None:
         if self._is_ahead:
