@@ -110,3 +110,27 @@ def test_a_page_that_is_noise_is_words(state: Path) -> None:
         database.write_bytes(whole[: page * 4096] + b"\xa5" * 4096 + whole[(page + 1) * 4096 :])
         code, checks = ask(state)
         assert code == 1 and any(check["name"] == "log" and check["verdict"] == "bad" and check["mend"] for check in checks), page
+
+
+def make_unfinished(folder: Path) -> None:
+    """As a first start of an earlier release left it, killed while it made the database: a rollback journal that is hot."""
+    folder.mkdir(parents=True)
+    made = folder / "making"
+    connection = apsw.Connection(str(made))
+    connection.execute("PRAGMA cache_size = 1; PRAGMA cache_spill = 1; CREATE TABLE a (b); BEGIN IMMEDIATE")
+    for _ in range(50):
+        connection.execute("INSERT INTO a VALUES (randomblob(5000))")
+    for end in ("", "-journal"):
+        (folder / f"events.db{end}").write_bytes(made.with_name(made.name + end).read_bytes())
+    connection.close()
+    made.unlink()
+
+
+@pytest.mark.parametrize("words", [("verify",), ("doctor",), ("doctor", "--mend"), ("backup", "copy")])
+def test_a_log_whose_making_was_cut_short_is_told_in_words(tmp_path: Path, words: tuple[str, ...]) -> None:
+    make_unfinished(tmp_path / "state" / "log")
+    done = run_wakeful(*words, "--state", str(tmp_path / "state"), "--socket", str(tmp_path / "none"))
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    told = " ".join((done.stdout + done.stderr).split())
+    assert "was not finished when it was made, and holds nothing; the next start of the daemon makes it anew" in told

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 from pathlib import Path
 
 import psutil
@@ -197,3 +198,25 @@ def test_what_a_killed_daemon_left_of_its_runs_is_removed_by_the_next(box: Box) 
     box.wait_at_rest("wait", runs=2)
     assert box.stop() == 0
     assert list(box.runtime.iterdir()) == []
+
+
+@pytest.mark.faults
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed: NO START WAS KILLED")
+def test_a_first_start_killed_at_any_file_operation_is_followed_by_one_that_works(box: Box) -> None:
+    """The daemon itself, at more and more of its calls that change a file, until a start comes to its end with no kill."""
+    box.write("in1.txt", "0\n")
+    box.spec("s1", LEDGER_SPEC.format(number=1))
+    killed = 0
+    for k in (number**2 for number in range(1, 60)):
+        calls = "mkdir,rename,unlink,pwrite64,fsync,fdatasync,ftruncate"
+        box.wrap = ("strace", "-qq", "-o", str(box.folder / "trace"), "-e", f"trace={calls}", "-e", f"inject={calls}:signal=KILL:when={k}")
+        ended = box.once()
+        box.wrap = ()
+        if ended.returncode == 0:
+            break
+        killed += 1
+        again = box.once()
+        assert again.returncode == 0, f"after a kill at call {k}: {again.stderr}"
+        box.ask("verify", "--state", str(box.state))
+        shutil.rmtree(box.state)
+    assert killed > 5, "no kill came before the end of the start"

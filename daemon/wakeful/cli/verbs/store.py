@@ -18,7 +18,7 @@ from wakeful.cli.failure import FAILED, Failure
 from wakeful.cli.options import Options
 from wakeful.cli.text import count, escape, paint
 from wakeful.errors import WakefulError
-from wakeful.eventlog.contract import Finding, Import, Report, StoreUnsafe
+from wakeful.eventlog.contract import Finding, Import, Report, StoreUnfinished, StoreUnsafe
 from wakeful.keeping import Examined, examine, find_holder, judge_state, mend_store
 
 MOST_LINES = 20
@@ -56,6 +56,9 @@ def check_store(state: Path, *, is_living: bool, is_shown: bool) -> Iterator[Che
     try:
         with Bar(is_shown=is_shown) as progress:
             found = examine(state, progress)
+    except StoreUnfinished as error:
+        yield Check("log", "warn", str(error), "wakeful daemon")
+        return
     except (WakefulError, apsw.Error) as error:
         yield Check("log", "bad", f"it cannot be read to its end: {error}", restore_words(state))
         return
