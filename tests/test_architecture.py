@@ -54,6 +54,8 @@ LAYERS: dict[str, set[str]] = {
     "past": {"core", "eventlog", "specs", "views"},
     # What a run printed, over the log and the blobs.
     "run_output": {"core", "eventlog", "blobs"},
+    # The sessions of a log, folded at the start.
+    "stored_sessions": {"core", "eventlog", "past"},
     # What a model sees, over the log and the blobs.
     "assembling": {"core", "eventlog", "blobs", "contents", "beneath", "escaping", "views"},
     # What was said, read along a session's line.
@@ -75,9 +77,9 @@ LAYERS: dict[str, set[str]] = {
     "starting": {"core", "views", "api", "sources", "runners", "contents", "secrets", "workspaces"},
     "daemon": {"trust", "core", "settings", "eventlog", "sources", "runners", "narration", "reactor", "api", "blobs", "contents", "starting", "supervision", "affinity", "past", "workspaces", "journal", "secrets", "run_output"},
     # The only place that constructs edges.
-    "wiring": {"trust", "allocator", "core", "settings", "eventlog", "sources", "runners", "narration", "reactor", "blobs", "contents", "starting", "daemon", "supervision", "past", "conversation", "workspaces", "bundles", "journal", "secrets", "program_reach"},
+    "wiring": {"trust", "allocator", "core", "settings", "eventlog", "sources", "runners", "narration", "reactor", "blobs", "contents", "starting", "daemon", "supervision", "past", "stored_sessions", "conversation", "workspaces", "bundles", "journal", "secrets", "program_reach"},
     # The store without a daemon, and what it leans on.
-    "keeping": {"core", "eventlog", "bundles", "blobs", "past", "run_output"},
+    "keeping": {"core", "eventlog", "bundles", "blobs", "stored_sessions", "run_output"},
     # Arguments in, text out; of the log it knows the port, to say what a report holds.
     "cli": {"core", "specs", "settings", "views", "narration", "wiring", "keeping", "eventlog", "escaping", "secrets", "program_reach"},
     "__main__": {"cli"},

@@ -11,19 +11,18 @@ import msgspec
 from wakeful.blobs import Blobs
 from wakeful.bundles.blob_archive import BlobArchive
 from wakeful.bundles.examining import BrokenArchive, MissingBlobs, find_broken_archives, find_missing_blobs
-from wakeful.core.state import Session
+from wakeful.core.state import DamagedSession, Session
 from wakeful.counting import count
-from wakeful.errors import CallerError, WakefulError
+from wakeful.errors import CallerError
 from wakeful.eventlog.backup import restore
-from wakeful.eventlog.codec import decode_state
 from wakeful.eventlog.contract import EventLog, Import, Progress, Report
 from wakeful.eventlog.filesystem import REMOTE, find_file_system
 from wakeful.eventlog.mend import find_search_damage, mend_store
 from wakeful.eventlog.sqlite import judge_state, open_reader
 from wakeful.eventlog.statelock import find_holder
 from wakeful.eventlog.store import is_affected
-from wakeful.past import fold_records
 from wakeful.run_output import RunOutput, check_run, read_output
+from wakeful.stored_sessions import load_sessions
 
 __all__ = [
     "REMOTE",
@@ -70,20 +69,13 @@ def read_stored_output(state_dir: Path, name: str, run: int | None) -> RunOutput
 
 
 def find_session(log: EventLog, name: str) -> Session:
-    """By its present name, which only its state tells."""
-    unread = 0
-    for session_id, snapshot, records in log.tails():
-        try:
-            base = decode_state(snapshot.state) if snapshot is not None else None
-            # A snapshot of a release that folded otherwise does not count.
-            session = fold_records(log, session_id, base, records if snapshot is None or base is not None else log.read(session_id))
-        except (WakefulError, msgspec.DecodeError):
-            # Its payloads are lost or damaged, its name with them; the others can be read.
-            unread += 1
-            continue
-        if session is not None and session.name == name:
-            return session
-    damaged = f"; {count(unread, 'session')} cannot be read, wakeful verify tells why" if unread else ""
+    """By its present name, which only its state tells. A session with a damaged record is found by the name that its readable records say."""
+    sessions, _ = load_sessions(log)
+    found = next((session for session in sessions if session.name == name), None)
+    if found is not None:
+        return found
+    unread = sum(isinstance(session, DamagedSession) for session in sessions)
+    damaged = f"; {count(unread, 'session')} cannot be read to the end, wakeful verify tells why" if unread else ""
     raise CallerError(f"no session in this log is called {name!r}{damaged}")
 
 

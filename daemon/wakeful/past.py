@@ -15,7 +15,7 @@ from wakeful.core.reducer import fold
 from wakeful.core.state import Session
 from wakeful.errors import CallerError, OperatorError
 from wakeful.eventlog.codec import decode, decode_state, gather_stand_ins, hash_state
-from wakeful.eventlog.contract import EventLog, Record
+from wakeful.eventlog.contract import EventLog, Record, Snapshot
 from wakeful.specs.scalars import parse_duration
 from wakeful.views.times import read_time, say_time
 
@@ -120,7 +120,7 @@ def fold_until(log: EventLog, session: Session, seq: int) -> Session:
 def fold_at(log: EventLog, session_id: str, seq: int) -> Session:
     """The same by a session's id; PastGone where a payload it needs is nowhere."""
     snapshot = log.snapshot(session_id, at_or_before=seq)
-    base = decode_state(snapshot.state) if snapshot is not None else None
+    base = decode_snapshot(session_id, snapshot)
     past = fold_records(log, session_id, base, log.read(session_id, from_seq=1 if base is None else base.seq + 1, to_seq=seq))
     if past is None:
         raise PastGone(session_id, seq)
@@ -145,6 +145,12 @@ class StateHashes:
         except PastGone:
             return None
         return hash_state(self._past) if self._past is not None else None
+
+
+def decode_snapshot(session_id: str, snapshot: Snapshot | None) -> Session | None:
+    """The state a snapshot holds; None where another release folded it, or where its row is damaged: the state is not this session's at this seq."""
+    base = decode_state(snapshot.state) if snapshot is not None else None
+    return base if base is not None and snapshot is not None and (base.id, base.seq) == (session_id, snapshot.seq) else None
 
 
 class PastGone(OperatorError):

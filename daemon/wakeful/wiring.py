@@ -35,16 +35,14 @@ from wakeful.core.machine import Core
 from wakeful.core.observation import AgentsRead, ProcessEnded, RoomSeen, RunAttached, RunRecovered, SettingsRead, SpecsRead, TargetLooked, TargetsHinted
 from wakeful.core.owners import list_libraries, list_needed
 from wakeful.core.spec import PromptRun, SessionSpec
-from wakeful.core.state import OpenRun, Session
+from wakeful.core.state import DamagedSession, OpenRun, Session
 from wakeful.daemon import Daemon, Edges
 from wakeful.errors import OperatorError
-from wakeful.eventlog.codec import decode_state
 from wakeful.eventlog.contract import EventLog, StoreFailed, StoreGone
 from wakeful.eventlog.sqlite import exit_process, open_log
 from wakeful.eventlog.statelock import StateLock, lock_state
 from wakeful.journal import WARNING, find_journal
 from wakeful.narration import Style, Voice, visible
-from wakeful.past import fold_records
 from wakeful.program_reach import ProgramReach
 from wakeful.reactor import Reactor
 from wakeful.runners.cgroup import find_delegated
@@ -87,6 +85,7 @@ from wakeful.sources.services import ServiceSource
 from wakeful.sources.statcache import StatCache
 from wakeful.starting import FindDistrust, RunStarter
 from wakeful.state_folder import find_project
+from wakeful.stored_sessions import load_sessions
 from wakeful.supervision import HandedOver, find_keeper, take_handed_over
 from wakeful.trust.desk import TrustDesk
 from wakeful.trust.ledger import Ledger
@@ -185,6 +184,8 @@ def build_daemon(
     blobs.remove_unfinished()
     blobs.screen = known
     voice.redact = known.redact_text
+    for damaged in (session for session in sessions if isinstance(session, DamagedSession)):
+        voice.say(damaged.damage_words, name=damaged.name, priority=WARNING)
     keeper = Keeper(reactor.core, blobs, reactor.observe, voice.say, functools.partial(_bound_contents, reactor.core))
     kept = _find_kept(handed_over, sessions)
     keeper.lists = kept
@@ -252,22 +253,6 @@ def _build_secrets(reactor: Reactor, places: SecretPlaces) -> KnownSecrets:
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(RedactingFormatter(known))
     return known
-
-
-def load_sessions(log: EventLog) -> tuple[list[Session], dict[str, int]]:
-    """Fold every session from its newest snapshot and the records after it; also the seqs of the snapshots."""
-    sessions, snapshots = [], {}
-    for session_id, snapshot, records in log.tails():
-        base = decode_state(snapshot.state) if snapshot is not None else None
-        if base is not None:
-            snapshots[session_id] = base.seq
-        elif snapshot is not None:
-            # Of a release that folded otherwise: once, from the beginning.
-            records = log.read(session_id)
-        session = fold_records(log, session_id, base, records)
-        if session is not None:
-            sessions.append(session.seen_from(log.store))
-    return sessions, snapshots
 
 
 def _build_specs(

@@ -20,7 +20,7 @@ from wakeful.api.tracing import find_hint
 from wakeful.core.budget import is_zone_known
 from wakeful.core.events import SessionMerged
 from wakeful.core.meaning import CannotTell, Excluded, Found, NearlyMatched, NotYetLooked
-from wakeful.core.state import Session
+from wakeful.core.state import DamagedSession, Session
 from wakeful.errors import CallerError
 from wakeful.eventlog.codec import decode
 from wakeful.views.guard import view_guarded
@@ -150,6 +150,7 @@ async def explain_health(request: Request) -> Response:
             "problems": service.problems(),
             "defects": service.defects(),
             "degraded": degraded,
+            "damaged": [{"session": one.name, "words": one.damage_words} for one in core.state if isinstance(one, DamagedSession)],
             "guarded": view_guarded(core, service.moment()),
             "unfinished_merges": await asyncio.to_thread(_view_unfinished, service),
             "workspaces": await asyncio.to_thread(_view_workspaces, list(core.state)),

@@ -111,7 +111,7 @@ def _line_of_follow(line: FollowLine, with_words: bool) -> bytes:
     if not with_words:
         return encode_line(record, line.session)
     event = decode(record.kind, record.payload) if record.payload is not None else None
-    words = "erased" if event is None else narrate(event) or (tell(event) if record.author != DAEMON else None)
+    words = "damaged" if record.is_damaged else "erased" if event is None else narrate(event) or (tell(event) if record.author != DAEMON else None)
     return msgspec.json.encode({"session": line.session, **view_record(record), "words": words}) + b"\n"
 
 

@@ -157,6 +157,8 @@ def _say(record: Record, telling: Telling) -> str:
 
 
 def _say_missing(record: Record, telling: Telling) -> str:
+    if record.is_damaged:
+        return "damaged: its payload is not the one that was recorded"
     span = telling.archived
     is_archived = span is not None and span.first <= record.seq <= span.last and telling.of is None
     return f"archived; `wakeful load {telling.name}` brings it back" if is_archived else "erased"

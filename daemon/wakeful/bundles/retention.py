@@ -13,7 +13,7 @@ import msgspec
 
 from wakeful.core.events import Outcome
 from wakeful.core.spec import Retention
-from wakeful.core.state import Session
+from wakeful.core.state import DamagedSession, Session
 from wakeful.counting import count
 
 _MICROSECONDS = 1_000_000
@@ -58,6 +58,8 @@ def judge_session(session: Session, *, is_owed: bool = False, has_open_question:
     """Why a session may not be archived, in words; None when it may.
 
     One that is declared may still wake, and an archived one does not: it is archived when its file is gone or it was terminated."""
+    if isinstance(session, DamagedSession):
+        return "a record of it is damaged"
     if session.run is not None:
         return "it is running"
     if session.wake is not None or is_owed:

@@ -113,6 +113,8 @@ def _put_records(
     for record in log.read(session, to_seq=head.seq):
         seq += 1
         _check_next(session, record, seq)
+        if record.is_damaged:
+            raise BundleNotWritten(f"session {session}: record {seq} is damaged, and a bundle would carry it as erased; go back to a backup with: wakeful restore BACKUP")
         writer.put(write_record(record))
         references.add(record)
         erased += record.payload is None

@@ -10,7 +10,7 @@ from wakeful.core.observation import Moment
 from wakeful.core.owed import is_activation_owed
 from wakeful.core.owners import find_owner_problem, list_keys
 from wakeful.core.spec import say_missing
-from wakeful.core.state import Session
+from wakeful.core.state import DamagedSession, Session
 
 
 def find_hold_words(core: Core, session: Session, moment: Moment) -> str | None:
@@ -38,6 +38,8 @@ def find_hold_of_start(core: Core, session: Session, moment: Moment) -> str | No
 
 def find_sleep_words(core: Core, session: Session, moment: Moment) -> str | None:
     """All but backing off, which ends by itself."""
+    if isinstance(session, DamagedSession):
+        return session.damage_words
     if session.move_words is not None:
         return session.move_words
     if session.brake is not None:

@@ -18,6 +18,7 @@ from wakeful.core.knowledge import count_bytes
 from wakeful.core.limits import ADVICE, LimitName
 from wakeful.core.machine import Core
 from wakeful.core.owed import start_versions
+from wakeful.core.people import refuse_damaged
 from wakeful.core.provenance import find_source
 from wakeful.core.state import Question, Session
 from wakeful.core.tracing import refuse_observing
@@ -41,6 +42,7 @@ def emit_call(core: Core, decision: Decision, session: Session, event: ev.Event,
 def find_living(core: Core, name: str) -> Session:
     """The session, if its log takes calls; else why not, and what to do."""
     session = core.state.by_name(name)
+    refuse_damaged(session)
     if session.archive is not None:
         raise CallerError(f"{name} is archived; `wakeful load {name}` brings it back")
     if session.has_departed:

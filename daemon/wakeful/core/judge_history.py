@@ -23,6 +23,7 @@ from wakeful.core.knowledge import Conflict, Conversation, Origin, Recollection,
 from wakeful.core.machine import Core
 from wakeful.core.observation import Declaration
 from wakeful.core.owed import start_versions
+from wakeful.core.people import refuse_damaged
 from wakeful.core.reducer import ORDERED_KEYS
 from wakeful.core.spec import FileBinding, SessionSpec
 from wakeful.core.state import ACTIVATION, Session
@@ -170,6 +171,7 @@ def _writes(binding: object) -> bool:
 @judge_call.register
 def _(call: calls.Merge, core: Core, decision: Decision, called: calls.Called) -> str:
     session, fork = find_resting(core, call.name, "merge into"), core.state.by_name(call.fork)
+    refuse_damaged(fork)
     if not call.is_descended and (fork.origin is None or fork.origin.session != session.id):
         parent = f"is a fork of {fork.origin.name}" if fork.origin is not None else "is no fork"
         raise CallerError(f"{call.fork} {parent}, so it cannot be merged into {call.name}; `wakeful show {call.name}` shows its forks")

@@ -23,8 +23,9 @@ from wakeful.core.plan import plan
 from wakeful.core.ready import ReadyQueue
 from wakeful.core.reducer import fold
 from wakeful.core.spec import CommitsBinding, Settings
-from wakeful.core.state import AGENT_POOL, GENERAL_POOL, OpenRun, Session, State
+from wakeful.core.state import AGENT_POOL, GENERAL_POOL, DamagedSession, OpenRun, Session, State
 from wakeful.core.strangers import StrangersWords
+from wakeful.errors import InternalError
 
 
 class Deadlines:
@@ -99,6 +100,8 @@ class Core:
         self, decision: Decision, session_id: str, event: Event, *, author: str = DAEMON, run: int | None = None, key: str | None = None
     ) -> Session:
         before = self.state.sessions.get(session_id)
+        if isinstance(before, DamagedSession):
+            raise InternalError(f"{type(event).__name__} was to be recorded in {before.name}, which is read-only: {before.damage}")
         seq = (before.seq if before is not None else 0) + 1
         if run is None and before is not None and before.run is not None:
             run = before.run.run

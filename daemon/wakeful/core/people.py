@@ -9,7 +9,7 @@ from __future__ import annotations
 from wakeful.core import calls
 from wakeful.core.machine import Core
 from wakeful.core.spec import Role
-from wakeful.core.state import Session
+from wakeful.core.state import DamagedSession, Session
 from wakeful.errors import CallerError
 
 PERSON = "person:"
@@ -39,6 +39,15 @@ def find_called(core: Core, call: calls.Call) -> list[Session]:
         return list(core.state)
     session_id = core.state.ids.get(call.name)
     return [core.state.get(session_id)] if session_id is not None else []
+
+
+def refuse_damaged(session: Session) -> None:
+    """Raise CallerError for a session whose log takes nothing because a record of it is damaged."""
+    if isinstance(session, DamagedSession):
+        raise CallerError(
+            f"{session.name} is read-only: {session.damage}; `wakeful doctor` shows what is lost, `wakeful restore BACKUP` brings it back. "
+            "Without a backup: give its spec another name, and a new session goes on"
+        )
 
 
 def find_role(session: Session, author: str, uid: int | None = None) -> Role:

@@ -286,6 +286,21 @@ class Session(Struct, frozen=True, kw_only=True):
         return spec.pool if spec else None
 
 
+class DamagedSession(Session, frozen=True, kw_only=True):
+    """A session of which a record cannot be read: as far as it could be folded, without its run and wake. It can be read; its log takes nothing."""
+
+    # What is damaged, in words.
+    damage: str
+
+    @property
+    def is_shut(self) -> bool:
+        return True
+
+    @property
+    def damage_words(self) -> str:
+        return f"damaged: {self.damage}; it is read-only, and only a backup has what is lost (wakeful doctor)"
+
+
 class State:
     """All sessions by id, their names, and the slots in use. Changed only by `put`."""
 

@@ -39,7 +39,7 @@ from wakeful.core.observation import (
     TargetsHinted,
 )
 from wakeful.core.owners import has_prompt, list_needed
-from wakeful.core.people import find_called, refuse_by_role
+from wakeful.core.people import find_called, refuse_by_role, refuse_damaged
 from wakeful.core.spec import is_refused
 from wakeful.core.state import Session
 
@@ -354,4 +354,7 @@ def _session_of(core: Core, session_id: str, run_id: str) -> Session | None:
 def _(observation: Called, core: Core, decision: Decision) -> None:
     for session in find_called(core, observation.call):
         refuse_by_role(session, observation.call, observation.author)
+        # A call about all sessions passes over those whose log takes nothing.
+        if observation.call.name:
+            refuse_damaged(session)
     decision.reply = judge_call(observation.call, core, decision, observation)

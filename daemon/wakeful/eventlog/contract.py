@@ -121,7 +121,9 @@ class Appended(msgspec.Struct, frozen=True, gc=False):
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
-    """One event as recorded. `at` is microseconds UTC; `payload` is None when it was erased or archived, its hash stays."""
+    """One event as recorded. `at` is microseconds UTC; `payload` is None when it was erased or archived, its hash stays.
+
+    `is_damaged`: a payload is there, but is not the one that was recorded, and so is not given out."""
 
     session: str
     seq: int
@@ -134,6 +136,7 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     payload: bytes | None
     payload_hash: bytes
     hash: bytes
+    is_damaged: bool = False
 
 
 class Head(msgspec.Struct, frozen=True, gc=False):
@@ -320,10 +323,10 @@ class EventLog(Protocol):
     def snapshot(self, session: str, at_or_before: int | None = None) -> Snapshot | None:
         """The newest undamaged snapshot (at or before a seq)."""
 
-    def tails(self) -> Iterator[tuple[str, Snapshot | None, list[Record]]]:
+    def tails(self) -> Iterator[tuple[str, Snapshot | None, list[Record] | StoreDamaged]]:
         """Every session with its newest snapshot and the records after it: all a start needs, in one pass.
 
-        A session whose import is not finished is left out: half a history has no state."""
+        A session whose import is not finished is left out: half a history has no state. One whose records cannot be read comes with the reason."""
 
     def position(self) -> int:
         """The newest record's place in the order of all sessions; 0 when there is none."""

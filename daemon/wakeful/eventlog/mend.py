@@ -171,7 +171,7 @@ def _mend_clock_steps(connection: apsw.Connection) -> Iterator[str]:
 
 
 def _drop_snapshots(connection: apsw.Connection) -> Iterator[str]:
-    rows = connection.execute("SELECT n.session, s.id, n.seq, n.state, n.state_hash FROM snapshot n JOIN session s ON s.key = n.session")
+    rows = connection.execute("SELECT n.session, s.id, n.seq, CAST(n.state AS BLOB), n.state_hash FROM snapshot n JOIN session s ON s.key = n.session")
     damaged = [(key, name, seq) for key, name, seq, state, digest in rows if chain.hash_bytes(state) != digest]
     for key, name, seq in damaged:
         connection.execute("DELETE FROM snapshot WHERE session = ? AND seq = ?", (key, seq))

@@ -297,11 +297,7 @@ class SqliteLog:
     def snapshot(self, session: str, at_or_before: int | None = None) -> Snapshot | None:
         bound = at_or_before if at_or_before is not None else 2**63 - 1
         while True:
-            row = self._reader().execute(
-                "SELECT n.seq, n.state, n.state_hash FROM session s JOIN snapshot n ON n.session = s.key "
-                "WHERE s.id = ? AND n.seq <= ? ORDER BY n.seq DESC LIMIT 1",
-                (session, bound),
-            ).fetchone()
+            row = self._read_snapshot(session, bound)
             if row is None:
                 return None
             # A damaged snapshot is a cache that missed: an older one and a longer tail give the same state.
@@ -309,17 +305,39 @@ class SqliteLog:
                 return Snapshot(*row)
             bound = row[0] - 1
 
-    def tails(self) -> Iterator[tuple[str, Snapshot | None, list[Record]]]:
+    def _read_snapshot(self, session: str, bound: int) -> tuple[int, bytes, bytes] | None:
+        with self._told(f"session {session}, its snapshots"):
+            return self._reader().execute(
+                "SELECT n.seq, CAST(n.state AS BLOB), CAST(n.state_hash AS BLOB) FROM session s JOIN snapshot n ON n.session = s.key "
+                "WHERE s.id = ? AND n.seq <= ? ORDER BY n.seq DESC LIMIT 1",
+                (session, bound),
+            ).fetchone()
+
+    def tails(self) -> Iterator[tuple[str, Snapshot | None, list[Record] | StoreDamaged]]:
         connection = connect_reader(self._files.database)
+        told: set[str] = set()
         try:
             for session, snapshot, records in reads.read_tails(connection):
+                told.add(session)
                 if snapshot is None or chain.hash_bytes(snapshot.state) == snapshot.state_hash:
                     yield session, snapshot, records
-                    continue
-                older = self.snapshot(session, snapshot.seq - 1)
-                yield session, older, list(self.read(session, from_seq=older.seq + 1 if older else 1))
+                else:
+                    yield self._read_tail(session)
+        except bodies.UNREADABLE:
+            # One session's pages stopped the pass over all of them: the others are read one by one.
+            with self._told("the table of sessions"):
+                left = [session for session in reads.read_sessions(self._reader()) if session not in told]
+            for session in left:
+                yield self._read_tail(session)
         finally:
             connection.close()
+
+    def _read_tail(self, session: str) -> tuple[str, Snapshot | None, list[Record] | StoreDamaged]:
+        try:
+            snapshot = self.snapshot(session)
+            return session, snapshot, list(self.read(session, from_seq=snapshot.seq + 1 if snapshot else 1))
+        except StoreDamaged as damaged:
+            return session, None, damaged
 
     def position(self) -> int:
         return self._reader().execute("SELECT coalesce(max(id), 0) FROM event").get

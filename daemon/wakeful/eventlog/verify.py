@@ -208,7 +208,7 @@ def _name_span(name: str, first: int, last: int, what: str) -> Finding:
 
 
 def _check_snapshots(connection: apsw.Connection, key: int, name: str, counts: _Counts) -> Iterator[Finding]:
-    for seq, state, state_hash in connection.execute("SELECT seq, state, state_hash FROM snapshot WHERE session = ? ORDER BY seq", (key,)):
+    for seq, state, state_hash in connection.execute("SELECT seq, CAST(state AS BLOB), state_hash FROM snapshot WHERE session = ? ORDER BY seq", (key,)):
         counts.snapshots += 1
         if chain.hash_bytes(state) != state_hash:
             where = f"session {name}, snapshot at seq {seq}"

@@ -253,6 +253,8 @@ def _check_health(health: dict[str, Any]) -> Iterator[Check]:
     """What the daemon says of itself."""
     if health["read_only"]:
         yield Check("log", "bad", health["read_only"], "wakeful verify")
+    for one in health.get("damaged", ()):
+        yield Check("session", "bad", f"{one['session']}: {one['words']}", "wakeful restore BACKUP")
     for place, words in sorted(health["problems"].items()):
         yield Check("spec", "bad", f"{place}: {words}", "wakeful check")
     if not health["problems"]:

@@ -1,0 +1,78 @@
+"""A damaged record of one session, under a real daemon: that session is read-only and says why, everything else works, and a backup brings it back."""
+
+from __future__ import annotations
+
+import json
+
+import apsw
+import pytest
+
+from e2e.box import Box
+
+SPEC = """
+    objective: Say what is there.
+    bindings:
+      input: {{file: {name}.txt}}
+    run:
+      command: [cat, {name}.txt]
+"""
+
+
+@pytest.mark.faults
+def test_a_session_with_a_damaged_record_is_read_only_and_the_others_work(box: Box) -> None:
+    for name in ("hurt", "whole"):
+        box.write(f"{name}.txt", "1\n")
+        box.spec(name, SPEC.format(name=name))
+    assert box.once().returncode == 0
+    assert box.run("backup", "kept", "--state", str(box.state)).returncode == 0
+    damage_newest(box, "hurt")
+    box.start()
+    assert "hurt: damaged: seq" in box.output.read_text()
+    before = box.log("hurt")
+    row = box.row("hurt")
+    assert (row["state"], row["owed"], row["queued"]) == ("sleeping", [], None)
+    assert "its payload is not the one that was recorded; it is read-only" in row["reason"]
+    assert "damaged: seq" in box.words("show", "hurt")
+    assert "damaged: its payload is not the one that was recorded" in box.words("log", "hurt")
+    assert before[-1]["payload"] is None
+    # Its input changes, a person calls, everything is called at once, and its spec changes: nothing of it is recorded.
+    box.write("hurt.txt", "2\n")
+    for call in (("activate", "hurt"), ("send", "hurt", "hello"), ("remember", "hurt", "k", "v"), ("terminate", "hurt"), ("rename", "hurt", "other"), ("fork", "hurt", "--as", "new"), ("erase", "hurt", "2")):
+        refused = box.run(*call)
+        assert refused.returncode == 1, call
+        assert "hurt is read-only: seq" in refused.stderr, (call, refused.stderr)
+        assert "wakeful restore BACKUP" in refused.stderr
+    saved = box.run("save", "hurt", "-o", "hurt.bundle")
+    assert (saved.returncode, "is damaged" in saved.stderr) == (1, True), saved.stderr
+    box.ask("sleep", "--all")
+    box.ask("resume", "--all")
+    box.spec("hurt", SPEC.format(name="hurt").replace("objective: Say", "objective: Tell"))
+    box.write("whole.txt", "2\n")
+    box.wait_at_rest("whole", runs=2)
+    (box.specs / "hurt.yaml").unlink()
+    box.write("whole.txt", "3\n")
+    box.wait_at_rest("whole", runs=3)
+    assert box.log("hurt") == before
+    checks = {check["name"]: check for check in box_checks(box)}
+    assert checks["session"]["verdict"] == "bad"
+    assert checks["session"]["words"].startswith("hurt: damaged: seq")
+    assert "only a backup has it" in checks["log"]["words"]
+    box.stop()
+    box.ask("restore", "kept", "--state", str(box.state), "--even-if-newer")
+    box.spec("hurt", SPEC.format(name="hurt"))
+    box.start()
+    box.wait_at_rest("hurt", runs=2)
+
+
+def damage_newest(box: Box, name: str) -> None:
+    """Its newest payload is another, as a bad disk makes it."""
+    connection = apsw.Connection(str(box.state / "log" / "events.db"))
+    (found,) = connection.execute(
+        "SELECT e.session FROM event e JOIN payload p ON p.event = e.id WHERE e.kind = 'session_opened' AND instr(p.body, ?)", (f'"{name}"'.encode(),)
+    ).fetchone()
+    connection.execute("UPDATE payload SET body = x'00' WHERE event = (SELECT max(id) FROM event WHERE session = ?)", (found,))
+    connection.close()
+
+
+def box_checks(box: Box) -> list[dict[str, str]]:
+    return json.loads(box.run("doctor", "--json").stdout)
