@@ -217,6 +217,10 @@ class Daemon:
         await self._stopping.wait()
         return 0 if self._abandoned is None else 1
 
+    def warn(self, words: str) -> None:
+        """What an operator should look at."""
+        self._voice.say(words, priority=WARNING)
+
     def abandon(self, gone: OperatorError) -> None:
         """The log was taken away, or cannot be read: say so, decide nothing more, end the runs and exit with 1. The service manager starts the next daemon."""
         if self._abandoned is not None:

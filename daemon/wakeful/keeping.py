@@ -10,7 +10,7 @@ import msgspec
 
 from wakeful.blobs import Blobs
 from wakeful.bundles.blob_archive import BlobArchive
-from wakeful.bundles.examining import BrokenArchive, MissingBlobs, find_broken_archives, find_missing_blobs
+from wakeful.bundles.examining import BrokenArchive, DamagedBlobs, MissingBlobs, find_broken_archives, find_damaged_blobs, find_missing_blobs
 from wakeful.core.state import DamagedSession, Session
 from wakeful.counting import count
 from wakeful.errors import CallerError
@@ -20,11 +20,12 @@ from wakeful.eventlog.filesystem import REMOTE, find_file_system
 from wakeful.eventlog.mend import find_search_damage, mend_store
 from wakeful.eventlog.sqlite import judge_state, open_reader
 from wakeful.eventlog.statelock import find_holder
-from wakeful.eventlog.store import is_affected
+from wakeful.eventlog.store import WAL_KEPT_BYTES, is_affected, measure_wal
 from wakeful.run_output import RunOutput, check_run, read_output
 from wakeful.stored_sessions import load_sessions
 
 __all__ = [
+    "WAL_KEPT_BYTES",
     "REMOTE",
     "Examined",
     "examine",
@@ -41,6 +42,8 @@ __all__ = [
 
 # Above this, recomputing every hash takes longer than a person waits for a first look: `verify` does it, with a bar.
 MOST_RECORDS = 200_000
+# The same of blobs: some 3 s of reading and hashing.
+MOST_BLOB_BYTES = 1_000_000_000
 
 
 class Examined(msgspec.Struct, frozen=True):
@@ -53,6 +56,8 @@ class Examined(msgspec.Struct, frozen=True):
     archives: tuple[BrokenArchive, ...]
     blobs: tuple[MissingBlobs, ...]
     outputs_wrong: tuple[str, ...]
+    damaged_blobs: DamagedBlobs
+    wal_bytes: int
 
 
 def read_stored_output(state_dir: Path, name: str, run: int | None) -> RunOutput:
@@ -83,6 +88,7 @@ def examine(state_dir: Path, progress: Progress | None = None) -> Examined:
     """Look at the log, its indexes, and what it leans on; beside a running daemon or without one. Changes nothing."""
     log = open_reader(state_dir)
     outputs = BlobArchive(state_dir / "archive" / "outputs")
+    blobs = Blobs(str(state_dir / "blobs"), outputs)
     try:
         records = log.position()
         is_short = records <= MOST_RECORDS
@@ -92,8 +98,10 @@ def examine(state_dir: Path, progress: Progress | None = None) -> Examined:
             search_wrong=find_search_damage(state_dir),
             imports=log.imports(),
             archives=tuple(find_broken_archives(log, state_dir / "archive")),
-            blobs=tuple(find_missing_blobs(log, Blobs(str(state_dir / "blobs"), outputs))) if is_short else (),
+            blobs=tuple(find_missing_blobs(log, blobs)) if is_short else (),
             outputs_wrong=tuple(wrong for _, wrong in outputs.find_damage()),
+            damaged_blobs=find_damaged_blobs(blobs, MOST_BLOB_BYTES),
+            wal_bytes=measure_wal(state_dir),
         )
     finally:
         log.close()

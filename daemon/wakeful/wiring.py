@@ -158,7 +158,7 @@ async def _live(places: Places, lock: StateLock, handed_over: HandedOver, is_onc
             exit_process(failed)
         loop.call_soon_threadsafe(lambda: daemon.abandon(failed))
 
-    log = open_log(places.state, lock=lock, on_fatal=end)
+    log = open_log(places.state, lock=lock, on_fatal=end, tell=lambda words: loop.call_soon_threadsafe(lambda: daemon.warn(words)))
     if log.read_only is not None:
         raise OperatorError(
             f"{places.state}: {log.read_only}; nothing is written to it. "

@@ -112,6 +112,41 @@ def test_a_page_that_is_noise_is_words(state: Path) -> None:
         assert code == 1 and any(check["name"] == "log" and check["verdict"] == "bad" and check["mend"] for check in checks), page
 
 
+def test_a_blob_whose_content_is_another_is_named(state: Path) -> None:
+    (blob,) = (state / "blobs").glob("??/*")
+    blob.write_bytes(b"prinTed")
+    ((verdict, words, mend),) = lines(state, "blobs")
+    assert verdict == "bad"
+    assert words.startswith(f"blake2b-{blob.parent.name}{blob.name}: its content is not what its name says")
+    assert f"a backup of {state / 'blobs'}" in mend
+    blob.unlink()
+    ((verdict, words, _),) = lines(state, "blobs")
+    assert (verdict, "1 of 1 blob are gone" in words) == ("warn", True)
+
+
+@pytest.mark.faults
+def test_a_write_ahead_log_that_a_reader_holds_open_is_told(tmp_path: Path) -> None:
+    """Once by the log, beyond 64 MB, and by doctor as long as it lasts."""
+    state, told = tmp_path / "state", []
+    log = open_log(state, tell=told.append)
+    record(log, "a", "note_added", {"text": "first"})
+    reader = apsw.Connection(str(state / "log" / "events.db"), flags=apsw.SQLITE_OPEN_READONLY)
+    reader.execute("BEGIN; SELECT count(*) FROM event").fetchall()
+    for number in range(72):
+        record(log, "a", "note_added", {"text": f"{number}" + "x" * 1_000_000})
+        assert not told or number > 60
+    assert len(told) == 1
+    assert "because a process reads the log and does not let go of it" in told[0]
+    held = [(verdict, mend) for verdict, words, mend in lines(state, "log") if "write-ahead log has 7" in words]
+    assert held == [("warn", f"fuser -v {state / 'log' / 'events.db-wal'}        # end the process that is not the daemon")]
+    reader.close()
+    for _ in range(40):
+        record(log, "a", "note_added", {"text": "x" * 1_000_000})
+    assert len(told) == 1
+    assert not any("write-ahead log has" in words for _, words, _ in lines(state, "log"))
+    log.close()
+
+
 def make_unfinished(folder: Path) -> None:
     """As a first start of an earlier release left it, killed while it made the database: a rollback journal that is hot."""
     folder.mkdir(parents=True)

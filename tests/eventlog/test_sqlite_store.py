@@ -217,10 +217,11 @@ async def test_an_anchor_that_fails_while_nobody_appends_is_told_all_the_same(tm
 
 
 def open_with(files: StoreFiles, anchor: AnchorFile, told: list[StoreFailed]) -> SqliteLog:
+    told_words: list[str] = []
     lock_state(files.state_dir).release()
     connection = connect_writer(files.database)
     read_mark(connection)
-    return SqliteLog(files, writer.Writer(connection, anchor, told.append, Presence(files, 8192)), None)
+    return SqliteLog(files, writer.Writer(connection, anchor, told.append, Presence(files, 8192), told_words.append), None)
 
 
 def open_mark(files: StoreFiles) -> Mark:

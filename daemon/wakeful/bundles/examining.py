@@ -39,6 +39,13 @@ class MissingBlobs(msgspec.Struct, frozen=True):
     named: int
 
 
+class DamagedBlobs(msgspec.Struct, frozen=True):
+    """The addresses of blobs at hand whose content is another, and how many bytes were not looked at because there are too many."""
+
+    addresses: tuple[str, ...]
+    unread_bytes: int
+
+
 class _Archived(msgspec.Struct):
     bundle: str = ""
 
@@ -80,6 +87,20 @@ def find_file_damage(path: Path) -> str | None:
     if hashlib.sha256(write_declaration(total) + body.digest()).digest() != digest[:DIGEST_BYTES]:
         return "its bytes are not those that were written"
     return None
+
+
+def find_damaged_blobs(blobs: Blobs, most_bytes: int) -> DamagedBlobs:
+    """Read what is at hand, the smallest first, up to so many bytes: the smallest are the many."""
+    damaged = []
+    unread = 0
+    for address, size in sorted(blobs.listing(), key=lambda one: one[1]):
+        if size > most_bytes:
+            unread += size
+            continue
+        most_bytes -= size
+        if not blobs.is_sound(address):
+            damaged.append(address)
+    return DamagedBlobs(tuple(damaged), unread)
 
 
 def find_missing_blobs(log: EventLog, blobs: Blobs) -> Iterator[MissingBlobs]:

@@ -37,7 +37,7 @@ class Presence:
 
     def __init__(self, files: StoreFiles, page_bytes: int) -> None:
         wal, index = (f"{files.database}-{end}" for end in ("wal", "shm"))
-        self._frame_bytes = page_bytes + _FRAME_HEADER_BYTES
+        self.frame_bytes = page_bytes + _FRAME_HEADER_BYTES
         self._wal, self._sized = wal, (str(files.database), str(files.anchor))
         # From the outside in: of a folder that is gone, its files need not be named.
         paths = (files.state_dir, files.state_dir / LOCK, files.folder, files.database, files.anchor, wal, index)
@@ -70,7 +70,7 @@ class Presence:
         if path in self._sized:
             least, known.size = known.size, max(known.size, size)
             return least
-        return _WAL_HEADER_BYTES + wal_frames * self._frame_bytes if path == self._wal and wal_frames else 0
+        return _WAL_HEADER_BYTES + wal_frames * self.frame_bytes if path == self._wal and wal_frames else 0
 
 
 def _is_same(known: _Known, found: os.stat_result) -> bool:

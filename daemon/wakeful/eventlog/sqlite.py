@@ -78,15 +78,21 @@ def exit_process(failed: StoreFailed) -> None:
 
 
 def open_log(
-    state_dir: Path, *, lock: StateLock | None = None, on_fatal: Callable[[StoreFailed], None] = exit_process
+    state_dir: Path,
+    *,
+    lock: StateLock | None = None,
+    on_fatal: Callable[[StoreFailed], None] = exit_process,
+    tell: Callable[[str], None] = lambda words: None,
 ) -> SqliteLog:
-    """Open the store of a state folder for appending, creating or migrating it. Without a `lock` it takes its own."""
+    """Open the store of a state folder for appending, creating or migrating it. Without a `lock` it takes its own.
+
+    `on_fatal` and `tell`, for what an operator should know, are called on the writer's thread."""
     refuse_affected(apsw.sqlite_lib_version())
     files = StoreFiles(state_dir)
     held = lock or lock_state(state_dir)
     try:
         prepare_folder(files)
-        return _open_locked(files, on_fatal, None if lock else held)
+        return _open_locked(files, on_fatal, tell, None if lock else held)
     except BaseException as error:
         if lock is None:
             held.release()
@@ -138,7 +144,7 @@ def _judge_unfinished(files: StoreFiles) -> str | None:
     return None
 
 
-def _open_locked(files: StoreFiles, on_fatal: Callable[[StoreFailed], None], lock: StateLock | None) -> SqliteLog:
+def _open_locked(files: StoreFiles, on_fatal: Callable[[StoreFailed], None], tell: Callable[[str], None], lock: StateLock | None) -> SqliteLog:
     backup.finish_restore(files)
     migrations = load_migrations()
     if is_blank(files.database):
@@ -159,7 +165,7 @@ def _open_locked(files: StoreFiles, on_fatal: Callable[[StoreFailed], None], loc
         anchor = AnchorFile(files.anchor, read_mark(connection))
         search.forget_outdated(files, connection)  # a crash may have come between an erasure and this
         presence = Presence(files, connection.execute("PRAGMA page_size").get)
-        return SqliteLog(files, Writer(connection, anchor, on_fatal, presence), None, lock)
+        return SqliteLog(files, Writer(connection, anchor, on_fatal, presence, tell), None, lock)
     except BaseException:
         connection.close()
         raise

@@ -37,7 +37,8 @@ _CAME_WITH = {
 }
 # Of 4 KiB pages three records of 1 KiB fill one and waste a quarter: 1,501 bytes a record, 1,312 with these, an append as fast.
 _PAGE_BYTES = 8192
-_WAL_KEPT_BYTES = 64 * 1024 * 1024
+# A write-ahead log is cut to this when it is put away. One that is longer is held open by a reader, and grows with every append.
+WAL_KEPT_BYTES = 64 * 1024 * 1024
 _WAL_HEADER_BYTES = 32
 _STEP_BYTES = 64 * 1024
 _FREE_TIMES = 100  # of what is laid out ahead must be free
@@ -151,7 +152,7 @@ def connect_writer(database: Path) -> apsw.Connection:
         "journal_mode = WAL",
         "synchronous = FULL",
         "wal_autocheckpoint = 0",  # the writer decides when, so that no append pays for it unseen
-        f"journal_size_limit = {_WAL_KEPT_BYTES}",
+        f"journal_size_limit = {WAL_KEPT_BYTES}",
         "foreign_keys = ON",
         "secure_delete = ON",  # an erased payload must be gone from the pages, too
         "cell_size_check = ON",
@@ -236,6 +237,14 @@ def _connect_beside_no_writer(database: Path) -> apsw.Connection:
             "not damaged by that: copy the whole state folder to a place that can be written, and name that one with --state"
         )
     return _connect_to_read(f"file:{quote(str(database))}?immutable=1", apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
+
+
+def measure_wal(state_dir: Path) -> int:
+    """How long the write-ahead log of a state folder is; 0 where there is none."""
+    try:
+        return os.stat(f"{StoreFiles(state_dir).database}-wal").st_size
+    except FileNotFoundError:
+        return 0
 
 
 def _holds_frames(wal: Path) -> bool:

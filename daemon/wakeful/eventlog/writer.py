@@ -43,7 +43,7 @@ from wakeful.eventlog.group import Group, Tip
 from wakeful.eventlog.imports import read_imports
 from wakeful.eventlog.presence import Loss, Presence
 from wakeful.eventlog.snapshots import choose_dropped
-from wakeful.eventlog.store import BUSY_MILLISECONDS, lay_out_wal, read_mark
+from wakeful.eventlog.store import BUSY_MILLISECONDS, WAL_KEPT_BYTES, lay_out_wal, read_mark
 
 GROUP_EVENTS = 512
 # Under load a checkpoint comes each 16 MiB of log, where it is well amortised; at rest the log is put away once it is
@@ -107,10 +107,13 @@ Outcome: TypeAlias = "tuple[Appended, ...] | Head | int | Exception | None"
 class Writer:
     """Owns the connection, the anchor and what they hold; everyone else only queues calls."""
 
-    def __init__(self, connection: apsw.Connection, anchor: AnchorFile, on_fatal: Callable[[StoreFailed], None], presence: Presence) -> None:
+    def __init__(self, connection: apsw.Connection, anchor: AnchorFile, on_fatal: Callable[[StoreFailed], None], presence: Presence, tell: Callable[[str], None]) -> None:
         self._connection = connection
         self._anchor = anchor
         self._presence = presence
+        self._tell = tell
+        # The write-ahead log cannot be put away, and that was told.
+        self._is_held_told = False
         self._on_fatal = on_fatal
         self._mark = read_mark(connection)
         self._sessions: int = connection.execute("SELECT coalesce(max(key), 0) FROM session").get
@@ -383,12 +386,24 @@ class Writer:
     def _checkpoint(self) -> None:
         """Move the log into the main file as far as readers allow; what they hold back, the next one moves."""
         try:
-            self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+            frames, moved = self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+            self._tell_held(frames * self._presence.frame_bytes, is_held=moved < frames)
         except (apsw.BusyError, apsw.FullError):
             # Someone else's hand on the store, or no space for the main file to grow: the write-ahead log still holds everything.
             return
         finally:
             self._wal_pages = 0  # counted again by the next commit, so a checkpoint that could not is tried again then
+
+    def _tell_held(self, wal_bytes: int, *, is_held: bool) -> None:
+        """Once, and again only after it could be put away."""
+        if not is_held:
+            self._is_held_told = False
+        elif wal_bytes > WAL_KEPT_BYTES and not self._is_held_told:
+            self._is_held_told = True
+            self._tell(
+                f"the write-ahead log of the log has grown to {wal_bytes // 1_000_000} MB, because a process reads the log and does not let go of it; "
+                "nothing is lost, but the disk fills: wakeful doctor says how to find that process"
+            )
 
     def _note_wal_pages(self, _connection: apsw.Connection, _name: str, pages: int) -> int:
         self._wal_pages = pages

@@ -16,10 +16,10 @@ import apsw
 from wakeful.cli.bar import Bar
 from wakeful.cli.failure import FAILED, Failure
 from wakeful.cli.options import Options
-from wakeful.cli.text import count, escape, paint
+from wakeful.cli.text import count, escape, format_bytes, paint
 from wakeful.errors import WakefulError
 from wakeful.eventlog.contract import Finding, Import, Report, StoreUnfinished, StoreUnsafe
-from wakeful.keeping import Examined, examine, find_holder, judge_state, mend_store
+from wakeful.keeping import WAL_KEPT_BYTES, Examined, examine, find_holder, judge_state, mend_store
 
 MOST_LINES = 20
 
@@ -110,9 +110,24 @@ def _check_surroundings(found: Examined, state: Path, mend: str) -> Iterator[Che
         yield Check("archive", "bad", f"{words}; its payloads cannot be loaded back", f"put the file back from a backup of {state / 'archive'}")
     for wrong in found.outputs_wrong:
         yield Check("archive", "bad", f"what old runs left: {wrong}", f"put the file back from a backup of {state / 'archive' / 'outputs'}")
+    yield from _check_blobs(found, state)
+    if found.wal_bytes > WAL_KEPT_BYTES:
+        words = f"its write-ahead log has {format_bytes(found.wal_bytes)}: a process reads the log and does not let go of it, so that no record can be put away"
+        yield Check("log", "warn", words, f"fuser -v {state / 'log' / 'events.db-wal'}        # end the process that is not the daemon")
     for lost in found.blobs:
         words = f"session {lost.session}: {lost.missing} of {count(lost.named, 'blob')} are gone, which hold what its runs printed, read or wrote"
         yield Check("blobs", "warn", words, f"put them back from a backup of {state / 'blobs'}; nothing else needs them")
+
+
+def _check_blobs(found: Examined, state: Path) -> Iterator[Check]:
+    damaged = found.damaged_blobs.addresses
+    for address in damaged[:MOST_LINES]:
+        words = f"{address}: its content is not what its name says; what a run printed, read or wrote is lost here"
+        yield Check("blobs", "bad", words, f"put the file back from a backup of {state / 'blobs'}; nothing else needs it")
+    if (more := len(damaged) - MOST_LINES) > 0:
+        yield Check("blobs", "bad", f"{count(more, 'more blob')} with a content that is not what the name says")
+    if found.damaged_blobs.unread_bytes:
+        yield Check("blobs", "good", f"{format_bytes(found.damaged_blobs.unread_bytes)} were not read, the largest: there are too many for a look")
 
 
 def _check_import(one: Import) -> Check:
