@@ -3,8 +3,10 @@
 Files are damaged in copies of a store that was killed, never in one that is open.
 """
 
+import contextlib
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -14,9 +16,11 @@ from pathlib import Path
 import apsw
 import pytest
 from eventlog.engines import append, draft, texts
+from wakeful.errors import WakefulError
 from wakeful.eventlog.backup import restore
 from wakeful.eventlog.contract import Append, Report, StoreBehindAnchor, StoreDamaged, StoreReadOnly
-from wakeful.eventlog.sqlite import SqliteLog, open_log, open_reader
+from wakeful.eventlog.mend import mend_store
+from wakeful.eventlog.sqlite import SqliteLog, judge_state, open_log, open_reader
 from wakeful.eventlog.store import StoreFiles
 from wakeful.eventlog.verify import verify_store
 
@@ -107,6 +111,56 @@ def test_a_store_without_a_database_does_not_start_empty(files: StoreFiles) -> N
     with pytest.raises(StoreBehindAnchor, match="empty or gone, but acknowledged: .* records"):
         open_log(files.state_dir)
     assert not files.database.exists()
+
+
+def zero(path: Path) -> None:
+    path.write_bytes(bytes(path.stat().st_size))
+
+
+FILE_DAMAGES: dict[str, Callable[[Path], object]] = {
+    "deleted": lambda path: path.unlink(),
+    "emptied": lambda path: os.truncate(path, 0),
+    "cut in half": lambda path: truncate(path, 0.5),
+    "zeroed": zero,
+    "noise": lambda path: path.write_bytes(random.Random(1).randbytes(path.stat().st_size)),
+}
+
+
+@pytest.mark.parametrize("damage", FILE_DAMAGES)
+@pytest.mark.parametrize("name", ["events.db", "events.db-wal", "events.db-shm", "anchor"])
+def test_no_damage_to_a_file_starts_empty_or_short_and_each_is_told_in_words(files: StoreFiles, killed: Path, name: str, damage: str) -> None:
+    """Either nothing was lost by it, or nothing is written and every tool says so in words."""
+    truth = read_heads(killed)
+    rest = {path.name: path.read_bytes() for path in files.folder.iterdir() if path.name not in (name, "events.db-shm")}
+    FILE_DAMAGES[damage](files.folder / name)
+    assert (files.folder / name).exists() == (damage != "deleted"), "the fault did not fire"
+    for look in (judge_state, lambda state: open_reader(state).verify(), mend_store, lambda state: open_reader(state).backup(state / "copy")):
+        with contextlib.suppress(WakefulError):
+            look(files.state_dir)
+    try:
+        log = open_log(files.state_dir)
+    except WakefulError as refused:
+        assert re.search("wakeful (doctor|restore)", str(refused))
+    else:
+        if log.read_only is None:
+            assert {session: head.seq for session, head in log.heads().items()} == truth
+            assert log.verify().is_sound
+        log.close()
+        if log.read_only is None:
+            return
+    left = {path.name: path.read_bytes() for path in files.folder.iterdir() if path.name in rest}
+    assert left == rest, "what might still be rescued was changed"
+
+
+def read_heads(state_dir: Path) -> dict[str, int]:
+    copy = state_dir.with_name("truth")
+    if not copy.exists():
+        shutil.copytree(state_dir, copy)
+    log = open_reader(copy)
+    try:
+        return {session: head.seq for session, head in log.heads().items()}
+    finally:
+        log.close()
 
 
 def test_an_emptied_database_does_not_start_empty(files: StoreFiles) -> None:

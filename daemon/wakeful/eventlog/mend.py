@@ -17,6 +17,7 @@ from wakeful.eventlog import bodies, chain, search
 from wakeful.eventlog.anchor import judge_store, read_anchor
 from wakeful.eventlog.contract import Finding, Mended, Progress, Report, StoreBehindAnchor, StoreDamaged, StoreFull
 from wakeful.eventlog.migrate import copy_database, load_migrations, refuse_newer
+from wakeful.eventlog.reads import try_opening
 from wakeful.eventlog.statelock import lock_state
 from wakeful.eventlog.store import StoreFiles, connect_reader, connect_writer, count_tables, read_mark, read_roll, refuse_affected, say_unfinished
 from wakeful.eventlog.verify import verify_store
@@ -71,6 +72,7 @@ def _refuse_unjudged(files: StoreFiles) -> None:
         refuse_newer(connection, load_migrations(), files.database)
         if count_tables(connection) == 0:
             raise say_unfinished(files.database)
+        try_opening(connection)
         anchor = read_anchor(files.anchor)
         wrong = judge_store(anchor, read_mark(connection), read_roll(connection, anchor.flush) if anchor else None)
     except bodies.UNREADABLE as error:

@@ -38,6 +38,11 @@ def make_record(session: str, row: Sequence[Any]) -> Record:
     return Record(session, *row[:_PAYLOAD], None, *row[_PAYLOAD + 1 :], True)
 
 
+def try_opening(connection: apsw.Connection) -> None:
+    """Read what a writer reads first, through a connection that cannot write: where that fails, no writer may touch the files."""
+    connection.execute("SELECT (SELECT max(key) FROM session), (SELECT count(*) FROM import), (SELECT count FROM payload_change)").fetchall()
+
+
 def read_sessions(connection: apsw.Connection) -> list[str]:
     """The ids of all sessions that count."""
     return [session for (session,) in connection.execute(f"SELECT s.id FROM session s WHERE {_LIVING} ORDER BY s.key")]

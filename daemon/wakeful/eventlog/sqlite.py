@@ -96,6 +96,8 @@ def open_log(
     except BaseException as error:
         if lock is None:
             held.release()
+        if isinstance(error, (apsw.CorruptError, apsw.NotADBError)):
+            raise StoreDamaged(f"{files.database} cannot be read: {error}; {_WHAT_TO_DO}") from error
         if isinstance(error, (OSError, apsw.Error)):
             raise StoreFailed(f"{files.folder} cannot be opened for writing: {error}; look at its disk and permissions") from error
         raise
@@ -206,6 +208,7 @@ def _judge(files: StoreFiles, connection: apsw.Connection) -> str | None:
     try:
         anchor = read_anchor(files.anchor)
         newest = read_mark(connection)
+        reads.try_opening(connection)
         return judge_store(anchor, newest, read_roll(connection, anchor.flush) if anchor else None)
     except (apsw.CorruptError, apsw.NotADBError, apsw.SQLError, apsw.IOError) as error:
         return f"it cannot be read: {error}"
