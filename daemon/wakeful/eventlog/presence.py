@@ -1,8 +1,7 @@
 """Are the files of an open store still the ones that were opened, under their names?
 
-SQLite writes on to a file that was deleted, and nobody finds what it wrote. So the writer looks before it writes a group, before it
-acknowledges it, and every few seconds at rest:
-each file must have the device and inode it had when the store was opened, and must not be shorter than it was. Seven calls of `stat`, some 10 us.
+SQLite writes on to a file that was deleted, and nobody finds what it wrote. So the writer looks before it acknowledges a group, and every few
+seconds at rest: each file must have the device and inode it had when the store was opened, and must not be shorter than it was. Seven calls of `stat`.
 """
 
 from __future__ import annotations
@@ -58,6 +57,13 @@ class Presence:
                 return Loss(f"{path} was cut to {found.st_size} of {least} bytes", is_whole=False)
         return None
 
+    def holds_frames(self, wal_frames: int) -> bool:
+        """Is the write-ahead log as long as its frames? The one call that every group can afford before it is written."""
+        try:
+            return os.stat(self._wal).st_size >= self._find_wal_bytes(wal_frames)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+
     def has_database(self) -> bool:
         """Is the main file still the one that was opened, whatever became of those beside it?"""
         try:
@@ -70,7 +76,10 @@ class Presence:
         if path in self._sized:
             least, known.size = known.size, max(known.size, size)
             return least
-        return _WAL_HEADER_BYTES + wal_frames * self.frame_bytes if path == self._wal and wal_frames else 0
+        return self._find_wal_bytes(wal_frames) if path == self._wal else 0
+
+    def _find_wal_bytes(self, wal_frames: int) -> int:
+        return _WAL_HEADER_BYTES + wal_frames * self.frame_bytes if wal_frames else 0
 
 
 def _is_same(known: _Known, found: os.stat_result) -> bool:

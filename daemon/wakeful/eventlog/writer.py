@@ -242,10 +242,12 @@ class Writer:
         group = Group(self, self._mark.position, self._sessions)
         outcomes = [_decide(group, call) for call in calls]
         snapshots = [call for call, outcome in zip(calls, outcomes, strict=True) if outcome is None and isinstance(call, SnapshotCall)]
-        # Before it is written to: a log that was cut short would be continued behind a hole.
-        self._refuse_loss()
         if not group.rows.events and not snapshots:
+            self._refuse_loss()
             return _answer(calls, outcomes)
+        # A write-ahead log that was cut short would be continued behind a hole, and be as long as before.
+        if not self._presence.holds_frames(self._wal_pages):
+            self._refuse_loss()
         try:
             mark = self._write(group, snapshots, calls)
         except apsw.FullError as error:
