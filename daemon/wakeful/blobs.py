@@ -218,8 +218,12 @@ class Blobs:
             self._write(path, content, is_flushed=is_flushed)
         except FileNotFoundError:
             # Folders are made when they are missed: asking for them before each of 2,000 contents costs as much as writing one.
+            is_first = not os.path.isdir(self._folder)
             for needed in (os.path.dirname(path), f"{self._folder}/{_UNFINISHED}"):
                 make_private(needed)
+            # Their names outlast a power cut, as the blob does.
+            for folder in (*((self._folder,) if is_flushed else ()), *((os.path.dirname(self._folder),) if is_first else ())):
+                _sync(folder)
             self._write(path, content, is_flushed=is_flushed)
         if is_flushed:
             _sync(os.path.dirname(path))
