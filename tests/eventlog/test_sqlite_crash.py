@@ -111,18 +111,18 @@ def test_a_failed_flush_ends_the_process_and_is_never_acknowledged(tmp_path: Pat
 def test_killed_at_any_write_or_flush_nothing_acknowledged_is_lost(tmp_path: Path, k: int) -> None:
     """Also while the store is being made."""
     state_dir = tmp_path / "state"
-    ended, _, lines = inject(tmp_path, state_dir, "pwrite64,fdatasync,fsync,rename,unlink,ftruncate", f"signal=KILL:when={k}")
+    ended, _, lines = inject(tmp_path, state_dir, "pwrite64,fdatasync,fsync,mkdir,rename,unlink,ftruncate", f"signal=KILL:when={k}")
     assert ended.returncode != 0
     assert_nothing_lost(state_dir, acknowledged(lines))
 
 
 @needs_strace
-@pytest.mark.long
+@pytest.mark.faults
 def test_killed_at_every_write_and_flush_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
     """The k-th call for k = 1, 2, ... until a run ends with no fault fired."""
     for k in range(1, 2_000):
         state_dir = tmp_path / f"state-{k}"
-        ended, _, lines = inject(tmp_path, state_dir, "pwrite64,fdatasync,fsync,rename,unlink,ftruncate", f"signal=KILL:when={k}", 20)
+        ended, _, lines = inject(tmp_path, state_dir, "pwrite64,fdatasync,fsync,mkdir,rename,unlink,ftruncate", f"signal=KILL:when={k}", 20)
         assert_nothing_lost(state_dir, acknowledged(lines))
         shutil.rmtree(state_dir)
         if ended.returncode == 0:

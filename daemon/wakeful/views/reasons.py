@@ -17,7 +17,7 @@ from wakeful.core.events import Cause
 from wakeful.core.machine import Core
 from wakeful.core.observation import Moment
 from wakeful.core.spec import FileBinding
-from wakeful.core.state import Session
+from wakeful.core.state import DamagedSession, Session
 from wakeful.core.target import FileTarget
 from wakeful.views.causes import view_causes
 from wakeful.views.guard import say_guard
@@ -90,6 +90,8 @@ def _say_now(core: Core, session: Session, moment: Moment, row: dict[str, Any]) 
         return [f"It is owed a run, woken by {describe_causes(causes)}.", *waits]
     if row["queued"]:
         return [f"It waits: {row['queued']}."]
+    if isinstance(session, DamagedSession):
+        return ["Nothing it waits for is looked at, since it cannot run."]
     if not session.is_shut and (said := say_silence(core, session, moment, row)):
         return said
     if has_failed(session):
