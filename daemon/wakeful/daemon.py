@@ -38,7 +38,7 @@ from wakeful.core.events import RunFinished
 from wakeful.core.observation import DaemonStarted, DaemonStopping, Enforceable, FilesWritten, Moment, ProcessOwner, Usage
 from wakeful.core.sides import Bounds, Compared
 from wakeful.core.spec import Settings
-from wakeful.core.state import Session
+from wakeful.core.state import DamagedSession, Session
 from wakeful.counting import count
 from wakeful.errors import CallerError, OperatorError, WakefulError
 from wakeful.eventlog.codec import decode
@@ -175,6 +175,8 @@ class Daemon:
                 keepers.create_task(control.keep(self._voice.say), name="keep the control socket"),
                 keepers.create_task(self._edges.room.keep(), name="keep room"),
             ]
+            if left := self._list_left():
+                keepers.create_task(self._edges.runner.recover(left), name="end runs of damaged sessions")
             await self._first_look()
             _spare_collections()
             if not self._stopping.is_set():
@@ -207,6 +209,11 @@ class Daemon:
         # The socket of systemd outlives us: who connects there waits for the next daemon.
         if not is_systemd:
             remove_address(state)
+
+    def _list_left(self) -> dict[str, str]:
+        """Runs of damaged sessions that a daemon which died may have left: no plan knows of them."""
+        damaged = (session for session in self.core.state if isinstance(session, DamagedSession))
+        return {session.left_run: session.id for session in damaged if session.left_run is not None}
 
     def _tell_ready(self) -> None:
         self._is_ready = True

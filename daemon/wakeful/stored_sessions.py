@@ -76,7 +76,8 @@ def salvage(log: EventLog, session_id: str, words: str, taken: set[str]) -> Dama
     if session is None:
         return DamagedSession(id=session_id, name=name, opened_at=0, damage=words)
     # Nothing of it is under way: what became of its run nobody can record.
-    return DamagedSession(**{**asdict(session), "name": name, "run": None, "wake": None}, damage=words)
+    left_run = session.run.run_id if session.run is not None else None
+    return DamagedSession(**{**asdict(session), "name": name, "run": None, "wake": None}, damage=words, left_run=left_run)
 
 
 def _fold_readable(log: EventLog, session_id: str) -> Session | None:

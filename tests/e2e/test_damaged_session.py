@@ -8,6 +8,8 @@ import apsw
 import pytest
 
 from e2e.box import Box
+from processes import is_alive
+from waiting import eventually
 
 SPEC = """
     objective: Say what is there.
@@ -67,6 +69,21 @@ def test_a_session_with_a_damaged_record_is_read_only_and_the_others_work(box: B
     box.spec("hurt", SPEC.format(name="hurt"))
     box.start()
     box.wait_at_rest("hurt", runs=2)
+
+
+@pytest.mark.faults
+def test_a_run_that_a_killed_daemon_left_ends_though_its_session_is_damaged(box: Box) -> None:
+    box.write("hurt.txt", "1\n")
+    box.spec("hurt", SPEC.format(name="hurt").replace("[cat, hurt.txt]", "[sh, -c, 'echo $$ > pid; exec sleep 600']"))
+    box.start()
+    pid = int(eventually(lambda: box.read("pid").strip()))
+    box.ask("remember", "hurt", "k", "v")
+    box.kill()
+    assert is_alive(pid), "the run ended with its daemon"
+    damage_newest(box, "hurt")
+    box.start()
+    assert box.row("hurt")["state"] == "sleeping"
+    eventually(lambda: not is_alive(pid))
 
 
 def damage_newest(box: Box, name: str) -> None:

@@ -204,6 +204,7 @@ def test_no_room_for_the_lock_is_told_in_words(tmp_path: Path) -> None:
         (folder / "ballast").write_bytes(bytes(16 * 1024))
         with pytest.raises(StoreFull, match="cannot be locked: No space left on device.*make room"):
             lock_state(folder / "state")
+        assert (folder / "state" / "lock").exists(), "the disk was full before the lock was written"
         (folder / "ballast").unlink()
         lock_state(folder / "state").release()
     finally:

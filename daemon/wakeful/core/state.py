@@ -291,6 +291,8 @@ class DamagedSession(Session, frozen=True, kw_only=True):
 
     # What is damaged, in words.
     damage: str
+    # The id of the run that was under way as far as the records tell; its processes are ended, and nothing is recorded of it.
+    left_run: str | None = None
 
     @property
     def is_shut(self) -> bool:
