@@ -131,14 +131,14 @@ def test_killed_at_every_write_and_flush_nothing_acknowledged_is_lost(tmp_path: 
     raise AssertionError("the sweep did not come to its end")
 
 
-def count_flushes(tmp_path: Path, number: int, pause_ms: int) -> int:
-    """Of the log and the anchor."""
+def count_flushes(tmp_path: Path, number: int, pause_ms: int, name: str = "") -> int:
+    """Of the log and the anchor, or of the file of this name alone."""
     state_dir, trace = tmp_path / f"state-{number}", tmp_path / f"trace-{number}"
     before = ("strace", "-f", "-y", "-qq", "-o", str(trace), "-e", "trace=fdatasync,fsync")
     process = start(state_dir, number, 200, 0, pause_ms, before=before)
     process.communicate(timeout=60)
     assert process.returncode == 0
-    return len(re.findall(r"f(?:data)?sync\(", trace.read_text()))
+    return len(re.findall(rf"f(?:data)?sync\(\d+<[^>]*{re.escape(name)}>", trace.read_text()))
 
 
 @needs_strace
@@ -149,8 +149,8 @@ def test_an_append_at_rest_costs_exactly_two_flushes(tmp_path: Path) -> None:
 
 @needs_strace
 def test_of_appends_in_a_row_a_few_share_the_flush_of_the_anchor(tmp_path: Path) -> None:
-    flushes = count_flushes(tmp_path, 120, 0) - count_flushes(tmp_path, 20, 0)
-    assert 100 + 100 // ANCHOR_GROUPS <= flushes <= 2 * 100
+    """Each flush of the anchor is for at most so many groups. On a slow disk it is for fewer, since their time is over before."""
+    assert 100 // ANCHOR_GROUPS <= count_flushes(tmp_path, 100, 0, "/log/anchor") <= 100 + 1
 
 
 @pytest.fixture
