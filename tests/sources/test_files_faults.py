@@ -445,3 +445,19 @@ async def test_a_state_folder_that_cannot_be_written_costs_only_the_cache(tmp_pa
     source.follow([FileTarget(key="k", root=str(tmp_path), pattern="file")])
     assert look_now(source, "k").version is not None
     await source.close()
+
+
+async def test_a_path_that_holds_a_secret_is_left_out_of_the_cache_and_the_others_are_kept(tmp_path: Path) -> None:
+    """The next daemon compares with what was kept, mounts included."""
+    cache = StatCache(tmp_path)
+    cache.holds_secret = lambda text: b"hunter2hunter2" in text
+    for name in ("plain", "hunter2hunter2"):
+        path = tmp_path / name
+        path.write_text("1")
+        cache.put(str(path), Seen(read_key(str(path)) or b"", "f", bytes(DIGEST_BYTES), 1))
+    cache.put_mounts("k", frozenset(["/mnt/share"]))
+    cache.write(cache.take_batch())
+    cache.close()
+    kept = StatCache(tmp_path)
+    assert [Path(path).name for path in kept._kept_paths] == ["plain"] and kept.mounts("k") == {"/mnt/share"}
+    kept.close()

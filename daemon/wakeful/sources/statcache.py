@@ -278,7 +278,7 @@ class Batch:
         """The same, with the paths that hold a secret among those to be removed: one may have been written before the secret was known."""
         if not holds_secret(b"\0".join(map(os.fsencode, self._paths))):
             return self
-        return Batch({path: None if holds_secret(os.fsencode(path)) else seen for path, seen in self._paths.items()}, self._targets)
+        return Batch({path: None if holds_secret(os.fsencode(path)) else seen for path, seen in self._paths.items()}, self._targets, self._mounts)
 
     def path_rows(self) -> Iterable[tuple[bytes, bytes, str, bytes, int]]:
         for path, seen in self._paths.items():
