@@ -84,10 +84,15 @@ def _find_device(folder: str) -> int | None:
 
 def ignore_in_git(folder: str) -> None:
     """Let git see nothing of a state folder that lies in a checkout. An existing .gitignore is left as it is."""
+    path = os.path.join(folder, ".gitignore")
     with contextlib.suppress(FileExistsError):
-        file = os.open(os.path.join(folder, ".gitignore"), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             os.write(file, b"*\n")
+        except OSError:
+            # A full disk: an empty file would be left as it is by the next start.
+            os.unlink(path)
+            raise
         finally:
             os.close(file)
 
