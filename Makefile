@@ -33,6 +33,7 @@ help: ## say what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: $(RUN_READY) ## start the daemon here, on sessions.d/, in the foreground
+	@echo "starting the daemon; Ctrl-C ends it"
 	@exec $(BIN)/wakeful daemon --specs sessions.d --state .wakeful --socket .wakeful/wakeful.sock
 
 agents: $(AGENTS_READY) ## fetch the libraries of sessions that think; a daemon that runs finds them
@@ -96,6 +97,7 @@ $(RUN_READY): pyproject.toml
 	@$(SHOW) "making $(VENV)" $(PYTHON) -m venv $(VENV)
 	@$(SHOW) "fetching what builds wakeful" $(INSTALL) $(BUILD_TOOLS)
 	@$(SHOW) "fetching what running needs" $(INSTALL) --no-build-isolation --editable .
+	@$(SHOW) "compiling it for the first start" $(BIN)/python -c 'import wakeful.cli, wakeful.wiring, wakeful.agents.process'
 	@touch $@
 
 $(AGENTS_READY): $(RUN_READY)
