@@ -26,6 +26,7 @@ def spec(reads: str, writes: str) -> str:
 
 def test_new_writes_a_spec_that_checks(project: Path) -> None:
     """The first two commands of a newcomer."""
+    (project / "notes.txt").write_text("one\n")
     made = run_wakeful("new", "hello", "--file", "*.txt", "--command", "wc -l notes.txt", cwd=project)
     assert made.returncode == 0 and made.stdout.startswith(f"{project / 'sessions.d' / 'hello.yaml'} is written; its paths begin at {project};")
     checked = run_wakeful("check", cwd=project)
@@ -46,6 +47,7 @@ def test_new_without_a_folder_here_makes_one_that_a_daemon_here_reads(tmp_path: 
 def test_check_judges_the_settings_and_says_so(project: Path) -> None:
     """By name, with the folder, and together with a spec; a mistake in them is found either way."""
     (project / "sessions.d" / "good.yaml").write_text(spec("a.csv", "b.csv"))
+    (project / "a.csv").write_text("1\n")
     (project / "wakeful.yaml").write_text("loop_depth: 5\n")
     assert run_wakeful("check", "wakeful.yaml", cwd=project).stdout == "wakeful.yaml: all good\n"
     assert run_wakeful("check", "sessions.d/good.yaml", "wakeful.yaml", cwd=project).stdout == "1 session and wakeful.yaml: all good\n"
