@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -191,6 +193,11 @@ def test_doctor_without_a_daemon_reports_a_log_behind_its_anchor(tmp_path: Path)
     checks = {check["name"]: check for check in json.loads(run_wakeful(*words).stdout)}
     assert checks["log"]["verdict"] == "bad" and "1 of 2 acknowledged" in checks["log"]["words"]
     assert checks["log"]["mend"] == f"wakeful restore BACKUP --state {state}"
+    verified = run_wakeful("verify", "--state", str(state))
+    assert verified.returncode == 1 and "1 of 2 acknowledged ones: 1 are missing" in verified.stdout
+    places = ("--state", str(state), "--specs", str(tmp_path), "--socket", str(tmp_path / "none"))
+    started = subprocess.run([sys.executable, "-m", "wakeful", "daemon", *places], capture_output=True, text=True, timeout=60)
+    assert started.returncode == 1 and "nothing is written to it" in " ".join(started.stderr.split()), started.stderr
 
 
 @pytest.mark.parametrize(

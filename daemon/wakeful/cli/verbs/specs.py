@@ -95,11 +95,19 @@ def _print(found: Findings) -> None:
         print(paint(f"{escape(str(warning))} (a warning)", "warn"))
     for name, own in sorted(found.templates.items()):
         print(escape(_say_template(name, own)))
-    for name, places in sorted(found.reach.items()):
-        print(escape(f"{name}: its programs also reach {', '.join(places)}"))
+    for places, names in _group_reach(found.reach):
+        print(escape(f"{', '.join(names)}: {'its' if len(names) == 1 else 'their'} programs also reach {', '.join(places)}"))
     if not found.problems:
         sessions = [count(found.sessions, "session")] if found.sessions or not found.others else []
         print(f"{escape(' and '.join([*sessions, *found.others]))}: all good")
+
+
+def _group_reach(reach: dict[str, list[str]]) -> list[tuple[tuple[str, ...], list[str]]]:
+    """Sessions whose programs reach the same places are one line."""
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for name, places in sorted(reach.items()):
+        groups.setdefault(tuple(places), []).append(name)
+    return list(groups.items())
 
 
 def _say_template(name: str, own: list[str]) -> str:
