@@ -113,3 +113,16 @@ def test_a_shell_string_is_refused_with_what_works(line: str, advice: str, tmp_p
     (tmp_path / "sessions.d" / "a.yaml").write_text(f"objective: x\nrun: {{{line}}}\n")
     done = run_command("check", "--json", environment={}, folder=tmp_path)
     assert done.returncode == 1 and advice in json.loads(done.stdout)["problems"][0]["text"], done.stdout
+
+
+def test_sessions_whose_programs_reach_the_same_are_one_line(tmp_path: Path) -> None:
+    """Five examples that all run python3 are told once."""
+    for name in ("sessions.d", "tools"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "build.sh").write_text("./tools/e.sh\n")
+    (tmp_path / "tools" / "e.sh").write_text("#!/bin/sh\n")
+    (tmp_path / "tools" / "e.sh").chmod(0o755)
+    for name in ("a", "b"):
+        (tmp_path / "sessions.d" / f"{name}.yaml").write_text("objective: x\nrun: {command: [sh, build.sh]}\n")
+    told = run_command("check", environment={"PATH": "/usr/bin:/bin"}, folder=tmp_path).stdout
+    assert told == "a, b: their programs also reach tools/e.sh\n2 sessions: all good\n"

@@ -1,4 +1,7 @@
-"""The commands of each page of docs/ run in order, on a project that has the examples and the session `words`, by one daemon a page."""
+"""The commands of docs/ run in order, on a project that has the examples and the session `words`.
+
+Pages that bring files of their own have a daemon each; the others share one, since to start one takes longer than most pages do.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +27,7 @@ WORDS = """
         cat notes/*.md | wc -w > notes/count.txt
 """
 RUN_HERE = [page for page in PAGES if page != "README.md" and any(block.is_run_here for block in read_blocks(page))]
+WITH_FILES = [page for page in RUN_HERE if any(block.noted("file") for block in read_blocks(page))]
 
 
 class Reader(Box):
@@ -53,21 +57,20 @@ def reader(tmp_path: Path) -> Iterator[Reader]:
     made.close()
 
 
-@pytest.mark.parametrize("page", RUN_HERE)
-def test_the_commands_of_a_page_work_in_order(page: str, reader: Reader) -> None:
-    """Each ends with the exit code that the page says, 0 unless told."""
-    for block in read_blocks(page):
-        if block.noted("file"):
-            reader.write(block.noted("file")[0], "\n".join(block.lines) + "\n")
+@pytest.mark.parametrize("pages", [[page for page in RUN_HERE if page not in WITH_FILES], *([page] for page in WITH_FILES)], ids=" ".join)
+def test_the_commands_of_a_page_work_in_order(pages: list[str], reader: Reader) -> None:
+    """Each ends with the exit code that its page says, 0 unless told."""
+    blocks = [block for page in pages for block in read_blocks(page)]
+    for block in blocks:
+        for path in block.noted("file"):
+            reader.write(path, "\n".join(block.lines) + "\n")
     reader.start()
     for name in ("words", "payroll", "social-insurance-filing"):
         reader.wait_at_rest(name, runs=1)
-    for block in read_blocks(page):
+    for block in blocks:
         for line in block.noted("first"):
             done = reader.type(line)
             assert done.returncode == 0, f"{block.place}: first: {line}\n{done.stdout}{done.stderr}"
-        if not block.is_run_here:
-            continue
-        for line, code in zip(block.commands, block.exits, strict=True):
+        for line, code in zip(block.commands, block.exits, strict=True) if block.is_run_here else ():
             done = reader.type(line)
             assert code in ("*", str(done.returncode)), f"{block.place}: {line}: exit {done.returncode}\n{done.stdout}{done.stderr}"
