@@ -37,16 +37,38 @@ class Command(Struct, frozen=True):
     search_path: str
 
 
-def find_mistakes(spec: SessionSpec, search_path: str, written: Sequence[Pattern]) -> Iterator[Finding]:
-    """`search_path` is the PATH of runs, `written` are the patterns that sessions write: what they mean may come later."""
-    for command in _list_commands(spec, search_path):
-        yield from _judge_signs(command, spec)
-        yield from _judge_program(command, spec, written)
-    if isinstance(spec.run, ScriptRun) and (words := _judge_first_line_of_text(spec.run.text)) is not None:
-        yield ("run", "script"), False, words
-    for binding in spec.files:
-        if binding.access != "write" and (words := _judge_pattern(binding, spec.root, written)) is not None:
-            yield ("bindings", binding.name, "file"), False, words
+class Mistakes:
+    """Finds them, spec by spec. `search_path` is the PATH of runs, `written` are the patterns that sessions write: what these mean may come later.
+
+    Made for one look at a folder: a pattern that many sessions bind is looked for once."""
+
+    def __init__(self, search_path: str, written: Sequence[Pattern]) -> None:
+        self._search_path = search_path
+        self._written = written
+        self._is_found: dict[tuple[str, str, tuple[str, ...]], bool] = {}
+
+    def find(self, spec: SessionSpec) -> Iterator[Finding]:
+        for command in _list_commands(spec, self._search_path):
+            yield from _judge_signs(command, spec)
+            yield from (finding for path, finding in _judge_program(command, spec) if not self._is_written(path))
+        if isinstance(spec.run, ScriptRun) and (words := _judge_first_line_of_text(spec.run.text)) is not None:
+            yield ("run", "script"), False, words
+        for binding in spec.files:
+            if binding.access != "write" and binding.missing != "wait" and (words := self._judge_pattern(binding, spec.root)) is not None:
+                yield ("bindings", binding.name, "file"), False, words
+
+    def _is_written(self, path: str | None) -> bool:
+        return path is not None and any(pattern.matches(os.path.normpath(path)) for pattern in self._written)
+
+    def _judge_pattern(self, binding: FileBinding, root: str) -> str | None:
+        pattern = parse_under(binding.pattern, root)
+        key = (binding.pattern, root, binding.exclude)
+        if key not in self._is_found:
+            self._is_found[key] = _finds_any(pattern, Excludes.build(root, DEFAULT_EXCLUDES, binding.exclude))
+        # Most is there: who may write it is asked of the rest alone.
+        if self._is_found[key] or any(intersects(pattern, other) for other in self._written):
+            return None
+        return _describe_absence(pattern, shorten(binding.pattern, 80), root)
 
 
 def _list_commands(spec: SessionSpec, search_path: str) -> Iterator[Command]:
@@ -86,19 +108,23 @@ def _offer_shell(command: Command, line: str) -> str:
 # -- programs -------------------------------------------------------------------------------------
 
 
-def _judge_program(command: Command, spec: SessionSpec, written: Sequence[Pattern]) -> Iterator[Finding]:
+def _judge_program(command: Command, spec: SessionSpec) -> Iterator[tuple[str | None, Finding]]:
+    """What is wrong with the program, or with the file that an interpreter is told to run; each with its path, where it has one."""
     at = skip_environment(command.argv)
     if at == len(command.argv):
         return
     program = command.argv[at]
-    path = os.path.join(command.cwd, program)
-    if "/" in program and _is_written(path, written):
-        return
-    words = _judge_file(program, path, command) if "/" in program else _judge_name(program, command)
+    path = os.path.join(command.cwd, program) if "/" in program else None
+    words = _judge_file(program, path, command) if path is not None else _judge_name(program, command)
     if words is not None:
-        yield (*command.path, at), False, words
-    elif (script := find_program(command.argv, spec.root, spec.run.cwd if spec.run is not None else None)) is not None:
-        yield from _judge_script(script, command, spec.root, written)
+        yield path, ((*command.path, at), False, words)
+        return
+    script = find_program(command.argv, spec.root, spec.run.cwd if spec.run is not None else None)
+    if script is None or os.path.exists(path := os.path.join(spec.root, script)):
+        return
+    index = next((at for at, word in enumerate(command.argv) if os.path.normpath(os.path.join(command.cwd, word)) == path), 0)
+    words = f"'{shorten(command.argv[index], 80)}' does not exist; the path begins at {shorten(command.cwd, 80)}"
+    yield path, ((*command.path, index), False, words)
 
 
 def _judge_name(program: str, command: Command) -> str | None:
@@ -159,16 +185,6 @@ def _read_interpreter(path: str) -> list[str]:
     return [word for word in os.fsdecode(first[2:]).replace("\t", " ").split(" ") if word] if first.startswith(b"#!") else []
 
 
-def _judge_script(script: str, command: Command, root: str, written: Sequence[Pattern]) -> Iterator[Finding]:
-    """The file that an interpreter is told to run."""
-    path = os.path.join(root, script)
-    if os.path.exists(path) or _is_written(path, written):
-        return
-    index = next((at for at, word in enumerate(command.argv) if os.path.normpath(os.path.join(command.cwd, word)) == path), 0)
-    words = f"'{shorten(command.argv[index], 80)}' does not exist; the path begins at {shorten(command.cwd, 80)}"
-    yield (*command.path, index), False, words
-
-
 def _judge_first_line_of_text(text: str) -> str | None:
     words = text.lstrip("\n").split("\n", 1)[0].removeprefix("#!").split() if text.lstrip("\n").startswith("#!") else []
     names = [os.path.basename(word) for word in words if not word.startswith("-")]
@@ -181,21 +197,12 @@ def _judge_first_line_of_text(text: str) -> str | None:
 # -- patterns -------------------------------------------------------------------------------------
 
 
-def _is_written(path: str, written: Sequence[Pattern]) -> bool:
-    return any(pattern.matches(os.path.normpath(path)) for pattern in written)
-
-
-def _judge_pattern(binding: FileBinding, root: str, written: Sequence[Pattern]) -> str | None:
-    pattern = parse_under(binding.pattern, root)
-    if binding.missing == "wait" or any(intersects(pattern, other) for other in written):
-        return None
-    shown = shorten(binding.pattern, 80)
+def _describe_absence(pattern: Pattern, shown: str, root: str) -> str:
     if pattern.is_literal:
-        return None if os.path.lexists(pattern.base) else f"there is no {shown}{_explain_absence(pattern.base, is_file=True)}"
+        return f"there is no {shown}{_explain_absence(pattern.base, is_file=True)}"
     if not os.path.isdir(pattern.base):
         return f"no file matches {shown}{_explain_absence(pattern.base)}"
-    is_found = _finds_any(pattern, Excludes.build(root, DEFAULT_EXCLUDES, binding.exclude))
-    return None if is_found else f"no file matches {shown} in {shorten(root, 80)} yet; it wakes nobody until one comes"
+    return f"no file matches {shown} in {shorten(root, 80)} yet; it wakes nobody until one comes"
 
 
 def _explain_absence(path: str, *, is_file: bool = False) -> str:
@@ -209,6 +216,8 @@ def _explain_absence(path: str, *, is_file: bool = False) -> str:
 
 
 def _finds_any(pattern: Pattern, excludes: Excludes) -> bool:
+    if pattern.is_literal:
+        return os.path.lexists(pattern.base)
     start = len(pattern.base.rstrip("/")) + 1
     waiting, entered = [pattern.base], 0
     while waiting:

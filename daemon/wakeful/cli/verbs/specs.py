@@ -24,7 +24,7 @@ from wakeful.cli.places import find_specs
 from wakeful.cli.text import count, escape, paint
 from wakeful.core.budget import counts_money
 from wakeful.core.graph import Graph
-from wakeful.core.match import Pattern, parse_under
+from wakeful.core.match import parse_under
 from wakeful.core.prices import find_price
 from wakeful.core.spec import TEMPLATE_MARK, PromptRun, SessionSpec, find_template
 from wakeful.counting import TellFar, tell_nobody
@@ -32,7 +32,7 @@ from wakeful.program_reach import ProgramReach, declare_written, find_search_pat
 from wakeful.settings import SETTINGS_FILE, SPECS_FOLDER, find_settings_file, read_settings
 from wakeful.specs.build import Surroundings
 from wakeful.specs.load import INSTANCE, SUFFIX, FolderReading, locate, read_folder, read_template, read_text
-from wakeful.specs.mistakes import find_mistakes
+from wakeful.specs.mistakes import Mistakes
 from wakeful.specs.new import Answers, check_free, put_new, render_copy, write_new
 from wakeful.specs.others import find_others
 from wakeful.specs.problem import Problem, RefusedSpec
@@ -162,8 +162,7 @@ def _look_at_programs(reading: FolderReading, names: Iterable[str]) -> tuple[lis
 
 def _find_mistakes(reading: FolderReading, names: Iterable[str], specs: Path) -> list[Problem]:
     """Warn about likely mistakes. Of a template the first session is judged: its places are those of the template's file."""
-    written = _list_written(reading.sessions.values())
-    search_path = find_search_path(os.environ)
+    mistakes = _look_for_mistakes(reading.sessions.values())
     found = []
     judged: set[str] = set()
     for name in names:
@@ -172,12 +171,12 @@ def _find_mistakes(reading: FolderReading, names: Iterable[str], specs: Path) ->
             continue
         judged.add(owner)
         path = str(specs / f"{owner}{SUFFIX}")
-        found += [Problem(_file_of(reading, owner), *locate(path, place), words) for place, _, words in find_mistakes(reading.sessions[name], search_path, written)]
+        found += [Problem(_file_of(reading, owner), *locate(path, place), words) for place, _, words in mistakes.find(reading.sessions[name])]
     return found
 
 
-def _list_written(specs: Iterable[SessionSpec]) -> list[Pattern]:
-    return [parse_under(text, spec.root) for spec in specs for text in spec.written_patterns]
+def _look_for_mistakes(specs: Iterable[SessionSpec]) -> Mistakes:
+    return Mistakes(find_search_path(os.environ), [parse_under(text, spec.root) for spec in specs for text in spec.written_patterns])
 
 
 def _choose_some(names: Iterable[str]) -> Iterator[str]:
@@ -268,7 +267,7 @@ def _check_alone(path: Path, file: str) -> Findings:
         return Findings(0, list(refusal.problems), [])
     except OSError as error:
         return Findings(0, [Problem(file, 1, 1, f"cannot be read: {error.strerror}")], [])
-    mistakes = [Problem(file, *locate(str(path), place), words) for place, _, words in find_mistakes(spec, find_search_path(os.environ), _list_written([spec]))]
+    mistakes = [Problem(file, *locate(str(path), place), words) for place, _, words in _look_for_mistakes([spec]).find(spec)]
     return Findings(1, _judge_alone(spec, file), [*warnings, *mistakes])
 
 
