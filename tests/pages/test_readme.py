@@ -6,6 +6,7 @@ one fetches everything, as a person does.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -14,11 +15,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from ordinary_user import OrdinaryUser, ordinary_user
 from pages.blocks import REPOSITORY, Block, read_blocks
 from sources.gitrepo import GitRepo
-from waiting import eventually
+from waiting import PATIENCE_SECONDS, eventually
 
 __all__ = ["ordinary_user"]
 
@@ -77,12 +79,15 @@ class Terminal:
         return subprocess.CompletedProcess(command, daemon.poll() or 0, output.read_text(errors="replace"), "")
 
     def _stop_daemons(self, folder: Path | None = None) -> None:
-        """Ctrl-C reaches all that runs in a terminal: make passes no SIGTERM on."""
+        """As Ctrl-C does, which reaches all that runs in a terminal: make hands no SIGTERM on."""
         for place, daemon in self.daemons:
-            if folder is None or place == str(folder):
-                subprocess.run(["pkill", "-TERM", "-P", str(daemon.pid)], check=False)
-                daemon.terminate()
-                daemon.wait(60)
+            if daemon.poll() is None and (folder is None or place == str(folder)):
+                tree = [*psutil.Process(daemon.pid).children(recursive=True), psutil.Process(daemon.pid)]
+                for process in tree:
+                    with contextlib.suppress(psutil.NoSuchProcess):
+                        process.terminate()
+                daemon.wait(PATIENCE_SECONDS)
+                psutil.wait_procs(tree, PATIENCE_SECONDS)
 
     def close(self) -> None:
         self._stop_daemons()
