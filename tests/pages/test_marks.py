@@ -22,6 +22,8 @@ def test_every_block_of_commands_is_run_or_says_why_not(page: str) -> None:
         assert len(decided) <= 1, f"{block.place}: {decided}"
         if block.commands:
             assert len(block.exits) == len(block.commands), f"{block.place}: as many exit codes as commands"
+        for test in re.findall(r"tests/[\w/]+\.py", " ".join(block.noted("not run"))):
+            assert (REPOSITORY / test).is_file(), f"{block.place}: there is no {test}"
         for test in block.noted("run by"):
             assert (REPOSITORY / test).is_file(), f"{block.place}: there is no {test}"
             assert_mentioned(block, (REPOSITORY / test).read_text())
