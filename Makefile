@@ -3,8 +3,15 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-# Everything installed is newer than what asked for it: set-up runs again only when pyproject.toml changes.
-READY  := $(VENV)/.ready
+# Stamps, one for each set of libraries: a set is installed when a target first needs it, and again when pyproject.toml changes.
+RUN_READY    := $(VENV)/.ready-run
+AGENTS_READY := $(VENV)/.ready-agents
+READY        := $(VENV)/.ready
+# Compiled when first imported: compiling all that comes along takes a third of the time of an installation.
+INSTALL      := $(BIN)/python -m pip install --disable-pip-version-check --no-compile
+# Builds the package itself, here and for `make wheel`; the floor is that of pyproject.toml.
+BUILD_TOOLS  := 'hatchling>=1.27' editables
+SHOW         := $(PYTHON) scripts/show_progress.py
 # Coding agents of others, each in a folder of its own below .acp/, since npm keeps one tree a folder.
 AGENTS := claude=@agentclientprotocol/claude-agent-acp@0.99.1 opencode=opencode-ai@1.18.33 \
           codex=@agentclientprotocol/codex-acp@2.6.0 gemini=@google/gemini-cli@0.61.0
@@ -20,16 +27,20 @@ WORKERS ?= 3
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-long test-faults test-storm soak test-acp test-systemd test-mutants golden bench wheel clean
+.PHONY: help run agents setup test test-long test-faults test-storm soak test-acp test-systemd test-mutants golden bench wheel clean
 
 help: ## say what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(READY) ## fetch what is needed; leaves .venv/bin/wakeful
-	@echo "$(BIN)/wakeful is in place"
-
-run: $(READY) ## start the daemon here, on sessions.d/, in the foreground
+run: $(RUN_READY) ## start the daemon here, on sessions.d/, in the foreground
+	@echo "starting the daemon; Ctrl-C ends it"
 	@exec $(BIN)/wakeful daemon --specs sessions.d --state .wakeful --socket .wakeful/wakeful.sock
+
+agents: $(AGENTS_READY) ## fetch the libraries of sessions that think; a daemon that runs finds them
+	@echo "sessions that think have their libraries; set a key with: $(BIN)/wakeful secret set ANTHROPIC_API_KEY"
+
+setup: $(READY) ## fetch all that contributors need: tests and agents as well
+	@echo "$(BIN)/wakeful is in place, with what tests and agents need"
 
 test: $(READY) ## the whole suite, in about seven minutes
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST)
@@ -70,22 +81,32 @@ golden: $(READY) ## write the golden log of this release, after a kind of event 
 bench: $(READY) ## measure, side by side with the alternatives
 	$(BIN)/python bench/run.py
 
-wheel: $(READY) ## build dist/wakeful-*.whl
-	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+wheel: $(RUN_READY) ## build dist/wakeful-*.whl
+	@$(SHOW) "building the wheel" $(BIN)/python -m pip wheel --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
+	@ls dist/wakeful-*.whl
 
 # .wakeful/ is a log, not a by-product: nothing here removes it.
 clean: ## remove what setup, builds and tests made; .wakeful/ stays
 	rm -rf $(VENV) .acp build dist .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -not -path './.wakeful/*' -prune -exec rm -rf {} +
 
-$(READY): pyproject.toml
+$(RUN_READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "wakeful needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>&1)." >&2; \
-	  echo "Name another one:  make setup PYTHON=python3.12" >&2; exit 1; }
+	  echo "Name another one:  make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
 	  echo "'$(PYTHON)' cannot make virtual environments: its modules venv and ensurepip are missing." >&2; \
 	  echo "Debian and Ubuntu keep them in a package of their own:  apt install python3-venv" >&2; exit 1; }
-	@echo "setting up $(VENV)"
-	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,agents]'
+	@$(SHOW) "making $(VENV)" $(PYTHON) -m venv $(VENV)
+	@$(SHOW) "fetching what builds wakeful" $(INSTALL) $(BUILD_TOOLS)
+	@$(SHOW) "fetching what running needs" $(INSTALL) --no-build-isolation --editable .
+	@$(SHOW) "compiling it for the first start" $(BIN)/python -c 'import wakeful.cli, wakeful.wiring, wakeful.agents.process'
 	@touch $@
+
+$(AGENTS_READY): $(RUN_READY)
+	@$(SHOW) "fetching what agents need" $(INSTALL) --no-build-isolation --editable '.[agents]'
+	@touch $@
+
+$(READY): $(RUN_READY)
+	@$(SHOW) "fetching what tests and agents need" $(INSTALL) --no-build-isolation --editable '.[test,agents]'
+	@touch $(AGENTS_READY) $@

@@ -30,6 +30,8 @@ LAYERS: dict[str, set[str]] = {
     "supervision": set(),
     "journal": set(),
     "escaping": set(),
+    # How this package was installed.
+    "installation": set(),
     # Paths that no link leads out of.
     "beneath": set(),
     # Where git keeps the repository of a checkout.
@@ -44,7 +46,7 @@ LAYERS: dict[str, set[str]] = {
     "sources": {"core", "gitdirs"},
     "runners": {"core", "blobs", "secrets", "beneath", "gitdirs"},
     # The process in which an agent thinks: no part of the daemon, which never imports it.
-    "agents": {"core", "secrets", "beneath", "runners"},
+    "agents": {"core", "secrets", "beneath", "runners", "installation"},
     # Sessions as files, over the log's contract and the blobs.
     "bundles": {"core", "eventlog", "blobs", "contents"},
     # State, and events, to what people see.
@@ -81,7 +83,7 @@ LAYERS: dict[str, set[str]] = {
     # The store without a daemon, and what it leans on.
     "keeping": {"core", "eventlog", "bundles", "blobs", "stored_sessions", "run_output"},
     # Arguments in, text out; of the log it knows the port, to say what a report holds.
-    "cli": {"core", "specs", "settings", "views", "narration", "wiring", "keeping", "eventlog", "escaping", "secrets", "program_reach"},
+    "cli": {"core", "specs", "settings", "views", "narration", "wiring", "keeping", "eventlog", "escaping", "secrets", "program_reach", "installation"},
     "__main__": {"cli"},
 }  # fmt: skip
 EDGES = ("eventlog", "sources", "runners")

@@ -6,9 +6,11 @@ a contributor has lying about in the checkout must not decide what is inside. Th
 
 import configparser
 import email
+import os
 import shutil
 import subprocess
 import sys
+import time
 import tomllib
 import zipfile
 from collections.abc import Iterator
@@ -19,6 +21,7 @@ import pytest
 
 REPOSITORY = Path(__file__).parent.parent
 PACKAGE = REPOSITORY / "daemon" / "wakeful"
+SHOW_PROGRESS = REPOSITORY / "scripts" / "show_progress.py"
 
 
 @pytest.fixture(scope="module")
@@ -166,3 +169,38 @@ def test_make_setup_says_what_the_machine_lacks(
     assert refused.returncode != 0
     assert said in refused.stderr
     assert not (tmp_path / ".venv").exists()
+
+
+@pytest.mark.parametrize(("target", "extras"), [("run", ""), ("wheel", ""), ("agents", "[agents]"), ("setup", "[test,agents]"), ("test", "[test,agents]")])
+def test_each_target_fetches_what_it_needs(target: str, extras: str, tmp_path: Path) -> None:
+    """Who only wants to run it waits for nothing that tests and agents need."""
+    for name in ("Makefile", "pyproject.toml"):
+        shutil.copy(REPOSITORY / name, tmp_path)
+    told = subprocess.run(["make", "--dry-run", target], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert told.returncode == 0, told.stderr
+    installed = [line.split("--editable ")[1].strip("'") for line in told.stdout.splitlines() if "--editable" in line]
+    assert installed == [".", *([f".{extras}"] if extras else [])]
+
+
+def test_a_command_that_takes_long_shows_that_it_goes_on(tmp_path: Path) -> None:
+    """A line at the start, one at least every two seconds as far as the machine lets it, and the last words of the command in it."""
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    slow = f"print('fetching this'); print('WARNING: never mind', flush=True); open({str(gate)!r}).read()"
+    with subprocess.Popen([sys.executable, SHOW_PROGRESS, "setting up", sys.executable, "-c", slow], stdout=subprocess.PIPE, text=True) as shown:
+        assert shown.stdout is not None
+        assert shown.stdout.readline() == "setting up\n"
+        first = time.monotonic()
+        while "fetching this" not in (line := shown.stdout.readline()):
+            assert line.startswith("setting up: ") and time.monotonic() - first < 60, line
+        gate.write_text("go on")
+        *_, last = shown.stdout
+    assert shown.returncode == 0 and last.startswith("setting up: done in ")
+
+
+def test_a_command_that_fails_is_shown_in_full() -> None:
+    """With its exit code, and everything it said."""
+    bad = "import sys; print('first'); print('why', file=sys.stderr); sys.exit(3)"
+    done = subprocess.run([sys.executable, SHOW_PROGRESS, "setting up", sys.executable, "-c", bad], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 3 and "setting up: failed" in done.stdout
+    assert "first\n" in done.stderr and "why\n" in done.stderr

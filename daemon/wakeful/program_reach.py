@@ -26,7 +26,7 @@ class ProgramReach:
     """Asked in any thread. `closed` are places that nothing is derived in or around: the daemon's own."""
 
     def __init__(self, environ: Mapping[str, str], written: WrittenPlaces, closed: tuple[str, ...] = ()) -> None:
-        self._search_path = select_inherited(environ)["PATH"]
+        self._search_path = find_search_path(environ)
         self._written = written
         self._closed = tuple(os.path.realpath(place) for place in closed)
 
@@ -57,6 +57,11 @@ class ProgramReach:
                 yield ProgramWords(
                     texts=binding.argv, program=None, root=spec.root, cwd=spec.root, search_path=self._search_path, declared=declared, closed=self._closed
                 )
+
+
+def find_search_path(environ: Mapping[str, str]) -> str:
+    """The PATH of runs whose specs name none."""
+    return select_inherited(environ)["PATH"]
 
 
 def list_texts(spec: SessionSpec, agent: AgentSpec | None = None) -> tuple[str, ...]:

@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,7 @@ def spec(reads: str, writes: str) -> str:
 
 def test_new_writes_a_spec_that_checks(project: Path) -> None:
     """The first two commands of a newcomer."""
+    (project / "notes.txt").write_text("one\n")
     made = run_wakeful("new", "hello", "--file", "*.txt", "--command", "wc -l notes.txt", cwd=project)
     assert made.returncode == 0 and made.stdout.startswith(f"{project / 'sessions.d' / 'hello.yaml'} is written; its paths begin at {project};")
     checked = run_wakeful("check", cwd=project)
@@ -46,6 +49,7 @@ def test_new_without_a_folder_here_makes_one_that_a_daemon_here_reads(tmp_path: 
 def test_check_judges_the_settings_and_says_so(project: Path) -> None:
     """By name, with the folder, and together with a spec; a mistake in them is found either way."""
     (project / "sessions.d" / "good.yaml").write_text(spec("a.csv", "b.csv"))
+    (project / "a.csv").write_text("1\n")
     (project / "wakeful.yaml").write_text("loop_depth: 5\n")
     assert run_wakeful("check", "wakeful.yaml", cwd=project).stdout == "wakeful.yaml: all good\n"
     assert run_wakeful("check", "sessions.d/good.yaml", "wakeful.yaml", cwd=project).stdout == "1 session and wakeful.yaml: all good\n"
@@ -189,6 +193,11 @@ def test_doctor_without_a_daemon_reports_a_log_behind_its_anchor(tmp_path: Path)
     checks = {check["name"]: check for check in json.loads(run_wakeful(*words).stdout)}
     assert checks["log"]["verdict"] == "bad" and "1 of 2 acknowledged" in checks["log"]["words"]
     assert checks["log"]["mend"] == f"wakeful restore BACKUP --state {state}"
+    verified = run_wakeful("verify", "--state", str(state))
+    assert verified.returncode == 1 and "1 of 2 acknowledged ones: 1 are missing" in verified.stdout
+    places = ("--state", str(state), "--specs", str(tmp_path), "--socket", str(tmp_path / "none"))
+    started = subprocess.run([sys.executable, "-m", "wakeful", "daemon", *places], capture_output=True, text=True, timeout=60)
+    assert started.returncode == 1 and "nothing is written to it" in " ".join(started.stderr.split()), started.stderr
 
 
 @pytest.mark.parametrize(

@@ -129,6 +129,7 @@ def test_check_shows_how_far_it_is_in_a_folder_of_many(tmp_path: Path) -> None:
     specs = tmp_path / "sessions.d"
     specs.mkdir()
     wakeful = (sys.executable, "-m", "wakeful")
+    (tmp_path / "a.txt").write_text("one\n")
     for number in range(FILES_A_TELL + 1):
         (specs / f"s{number}.yaml").write_text("objective: x\nbindings: {f: {file: a.txt}}\nrun: {command: ['true']}\n")
     said, seen = on_terminal(*wakeful, "check", "sessions.d", cwd=tmp_path)

@@ -83,6 +83,9 @@ def test_what_only_one_of_both_wrote_is_told(words: Box) -> None:
     report = json.loads(words.run("replay", "words", "1", "--command", "python3 other.py", "--json").stdout)
     assert {file["path"]: file["verdict"] for file in report["files"]} == {"out/list.txt": "missing", "out/other.bin": "added"}
     assert not report["same"] and not (words.folder / "out/other.bin").exists()
+    # A line for a shell is read by one.
+    report = json.loads(words.run("replay", "words", "1", "--command", "cat notes/*.md | wc -l > out/count.txt", "--json").stdout)
+    assert {file["path"]: file["verdict"] for file in report["files"]} == {"out/list.txt": "missing", "out/count.txt": "added"}, report
 
 
 def test_what_was_not_kept_is_said_first_and_fails_unless_told_otherwise(box: Box) -> None:

@@ -15,7 +15,8 @@ from typing import Any, cast
 from wakeful.agents.contract import Model, ModelAnswer, ModelRequest, ProviderFault, ToolOffer
 from wakeful.core.agent import Effort, ModelSettings, ModelSpec
 from wakeful.core.turn import Answered, StopReason, TokenUsage, ToolCall
-from wakeful.errors import OperatorError, WakefulError
+from wakeful.errors import WakefulError
+from wakeful.installation import NotInstalled, advise_agents
 
 try:
     from pydantic_ai import messages as library
@@ -53,8 +54,8 @@ def make_model(spec: ModelSpec, key: str | None) -> Model:
         raise _not_installed(spec, missing) from None
 
 
-def _not_installed(spec: ModelSpec, missing: ImportError) -> OperatorError:
-    return OperatorError(f"{spec.name}: the libraries that speak with models are not installed ({missing}); pip install 'wakeful[agents]'")
+def _not_installed(spec: ModelSpec, missing: ImportError) -> NotInstalled:
+    return NotInstalled(f"{spec.name}: the libraries that speak with models are not installed ({missing}); {advise_agents()}")
 
 
 class _ProviderModel:

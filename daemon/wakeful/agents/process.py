@@ -28,6 +28,7 @@ from wakeful.agents.tools.shell import ShellTool
 from wakeful.core import work
 from wakeful.core.agent import AgentSpec
 from wakeful.errors import OperatorError
+from wakeful.installation import NotInstalled, advise_agents
 from wakeful.runners.isolation.programs import ProgramWords, derive_places
 from wakeful.runners.isolation.reach import is_wide
 from wakeful.secrets.store import name_variable
@@ -65,7 +66,12 @@ async def _begin(link: DaemonLink, environ: Mapping[str, str], again: int = 0) -
 
 def _find_work(beginning: work.Beginning) -> Work:
     """Its own loop, or an external program. That one's libraries are read when one is there: they take a second."""
-    return importlib.import_module("wakeful.agents.outside").work_outside if beginning.agent.acp else _work
+    if not beginning.agent.acp:
+        return _work
+    try:
+        return importlib.import_module("wakeful.agents.outside").work_outside
+    except ModuleNotFoundError as missing:
+        raise NotInstalled(f"the libraries that speak with external agents are not installed ({missing}); {advise_agents()}") from None
 
 
 async def _work(beginning: work.Beginning, record: Record, link: DaemonLink, environ: Mapping[str, str]) -> Ending:

@@ -13,23 +13,22 @@ from collections.abc import Sequence
 from wakeful.agents.models import make_model
 from wakeful.agents.process import think
 from wakeful.core.agent import EXTERNAL, PROVIDER_URLS, PROVIDERS, ModelSpec
-from wakeful.errors import OperatorError
+from wakeful.installation import has_agents
 from wakeful.runners.warm import serve
 
 
 def read_libraries(names: Sequence[str]) -> None:
     """Of these providers. Others are read by whoever needs them."""
     for provider in (one for one in PROVIDERS if one in names):
-        try:
-            make_model(ModelSpec(provider=provider, model="none", base_url=PROVIDER_URLS[provider]), "none")
-        except OperatorError:
-            # Not installed: who needs it says so.
-            continue
+        make_model(ModelSpec(provider=provider, model="none", base_url=PROVIDER_URLS[provider]), "none")
         importlib.import_module("wakeful.agents.transcript").make_ready()
     if EXTERNAL in names:
         importlib.import_module("wakeful.agents.outside")
 
 
 if __name__ == "__main__":
+    if not has_agents():
+        # What is missing now would be missing in every fork, also when it is installed later. A run of its own looks anew, and says so.
+        sys.exit()
     read_libraries(sys.argv[2:])
     serve(int(sys.argv[1]), lambda: asyncio.run(think(os.environ)))

@@ -466,7 +466,7 @@ def _judge_agent(spec: SessionSpec, agent: str, reading: FileReading, agents: Ma
     if agent not in agents:
         nearest = find_nearest(agent, sorted(agents))
         advice = f"did you mean '{nearest}'?" if nearest else f"write {AGENTS}/{agent}{SUFFIX}, or remove the key"
-        yield Problem(reading.file, *_locate(path, ("agent",)), f"agent '{shorten(agent)}' does not exist; {advice}")
+        yield Problem(reading.file, *locate(path, ("agent",)), f"agent '{shorten(agent)}' does not exist; {advice}")
         return
     found = agents[agent]
     if found is None:
@@ -476,10 +476,10 @@ def _judge_agent(spec: SessionSpec, agent: str, reading: FileReading, agents: Ma
         return
     if not found.can_answer:
         words = f"agent '{shorten(agent)}' has neither a model nor acp, so nobody would answer the prompt; add model: PROVIDER:NAME to {AGENTS}/{agent}{SUFFIX}"
-        yield Problem(reading.file, *_locate(path, ("agent",)), words)
+        yield Problem(reading.file, *locate(path, ("agent",)), words)
     if (blurred := find_blurred(spec, found)) is not None:
         name, words = blurred
-        yield Problem(reading.file, *_locate(path, ("bindings", name, "access")), f"{words}; take that from it, or use isolation: strict")
+        yield Problem(reading.file, *locate(path, ("bindings", name, "access")), f"{words}; take that from it, or use isolation: strict")
 
 
 def _judge_servers(spec: SessionSpec, agent: AgentSpec, reading: FileReading, path: str) -> Iterator[Problem]:
@@ -490,7 +490,7 @@ def _judge_servers(spec: SessionSpec, agent: AgentSpec, reading: FileReading, pa
             continue
         nearest = find_nearest(binding.server, known)
         advice = f"did you mean 'mcp:{nearest}'?" if nearest else f"declare it under mcp in {AGENTS}/{agent.name}{SUFFIX}"
-        place = _locate(path, ("bindings", binding.name, "service"))
+        place = locate(path, ("bindings", binding.name, "service"))
         yield Problem(reading.file, *place, f"agent '{shorten(agent.name)}' has no server '{shorten(binding.server)}'; {advice}")
 
 
@@ -500,11 +500,11 @@ def _warn_about_strangers(spec: SessionSpec, reading: FileReading, names: set[st
         if isinstance(binding, SessionBinding) and binding.session not in names:
             nearest = find_nearest(binding.session, names)
             advice = f"did you mean '{nearest}'?" if nearest else "this waits until it is"
-            place = _locate(path, ("bindings", binding.name, "session"))
+            place = locate(path, ("bindings", binding.name, "session"))
             yield Problem(reading.file, *place, f"session '{shorten(binding.session)}' is not declared; {advice}")
 
 
-def _locate(path: str, key: tuple[str, ...]) -> tuple[int, int]:
+def locate(path: str, key: tuple[str, ...]) -> tuple[int, int]:
     """Where a value stands in a file that was read without marks."""
     try:
         return read_marks(FilePath(path).read_bytes(), path).of_value(key)

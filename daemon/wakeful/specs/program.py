@@ -22,9 +22,7 @@ _WILDCARD = re.compile(r"[*?\[]")
 
 def find_program(argv: tuple[str, ...], root: str, cwd: str | None) -> str | None:
     """The script relative to root, or None."""
-    words = list(argv)
-    while words and (os.path.basename(words[0]) == "env" or re.match(r"[A-Za-z_]\w*=", words[0])):
-        del words[0]
+    words = argv[skip_environment(argv) :]
     if not words:
         return None
     if not _INTERPRETER.fullmatch(os.path.basename(words[0])):
@@ -38,6 +36,12 @@ def find_program(argv: tuple[str, ...], root: str, cwd: str | None) -> str | Non
         if (found := _inside(word, root, cwd)) is not None:
             return found
     return None
+
+
+def skip_environment(argv: tuple[str, ...]) -> int:
+    """The index of the program itself: `env` and variables may stand before it."""
+    is_before = (os.path.basename(word) == "env" or re.match(r"[A-Za-z_]\w*=", word) is not None for word in argv)
+    return next((index for index, is_skipped in enumerate(is_before) if not is_skipped), len(argv))
 
 
 def _inside(word: str, root: str, cwd: str | None) -> str | None:

@@ -17,6 +17,7 @@ from pydantic import BeforeValidator, WithJsonSchema
 from wakeful.core.agent import PROVIDERS, split_model
 from wakeful.core.match import Pattern, PatternError
 from wakeful.core.spec import SECRET_NAME, Role
+from wakeful.specs.shell_signs import has_shell_sign
 from wakeful.specs.yaml_text import shorten
 
 _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(ms|s|m|h|d)")
@@ -169,7 +170,8 @@ def parse_repository_path(value: Any) -> str:
 
 def parse_argv(value: Any) -> tuple[str, ...]:
     if isinstance(value, str):
-        raise ValueError(f"a command is a list of words, never a shell string; write {_as_list(value)}")
+        advice = f"[sh, -c, {_quote(value.strip())}]" if has_shell_sign(value) else _as_list(value)
+        raise ValueError(f"a command is a list of words, never a shell string; write {advice}")
     if not isinstance(value, list) or not value:
         raise ValueError("expected a list of words such as [python3, report.py]")
     for word in value:
@@ -182,6 +184,8 @@ def parse_argv(value: Any) -> tuple[str, ...]:
 
 def parse_command(value: Any) -> tuple[str, ...]:
     """The words of a run, which alone has the other way of saying it."""
+    if isinstance(value, str) and has_shell_sign(value):
+        raise ValueError(f"a command is a list of words, and it needs a shell; write instead: script: {_quote(value.strip())}")
     try:
         return parse_argv(value)
     except ValueError as error:
@@ -383,8 +387,12 @@ def _as_list(text: str) -> str:
     except ValueError:
         words = text.split()
     plain = re.compile(r"[\w./@=+-][\w./@=+:-]*")
-    shown = (word if plain.fullmatch(word) else '"' + word.replace("\\", "\\\\").replace('"', '\\"') + '"' for word in words[:12])
-    return "[" + ", ".join(shown) + "]"
+    return "[" + ", ".join(word if plain.fullmatch(word) else _quote(word) for word in words[:12]) + "]"
+
+
+def _quote(text: str) -> str:
+    """As YAML reads it back, on one line."""
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
 
 
 def _typed(parse: Any, schema: dict[str, Any]) -> Any:

@@ -17,6 +17,7 @@ from wakeful.cli.options import Options
 from wakeful.cli.text import count, escape, paint
 from wakeful.cli.verbs.comparing import format_diff
 from wakeful.cli.waiting import Waiting
+from wakeful.specs.shell_signs import has_shell_sign
 
 
 @verb("replay", "wakeful replay payroll 3", "wakeful replay payroll 3 --command 'python3 new.py' --keep copy")
@@ -48,6 +49,9 @@ def replay_verb(options: Options, name: str, run: int, command: str | None, is_p
 def _split(command: str | None) -> list[str] | None:
     if command is None:
         return None
+    if has_shell_sign(command):
+        # As a script is run.
+        return ["/bin/sh", "-eu", "-c", command]
     try:
         words = shlex.split(command)
     except ValueError as error:

@@ -120,7 +120,9 @@ def _say_confinement(confinement: dict[str, Any]) -> str:
     parts += [f"network {'open' if network is True else ', '.join(network)}"] if network else []
     parts += [f"may also {verb} {', '.join(allow[verb])}" for verb in ("read", "write") if allow[verb]]
     # Named in a command, a script, a check or a probe: read as well, and bound by nobody.
-    named = dict.fromkeys(one["path"] for one in confinement.get("reads", ()) if one["by"].split()[0] in ("command", "script", "check", "probe"))
+    reads = [(one["path"], one["by"].split()[0]) for one in confinement.get("reads", ())]
+    bound = {path for path, by in reads if by in ("binding", "output")}
+    named = dict.fromkeys(path for path, by in reads if by in ("command", "script", "check", "probe") and path not in bound)
     parts += [f"reads by name {', '.join(named)}"] if named else []
     return "; ".join(parts)
 

@@ -24,17 +24,20 @@ from wakeful.cli.places import find_specs
 from wakeful.cli.text import count, escape, paint
 from wakeful.core.budget import counts_money
 from wakeful.core.graph import Graph
+from wakeful.core.match import parse_under
 from wakeful.core.prices import find_price
 from wakeful.core.spec import TEMPLATE_MARK, PromptRun, SessionSpec, find_template
 from wakeful.counting import TellFar, tell_nobody
-from wakeful.program_reach import ProgramReach, declare_written, list_unbound_files, name_derived
+from wakeful.program_reach import ProgramReach, declare_written, find_search_path, list_unbound_files, name_derived
 from wakeful.settings import SETTINGS_FILE, SPECS_FOLDER, find_settings_file, read_settings
 from wakeful.specs.build import Surroundings
-from wakeful.specs.load import INSTANCE, FolderReading, read_folder, read_template, read_text
+from wakeful.specs.load import INSTANCE, SUFFIX, FolderReading, locate, read_folder, read_template, read_text
+from wakeful.specs.mistakes import Mistakes
 from wakeful.specs.new import Answers, check_free, put_new, render_copy, write_new
 from wakeful.specs.others import find_others
 from wakeful.specs.problem import Problem, RefusedSpec
 from wakeful.specs.schema import json_schema
+from wakeful.specs.shell_signs import has_shell_sign
 from wakeful.specs.timezones import find_local_zone
 
 # Of a template's sessions; beyond these they are counted.
@@ -92,11 +95,19 @@ def _print(found: Findings) -> None:
         print(paint(f"{escape(str(warning))} (a warning)", "warn"))
     for name, own in sorted(found.templates.items()):
         print(escape(_say_template(name, own)))
-    for name, places in sorted(found.reach.items()):
-        print(escape(f"{name}: its programs also reach {', '.join(places)}"))
+    for places, names in _group_reach(found.reach):
+        print(escape(f"{', '.join(names)}: {'its' if len(names) == 1 else 'their'} programs also reach {', '.join(places)}"))
     if not found.problems:
         sessions = [count(found.sessions, "session")] if found.sessions or not found.others else []
         print(f"{escape(' and '.join([*sessions, *found.others]))}: all good")
+
+
+def _group_reach(reach: dict[str, list[str]]) -> list[tuple[tuple[str, ...], list[str]]]:
+    """Sessions whose programs reach the same places are one line."""
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for name, places in sorted(reach.items()):
+        groups.setdefault(tuple(places), []).append(name)
+    return list(groups.items())
 
 
 def _say_template(name: str, own: list[str]) -> str:
@@ -126,7 +137,8 @@ def check_folder(specs: Path, options: Options) -> Findings:
     problems += [Problem(_file_of(reading, name), 1, 1, words) for name, words in refused.items()]
     others = (SETTINGS_FILE,) if find_settings_file(specs).exists() else ()
     unbound, reach = _look_at_programs(reading, reading.sessions)
-    warnings = [*reading.warnings, *_warn_about_writers(specs, reading), *_warn_about_prices(specs, reading), *unbound]
+    mistakes = _find_mistakes(reading, reading.sessions, specs)
+    warnings = [*reading.warnings, *mistakes, *_warn_about_writers(specs, reading), *_warn_about_prices(specs, reading), *unbound]
     return Findings(len(reading.sessions) - len(refused), problems, warnings, others, _find_templates(reading), reach)
 
 
@@ -146,6 +158,25 @@ def _look_at_programs(reading: FolderReading, names: Iterable[str]) -> tuple[lis
         file = _file_of(reading, find_template(name) or name)
         warnings |= {Problem(file, 1, 1, words): None for words in (*unbound, *derived.refused)}
     return list(warnings), reach
+
+
+def _find_mistakes(reading: FolderReading, names: Iterable[str], specs: Path) -> list[Problem]:
+    """Warn about likely mistakes. Of a template the first session is judged: its places are those of the template's file."""
+    mistakes = _look_for_mistakes(reading.sessions.values())
+    found = []
+    judged: set[str] = set()
+    for name in names:
+        owner = find_template(name) or name
+        if name not in reading.sessions or owner in judged:
+            continue
+        judged.add(owner)
+        path = str(specs / f"{owner}{SUFFIX}")
+        found += [Problem(_file_of(reading, owner), *locate(path, place), words) for place, _, words in mistakes.find(reading.sessions[name])]
+    return found
+
+
+def _look_for_mistakes(specs: Iterable[SessionSpec]) -> Mistakes:
+    return Mistakes(find_search_path(os.environ), [parse_under(text, spec.root) for spec in specs for text in spec.written_patterns])
 
 
 def _choose_some(names: Iterable[str]) -> Iterator[str]:
@@ -222,7 +253,8 @@ def check_file(file: str) -> Findings:
     sessions = sum(name in reading.sessions and name not in refused for name in names)
     others = () if sessions or templates else (file,)
     unbound, reach = _look_at_programs(reading, names)
-    return Findings(0 if problems and not templates else sessions, problems, [*own.warnings, *unbound], others, templates, reach)
+    warnings = [*own.warnings, *_find_mistakes(reading, names, top), *unbound]
+    return Findings(0 if problems and not templates else sessions, problems, warnings, others, templates, reach)
 
 
 def _check_alone(path: Path, file: str) -> Findings:
@@ -235,7 +267,8 @@ def _check_alone(path: Path, file: str) -> Findings:
         return Findings(0, list(refusal.problems), [])
     except OSError as error:
         return Findings(0, [Problem(file, 1, 1, f"cannot be read: {error.strerror}")], [])
-    return Findings(1, _judge_alone(spec, file), list(warnings))
+    mistakes = [Problem(file, *locate(str(path), place), words) for place, _, words in _look_for_mistakes([spec]).find(spec)]
+    return Findings(1, _judge_alone(spec, file), [*warnings, *mistakes])
 
 
 def _judge_alone(spec: SessionSpec, file: str) -> list[Problem]:
@@ -263,7 +296,7 @@ def schema_verb(options: Options, kind: Any) -> None:
 @click.option("--cron", metavar="EXPRESSION", help='Wakes by the clock, such as "0 6 * * *".')
 @click.option("--every", metavar="DURATION", help="Wakes every so often, such as 30m.")
 @click.option("--writes", multiple=True, metavar="PATTERN", help="What it writes; may be repeated.")
-@click.option("--command", metavar="WORDS", help="The program and its words, split as a shell would.")
+@click.option("--command", metavar="WORDS", help="The program and its words; a line that needs a shell becomes a script.")
 @click.option("--script", metavar="TEXT", help="Several lines for sh -eu, instead of a command.")
 @click.option("--prompt", metavar="TEXT", help="What its --agent is asked, instead of a command.")
 @click.option("--objective", metavar="TEXT", help="One sentence.")
@@ -283,6 +316,10 @@ def new_verb(options: Options, name: str, origin: str | None, specs: str | None,
     if not any(flags.values()) and command is None and sys.stdin.isatty():
         check_free(folder, name)
         flags, command = _ask(flags)
+    is_script = command is not None and not flags["script"] and has_shell_sign(command)
+    if is_script:
+        # No program reads a pipe or a glob; the line goes to the shell it was written for.
+        flags, command = {**flags, "script": command}, None
     try:
         words = tuple(shlex.split(command)) if command else ()
     except ValueError as error:
@@ -291,6 +328,8 @@ def new_verb(options: Options, name: str, origin: str | None, specs: str | None,
     if options.is_json:
         print(json.dumps({"name": name, "file": str(path)}))
         return
+    if is_script:
+        print("the command needs a shell, so it is written as a script, which sh -eu runs")
     # The whole path, and where the paths inside it begin.
     print(f"{escape(str(path))} is written; its paths begin at {escape(str(folder.parent))}; edit it, then: wakeful check")
 

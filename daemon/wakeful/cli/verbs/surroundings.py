@@ -19,6 +19,7 @@ from wakeful import __version__
 from wakeful.cli.units import SYSTEM_FOLDER, SYSTEM_SERVICE, USER_SERVICE, find_version, user_folder
 from wakeful.cli.verbs.installing import is_lingering
 from wakeful.cli.verbs.store import Check
+from wakeful.installation import has_agents, offer_agents
 
 INOTIFY = Path("/proc/sys/fs/inotify")
 # GIT_CONFIG_GLOBAL, which keeps a person's configuration out of our looks, came with 2.32.
@@ -42,6 +43,7 @@ def check_surroundings(pid: int | None, state: Path) -> Iterator[Check]:
     yield check_git()
     yield check_bubblewrap()
     yield check_strace()
+    yield check_agents()
     yield check_clock(state)
     yield from check_instances()
 
@@ -131,6 +133,13 @@ def check_strace() -> Check:
     if code == 0 and not words.strip():
         return Check("strace", "good", _run("strace", "--version")[1].partition("\n")[0].rpartition(" ")[2])
     return Check("strace", "warn", f"cannot trace here ({' '.join(words.split()) or f'exit {code}'})", "sysctl kernel.yama.ptrace_scope")
+
+
+def check_agents() -> Check:
+    """Optional: a session that thinks says so itself."""
+    if has_agents():
+        return Check("agents", "good", "the libraries of sessions that think are installed")
+    return Check("agents", "good", "their libraries are not installed; sessions with a `prompt` alone need them", offer_agents())
 
 
 def _mend_namespaces() -> str:
