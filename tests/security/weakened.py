@@ -1,6 +1,6 @@
 """`weakened.py RULE daemon …` runs the daemon with one rule as it was before it was a defence, or on a machine that lacks one.
 
-The attacks of test_callers.py succeed here and fail at the daemon as it is: that shows that the rule holds them, and nothing else. Every daemon
+The attacks of the security tests succeed here and fail at the daemon as it is: that shows that the rule holds them, and nothing else. Every daemon
 started here waits long for a request, so that an attack that takes its time on a busy machine does not fail for that reason alone.
 """
 
@@ -14,6 +14,7 @@ from wakeful.core.observation import ProcessOwner
 from wakeful.runners import command
 from wakeful.runners.isolation import programs, reach, writing
 from wakeful.runners.mark import mark_of, read_run
+from wakeful.trust.reader import HouseReader
 
 
 def know_by_number() -> None:
@@ -54,6 +55,16 @@ def count_nobody() -> None:
 def believe_everybody() -> None:
     """What a run or a project wrote led to programs as a person's own files do."""
     programs._Derivation._find_trust = lambda self, path: programs.Trust.PERSON  # type: ignore[method-assign]
+
+
+def follow_planted_links() -> None:
+    """A symbolic link inside the project led a session's binding to any other part of the project, whoever made the link."""
+    reach.Plan._refuse_planted = lambda self, path, real: None  # type: ignore[method-assign]
+
+
+def pin_no_reach() -> None:
+    """Trust covered the spec and its program alone, and not the places that the program leads to."""
+    HouseReader._list_reach = lambda self, path, spec, agent: {}  # type: ignore[method-assign]
 
 
 def mount_nothing() -> None:
