@@ -26,6 +26,8 @@ first: run
 run: {{command: [sh, {program}], retries: 0}}
 """
 KEY = "PRIVATE KEY"
+# The undefended half takes as long as the other, and changes with it alone.
+DEFENDED = [True, pytest.param(False, marks=pytest.mark.long)]
 # Part of an installation on PATH, which whoever names a program of it may read.
 INSTALLED = Path(sys.executable).parent.parent / "pyvenv.cfg"
 
@@ -59,9 +61,11 @@ class Home:
         self.put(f"{name}.go", "")
         self.box.spec(name, SPEC.format(level=level, go=f"{name}.go", program=f"{name}.sh", more=more))
 
-    def attack(self, mention: str) -> None:
-        self.declare(mention)
-        self.declare(mention, "open", "none")
+    def attack(self, mention: str, key: Path | None = None, *, is_defended: bool = True) -> None:
+        if not is_defended:
+            self.box.weaken("lead_anywhere")
+        self.declare(mention, key=key)
+        self.declare(mention, "open", "none", key=key)
         self.start()
         self.box.wait_at_rest("shut", runs=1)
         self.box.wait_at_rest("open", runs=1)
@@ -89,21 +93,26 @@ def home(ordinary_box: OrdinaryBox) -> Home:
     return Home(ordinary_box)
 
 
-def test_a_folder_is_no_interpreter(home: Home) -> None:
+@pytest.mark.parametrize("is_defended", DEFENDED)
+def test_a_folder_is_no_interpreter(home: Home, is_defended: bool) -> None:
     """The program mentions a helper whose first line names the home. The record says what was asked for."""
     home.put("tools/e.sh", f"#!{home.home}\n", 0o755)
-    home.attack("./tools/e.sh")
+    home.attack("./tools/e.sh", is_defended=is_defended)
+    if not is_defended:
+        home.assert_open()
+        return
     home.assert_shut()
     assert any(str(home.home) in words and "no regular executable file" in words for words in home.isolation("shut")["not_derived"])
     assert home.isolation("shut")["derived"] == ["tools/e.sh"]
 
 
 @pytest.mark.parametrize("what", ["pth", "home", "library", "python", "companion", "shims", "conda", "packages", "interpreter", "whole"])
-def test_files_of_the_project_lead_nowhere_outside_of_it(home: Home, what: str) -> None:
+@pytest.mark.parametrize("is_defended", DEFENDED)
+def test_files_of_the_project_lead_nowhere_outside_of_it(home: Home, what: str, is_defended: bool) -> None:
     """An environment inside the project whose files or links name the home, in every way that an installation is found by."""
     home.put("v/pyvenv.cfg", "home = /usr/bin\n")
     home.put("v/bin/tool", "#!/bin/sh\n", 0o755)
-    mention = "./v/bin/tool"
+    mention, key = "./v/bin/tool", home.key
     match what:
         case "pth":
             home.put("v/lib/python3.11/site-packages/x.pth", f"{home.home}\n{home.home}/.ssh\n")
@@ -113,7 +122,9 @@ def test_files_of_the_project_lead_nowhere_outside_of_it(home: Home, what: str) 
             home.put(home.home / ".ssh/bin/python3", "#!/bin/sh\n", 0o755)
             home.link(str(home.home / ".ssh/lib"), ".")
         case "library":
-            home.link("v/lib/python3.11", str(home.home / ".ssh"))
+            home.put("w/bin/tool", "#!/bin/sh\n", 0o755)
+            home.link("w/lib/python3.11", str(home.home / ".ssh"))
+            mention = "./w/bin/tool"
         case "python":
             # A link of the environment to a program elsewhere, with a library beside it that is none.
             home.put(home.home / ".ssh/bin/python3", "#!/bin/sh\n", 0o755)
@@ -136,10 +147,11 @@ def test_files_of_the_project_lead_nowhere_outside_of_it(home: Home, what: str) 
             home.link("b", str(home.home / "bin"))
             mention = f"./b/tool {home.home}/bin/tool"
         case "packages":
+            # Packages of another project, with a key among them.
             home.put(home.home / "node_modules/.bin/x", "#!/bin/sh\n", 0o755)
-            home.link(str(home.home / "node_modules/keys"), "../.ssh")
-            home.link("node_modules", str(home.home))
-            mention = f"./node_modules/bin/tool {home.home}/node_modules/.bin/x"
+            key = home.put(home.home / "node_modules/keys/id_ed25519", KEY)
+            home.link("node_modules", str(home.home / "node_modules"))
+            mention = "./node_modules/.bin/x"
         case "interpreter":
             # A person's own environment, which the project was never given.
             home.put(home.home / "own/pyvenv.cfg", "home = /usr/bin\n")
@@ -151,7 +163,10 @@ def test_files_of_the_project_lead_nowhere_outside_of_it(home: Home, what: str) 
             home.put(home.home / "pyvenv.cfg", "home = /usr/bin\n")
             home.put(home.home / "bin/python3", "#!/bin/sh\n", 0o755)
             home.put("v/pyvenv.cfg", f"home = {home.home}/bin\n")
-    home.attack(mention)
+    home.attack(mention, key, is_defended=is_defended)
+    if not is_defended:
+        home.assert_open()
+        return
     home.assert_shut()
     assert not any(str(home.home) in place for place in home.isolation("shut").get("derived", ()))
 

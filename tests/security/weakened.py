@@ -6,13 +6,14 @@ started here waits long for a request, so that an attack that takes its time on 
 
 from __future__ import annotations
 
+import os
 import sys
 
 from wakeful.api import app, connections, peers, protocol
 from wakeful.cli import main
 from wakeful.core.observation import ProcessOwner
-from wakeful.runners import command
-from wakeful.runners.isolation import programs, reach, writing
+from wakeful.runners import command, environment, place
+from wakeful.runners.isolation import looking, programs, reach, writing
 from wakeful.runners.mark import mark_of, read_run
 from wakeful.trust.reader import HouseReader
 
@@ -52,9 +53,30 @@ def count_nobody() -> None:
     connections.FEWEST_KEPT = 0
 
 
+def spend_every_descriptor() -> None:
+    """As many connections were accepted as there were places, whatever the limit of open files."""
+    connections.find_most = lambda: connections.MOST_CONNECTIONS
+
+
+def leave_folders_to_the_umask() -> None:
+    """A folder that vanished returned with its parents as `os.makedirs` makes them."""
+    place.make_private = environment.make_private = lambda path: os.makedirs(path, 0o700, exist_ok=True)
+
+
 def believe_everybody() -> None:
     """What a run or a project wrote led to programs as a person's own files do."""
     programs._Derivation._find_trust = lambda self, path: programs.Trust.PERSON  # type: ignore[method-assign]
+
+
+def lead_anywhere() -> None:
+    """And files of a project led out of it, to folders and to whole homes."""
+    believe_everybody()
+    derivation = programs._Derivation
+    follow, take = derivation._follow, derivation._take
+    derivation._follow = lambda self, path, trust, *around, **more: follow(self, path, programs.Trust.PERSON, *around, **more)  # type: ignore[method-assign]
+    derivation._take = lambda self, path, bound, *source: take(self, path, None, *source)  # type: ignore[method-assign]
+    derivation._is_too_wide = lambda self, real: False  # type: ignore[method-assign]
+    looking.Looked.is_program = looking.Looked.is_there  # type: ignore[method-assign]
 
 
 def follow_planted_links() -> None:
