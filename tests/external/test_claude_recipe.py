@@ -1,6 +1,6 @@
 """The recipe of docs/agents.md for Claude Code, taken from the page word for word: declared first, installed later, rebuilt, and each time found at the next start.
 
-Two things differ from the page, since no provider is asked: the address of the model, and the port that the session may connect to. An ordinary user runs it.
+No provider is asked, so the address of the model differs from the page, with the port that the session may connect to. An ordinary user runs it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ class Recipe:
         self.runs = 0
         self.write("def pay(): ...\n", "first")
         agent = read_recipe("sessions.d/agents/claude.yaml", "claude-agent-acp")
-        agent = agent.replace("env: {", f"env: {{ANTHROPIC_BASE_URL: {provider.base_url('anthropic')}, ")
+        # Ten tries would take minutes before it tells that it was turned away.
+        agent = agent.replace("env: {", f"env: {{ANTHROPIC_BASE_URL: {provider.base_url('anthropic')}, CLAUDE_CODE_MAX_RETRIES: '1', ")
         session = read_recipe("sessions.d/api-page.yaml", PROVIDER)
         (box.specs / "agents").mkdir()
         (box.specs / "agents" / "claude.yaml").write_text(agent)
