@@ -680,7 +680,8 @@ def test_a_session_that_was_away_comes_home_and_goes_on() -> None:
     remember(away, "payroll", "learnt", "away")
     away.call(calls.Freeze(name="payroll", move="m2", to="desk"))
     carry_over(away, home)
-    frozen = state(away, "payroll")
+    # Folded from a snapshot that was taken here while it was away.
+    frozen = replace(state(away, "payroll"), has_departed=True)
     assert home.call(calls.Arrive(name="payroll", past=frozen, move="m2", origin="laptop")) != "it arrived already"
     home.declare(session("payroll", read("rates.csv"), write("out.csv")))
     back = state(home, "payroll")
