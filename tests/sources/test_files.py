@@ -19,6 +19,7 @@ from wakeful.core.target import FileTarget
 from wakeful.sources import files, open_files
 from wakeful.sources.hints.choice import choose_hints
 from wakeful.sources.hints.contract import Lost
+from wakeful.sources.racy import reread
 from wakeful.sources.sweep import Polls
 
 pytestmark = pytest.mark.asyncio
@@ -188,6 +189,28 @@ async def test_a_change_of_attributes_alone_is_no_write(tmp_path: Path, change: 
             await world.hinted(lambda: change(path))
             last = world.last(key)
             assert (last.version, last.stamp, last.doubt, last.changes) == (before.version, before.stamp, before.doubt, ())
+
+
+@pytest.mark.parametrize("change", [touch, set_times, change_rights])
+async def test_a_change_of_attributes_is_no_write_when_a_second_reading_meets_it(tmp_path: Path, change: Callable[[Path], None]) -> None:
+    """Rule 17: a file that was hashed just after its change is read again, and that may come between the touch and its look."""
+    async with open_world(tmp_path) as world:
+        path = world.root / "file"
+        path.write_text("same")
+        key = await world.follow("file")
+        before = world.last(key)
+
+        def change_and_reread() -> None:
+            change(path)
+            world.source._racy._waiting.appendleft((0.0, str(path)))
+            paths = world.source._racy.take_due()
+            assert list(paths) == [str(path)]
+            world.source._take_reread(paths, reread(paths, lambda: False))
+
+        for _ in range(3):
+            await world.hinted(change_and_reread)
+            last = world.last(key)
+            assert (last.version, last.stamp, last.doubt) == (before.version, before.stamp, before.doubt)
 
 
 async def test_attributes_that_one_target_found_changed_are_no_write_to_another(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ from wakeful.sources.links import Links
 from wakeful.sources.look import Errand, Evidence, Finding, Followed, Looker, build_excludes
 from wakeful.sources.mounts import Mounts
 from wakeful.sources.open_files import BeingWritten, OpenFiles
-from wakeful.sources.racy import RacyPaths, find_rewritten
+from wakeful.sources.racy import RacyPaths, Reread, reread
 from wakeful.sources.reader import Reader
 from wakeful.sources.statcache import CacheWriter, StatCache
 from wakeful.sources.sweep import Polls, Sweep
@@ -620,22 +620,22 @@ class FileSource:
         paths = self._racy.take_due()
         if paths:
             self._submit(
-                self._lanes.long, partial(find_rewritten, paths, self._looker.closing.is_set), partial(self._take_rewritten, paths),
-                partial(self._fail_rewritten, paths),
+                self._lanes.long, partial(reread, paths, self._looker.closing.is_set), partial(self._take_reread, paths),
+                partial(self._fail_rereading, paths),
             )  # fmt: skip
 
-    def _fail_rewritten(self, paths: dict[str, Seen], error: Exception) -> None:
+    def _fail_rereading(self, paths: dict[str, Seen], error: Exception) -> None:
         """Whether they changed is not known: the looks tell."""
         self.defects.take("files that were just written", error)
-        self._take_rewritten(paths, list(paths))
+        self._take_reread(paths, Reread(list(paths), []))
 
-    def _take_rewritten(self, paths: dict[str, Seen], rewritten: list[str]) -> None:
+    def _take_reread(self, paths: dict[str, Seen], found: Reread) -> None:
         hinted: dict[str, None] = {}
-        for path in rewritten:
+        for path in found.rewritten:
             self._try_take(self._take_path, path, hinted)
         for path, seen in paths.items():
             # Clean now, and to be remembered as such.
-            if path not in rewritten and self._cache.seen.get(path) is seen:
+            if path not in found.rewritten and path not in found.moved and self._cache.seen.get(path) is seen:
                 self._cache.put(path, seen)
         self._hint(hinted)
 
