@@ -487,6 +487,14 @@ class FileSource:
                     followed.mark(one, evidence)
                     hinted[followed.key] = None
 
+    def _take_swept(self, path: str, hinted: dict[str, None]) -> None:
+        """A stat that moved. Where a report of that path waits for its look, the report says whether it was written (rule 17)."""
+        for one in self._links.list_with(path) if path in self._links else (path,):
+            for followed in self._trie.find(one):
+                if followed.walker.means(one) and not followed.is_marked(one):
+                    followed.mark(one)
+                    hinted[followed.key] = None
+
     def _take_folder(self, folder: str, hinted: dict[str, None]) -> None:
         """A folder came, went or was replaced: whoever means something at or below it looks there again."""
         if self._state.holds(folder):
@@ -551,8 +559,11 @@ class FileSource:
     def _sweep_on(self) -> None:
         hinted: dict[str, None] = {}
         paths, folders = self._sweep.slice()
+        if paths:
+            # A report of the same change may be in the watcher's queue, and tells more.
+            self._hints.hear()
         for path in paths:
-            self._try_take(self._take_path, path, hinted)
+            self._try_take(self._take_swept, path, hinted)
         for folder in folders:
             self._folders.mtimes.pop(folder, None)
             self._try_take(self._take_folder, folder, hinted)
