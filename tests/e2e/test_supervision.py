@@ -106,7 +106,8 @@ def test_a_closed_window_does_not_end_the_daemon(box: Box) -> None:
     box.spec("copy", "objective: Copy.\nbindings: {i: {file: in.txt, settle: 10ms}}\nrun: {command: [sh, -c, 'cat in.txt >> ledger']}\n")
     box.daemon = subprocess.Popen(box.arguments(), stdout=subprocess.PIPE, cwd=box.folder, env=box.environment())
     assert box.daemon.stdout is not None
-    assert box.daemon.stdout.readline().startswith(b"ready")
+    # On a busy machine it tells of the first look before that.
+    assert any(line.startswith(b"ready") for line in iter(box.daemon.stdout.readline, b""))
     box.daemon.stdout.close()
     for number in ("2", "3", "4"):
         box.write("in.txt", f"{number}\n")
