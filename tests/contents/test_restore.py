@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from wakeful.contents.capture import Limits
 from wakeful.contents.record import Found, read_record
-from wakeful.contents.restore import carry_out, plan_restore, view_done, view_restore
+from wakeful.contents.restore import carry_out, keep_record, plan_restore, view_done, view_restore
 
 
 def actions(world: World, since: int = 1) -> dict[str, str]:
@@ -47,6 +47,26 @@ def test_restoring_twice_changes_nothing_the_second_time(world: World) -> None:
     carry_out(world.blobs, plan(world))
     assert actions(world) == {"a": "same"}
     assert [one.ending for one in carry_out(world.blobs, plan(world))] == ["same"]
+
+
+def test_what_a_rewind_wrote_is_the_sessions_own_and_goes_forward_again(world: World) -> None:
+    """Changed, made and removed files, there and back twice: none counts as changed by other hands."""
+    world.write("out/a", "a1")
+    world.write("out/gone", "keep me")
+    names = ("out/a", "out/gone", "out/new")
+    world.run(lambda: (world.write("out/a", "a2"), world.write("out/new", "new"), (world.root / "out/gone").unlink()), *names)
+    texts = {True: ("a1", "keep me", None), False: ("a2", None, "new")}
+    writes = list(world.runs)
+    for turn in range(4):
+        # Each undoes all that was written since the other position: the run, and then one rewind after the other.
+        made = plan_restore(world.blobs, str(world.root), writes[-1:])
+        record = keep_record(world.blobs, made, is_forced=False)
+        assert record is not None
+        assert {one.ending for one in carry_out(world.blobs, made)} == {"restored", "removed"}
+        assert tuple(world.read(name) for name in names) == texts[turn % 2 == 0]
+        writes.append((f"rewind {turn}", record))
+    # Nothing to change is nothing to record.
+    assert keep_record(world.blobs, plan_restore(world.blobs, str(world.root), []), is_forced=False) is None
 
 
 def test_what_other_hands_changed_is_refused_unless_forced_and_then_kept_first(world: World) -> None:

@@ -94,6 +94,23 @@ def test_nothing_starts_while_the_files_are_written() -> None:
     assert {cause.binding for cause in causes} == {"activation", "data"}, "its own files are no cause"
 
 
+@pytest.mark.parametrize("call", [rewind, merge])
+def test_readers_start_once_after_the_last_of_the_files(call: object) -> None:
+    """Rule 44: one step for readers. They look after each file, and start for none of them but the whole."""
+    world = start()
+    before, names = state(world, "page").runs, [f"out/{number}" for number in range(5)]
+    call(world)
+    for name in names:
+        put(world, name)
+        world.rest(60.0)
+        assert state(world, "page").runs == before and not world.is_running("page")
+    report(world, *names)
+    world.rest(60.0)
+    assert state(world, "page").runs == before + 1
+    [started] = [entry.event for entry in world.log if entry.kind == "run_started" and entry.session == state(world, "page").id][before:]
+    assert started.versions[read("out/*").identity] == world.core.looked.targets[world.keys_of("out/*")[0]].version
+
+
 def test_a_queued_session_waits_until_the_files_of_a_merge_are_there() -> None:
     """It was about to start when the merge was recorded: it starts after it."""
     world = start()

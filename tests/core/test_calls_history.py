@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from core.specs import after, cron, every, read, session, write
 from core.world import World
+from msgspec.structs import replace
 
 from wakeful.core import calls
 from wakeful.core.knowledge import Fact, Stretch, merge_facts
@@ -655,6 +656,64 @@ def test_a_session_that_arrived_goes_on_with_its_seen() -> None:
     rest(there)
     assert state(there, "payroll").runs == 2
     assert there.call(calls.Arrive(name="payroll", past=frozen, move="m1", origin="desk")) == "it arrived already"
+
+
+def carry_over(source: World, target: World) -> None:
+    """The records that the target does not have yet, as they are."""
+    for entry in source.log[len(target.log) :]:
+        target.log.append(entry)
+        target.oracle.take(entry)
+
+
+def test_a_session_that_was_away_comes_home_and_goes_on() -> None:
+    """Rule 45: away and back, each end with its receipt. At home it is as any other: it runs, it moves again, and an old receipt changes nothing."""
+    home = payroll()
+    home.call(calls.Freeze(name="payroll", move="m1", to="laptop"))
+    away = World(files={"rates.csv": "1", "out.csv": home.files["/project/out.csv"]})
+    carry_over(home, away)
+    away.call(calls.Arrive(name="payroll", past=state(home, "payroll"), move="m1", origin="desk"))
+    # The receipt brings the record of the arrival: one history on both sides.
+    carry_over(away, home)
+    home.call(calls.Depart(name="payroll", move="m1", receipt="r1", past=replace(state(away, "payroll"), has_departed=True)))
+    with pytest.raises(CallerError, match="moved to another host"):
+        home.call(calls.Activate(name="payroll"))
+    remember(away, "payroll", "learnt", "away")
+    away.call(calls.Freeze(name="payroll", move="m2", to="desk"))
+    carry_over(away, home)
+    # Folded from a snapshot that was taken here while it was away.
+    frozen = replace(state(away, "payroll"), has_departed=True)
+    assert home.call(calls.Arrive(name="payroll", past=frozen, move="m2", origin="laptop")) != "it arrived already"
+    home.declare(session("payroll", read("rates.csv"), write("out.csv")))
+    back = state(home, "payroll")
+    assert (back.has_departed, back.is_frozen, back.facts["learnt"].value) == (False, False, "away")
+    home.call(calls.Resume(name="payroll"))
+    home.write("rates.csv", "2")
+    rest(home)
+    assert state(home, "payroll").runs == 2
+    with pytest.raises(CallerError, match="is not moving"):
+        home.call(calls.Depart(name="payroll", move="m1", receipt="r1"))
+    assert home.call(calls.Arrive(name="payroll", past=frozen, move="m2", origin="laptop")) == "it arrived already"
+
+
+def test_a_session_that_arrives_takes_its_name_from_the_one_that_was_made_of_its_file() -> None:
+    """Rule 45: the target has the spec already. Its own session is kept under another name, and closed; the one that comes has the name and the past."""
+    home = payroll()
+    remember(home, "payroll", "whose", "the one that moves")
+    home.call(calls.Freeze(name="payroll", move="m1", to="laptop"))
+    there = World(files={"rates.csv": "1"})
+    there.advance(60.0)
+    there.declare(session("payroll", read("rates.csv"), write("out.csv")))
+    rest(there)
+    remember(there, "payroll", "whose", "the one that was there")
+    assert state(there, "payroll").id != state(home, "payroll").id
+    for entry in home.log:
+        there.log.append(entry)
+        there.oracle.take(entry)
+    said = there.call(calls.Arrive(name="payroll", past=state(home, "payroll"), move="m1", origin="desk"))
+    assert "payroll-before" in (said or "")
+    assert state(there, "payroll").id == state(home, "payroll").id
+    assert state(there, "payroll").facts["whose"].value == "the one that moves"
+    assert state(there, "payroll-before").is_terminated and state(there, "payroll-before").facts["whose"].value == "the one that was there"
 
 
 def test_an_archived_session_is_inert_and_comes_back_as_it_was() -> None:

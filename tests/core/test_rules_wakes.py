@@ -197,6 +197,36 @@ def test_rule_21_so_many_tries_on_the_same_versions_and_no_more(what: str) -> No
     assert world.session("s").run.attempt == 0
 
 
+@pytest.mark.parametrize("retries", [0, 1, 2])
+def test_rule_21_retries_are_tries_after_the_first(retries: int) -> None:
+    """Rule 21: `retries: 2` is three runs, numbered 0 to 2, and then the session sleeps."""
+    world = at_rest(session("s", read("in"), retries=retries), files={"in": "1"})
+    change(world, "2")
+    world.rest(600.0, exit_code=lambda _: 1)
+    tried = [event.attempt for event in world.events("s", "run_started")][1:]
+    assert tried == list(range(retries + 1))
+    assert world.hold("s") == "failed: exit code 1"
+
+
+def test_rule_21_what_others_make_of_an_output_that_wakes_is_newer_input() -> None:
+    """Rule 21: a try on it is the first, whatever the session's own tries left there before."""
+    world = at_rest(session("s", read("in"), write("out", wake=True), retries=2), files={"in": "1"})
+    change(world, "2")
+    world.write("out", "half, by the first try")
+    world.end("s", 1)
+    world.answer_all()
+    world.advance(world.session("s").wake.backoff_seconds)
+    assert world.session("s").run.attempt == 1
+    world.end("s", 1)
+    world.answer_all()
+    world.write("out", "by other hands")
+    world.deliver_hints()
+    world.advance(0.2)
+    world.answer_all()
+    world.advance(world.session("s").wake.backoff_seconds)
+    assert world.session("s").run.attempt == 0
+
+
 def test_rule_21_newer_versions_do_not_shorten_the_back_off() -> None:
     """Rule 21: a change while it backs off is taken up by the retry, not by a start of its own."""
     world = at_rest(session("s", read("in"), retries=2), files={"in": "1"})
@@ -339,6 +369,26 @@ def test_rule_24_a_session_is_terminated_after_its_run_in_the_same_transaction()
     assert world.starts("down") == 2
     change(world, "3")
     assert isinstance(world.events("s")[-1], SessionTerminated)
+
+
+@pytest.mark.parametrize("is_crashed", [False, True])
+@pytest.mark.parametrize("reason", ["the year is closed", None])
+def test_rule_24_why_a_session_was_terminated_during_its_run_is_kept(reason: str | None, is_crashed: bool) -> None:
+    """Rule 24: the reason waits with the stop, also for the next daemon; without one the record says who did it, and when."""
+    world = at_rest(session("s", read("in")), files={"in": "1"})
+    change(world, "2")
+    world.call(calls.Cancel(name="s"), author="bob")
+    world.call(calls.Terminate(name="s", reason=reason), author="person:ada")
+    if is_crashed:
+        world.crash()
+        world.answer_all()
+        world.recover()
+    else:
+        world.end("s", None, signal=15)
+    world.answer_all()
+    [terminated] = [entry for entry in world.log if entry.kind == "session_terminated"]
+    assert terminated.author == "person:ada"
+    assert terminated.event.reason == (reason or "terminated by person:ada while it ran")
 
 
 def test_rule_24_suspend_lets_a_command_come_to_its_end() -> None:

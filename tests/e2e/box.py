@@ -26,6 +26,7 @@ from wakeful.cli.client import Client
 from wakeful.runners.isolation.shield import can_shield
 
 WAKEFUL = str(Path(sys.executable).parent / "wakeful")
+WEAKENED = Path(__file__).parents[1] / "security" / "weakened.py"
 SETTINGS = "wakeful.yaml"
 # Commands that change the process they run in, or that wait for a program of the person's.
 IN_A_PROCESS_OF_THEIR_OWN = ("daemon", "migrate", "install", "uninstall")
@@ -44,6 +45,7 @@ class Box:
         self.write(SETTINGS, "")
         # What the daemon is started by, if not by us.
         self.wrap: tuple[str, ...] = ()
+        self.program: tuple[str, ...] = (WAKEFUL,)
         self.daemon: subprocess.Popen[bytes] | None = None
 
     # -- files --------------------------------------------------------------------------------
@@ -96,7 +98,11 @@ class Box:
 
     def arguments(self, *extra: str) -> list[str]:
         places = ["--specs", str(self.specs), "--state", str(self.state), "--socket", str(self.socket)]
-        return [*self.wrap, WAKEFUL, "daemon", *places, *extra]
+        return [*self.wrap, *self.program, "daemon", *places, *extra]
+
+    def weaken(self, rule: str) -> None:
+        """The next daemon lacks one defence, to show that an attack on it is one."""
+        self.program = (sys.executable, str(WEAKENED), rule)
 
     def start(self, *, is_ready: bool = True, env: dict[str, str] | None = None) -> None:
         out = self.output.open("ab")

@@ -1,6 +1,6 @@
 """One way or more to break each rule of the core: a rule, a source file, a text in it, and the text that breaks it.
 
-A file without a folder is one of core/. Rule 6 is kept by the file source, and broken there.
+A file without a folder is one of core/. Rule 6 is kept by the file source, and part of rule 44 by contents/: they are broken there.
 A mutant whose text is not found, or found twice, is an error of this list: the source moved on and the list must follow.
 41 is kept by the runners and their tests.
 """
@@ -295,4 +295,21 @@ MUTANTS = (
     Mutant(45, "what is archived can be erased", "judge_history.py", "    if not session.is_terminated or session.archive is not None:\n", "    if not session.is_terminated:\n"),
     Mutant(45, "a move that is given up forgets why it slept", "reducer.py", "    return replace(session, move=event.move, moving_to=event.to)\n", "    return replace(session, move=event.move, moving_to=event.to, hold=None)\n"),
     Mutant(45, "any receipt will do", "judge_history.py", "    if session.move != call.move:\n", "    if False:\n"),
+    # -- tries, reasons, moves and rewinds -------------------------------------------------------------
+    Mutant(21, "there is one try too many", "finish.py", "    if run.attempt >= retries or", "    if run.attempt > retries or"),
+    Mutant(21, "an output that was left half written is newer input", "attempts.py", "for key in tried.keys() | versions.keys() if key not in outputs)", "for key in tried.keys() | versions.keys())"),
+    Mutant(21, "a touch begins a new row of tries", "attempts.py", "        return last.attempt\n", "        return 0\n"),
+    Mutant(21, "an output that others changed is not newer input", "attempts.py", "bound.name in left and left[bound.name] == versions.get(bound.key)", "True"),
+    Mutant(24, "a reason given during a run is not handed on", "judge.py", '"terminates when its run has been stopped", call.reason)', '"terminates when its run has been stopped")'),
+    Mutant(24, "a reason is not kept with the stop", "reducer.py", "stop=Stop(event.why, author, event.reason)", "stop=Stop(event.why, author)"),
+    Mutant(24, "a session says who terminated it and not why", "finish.py", 'reason=stop.reason or f"terminated', 'reason=f"terminated'),
+    Mutant(45, "a session that comes home is taken for one that arrived", "judge_history.py", "    if known is not None and known.move is None and not known.has_departed:\n", "    if known is not None:\n"),
+    Mutant(45, "a session that comes home stays away", "reducer.py", "moving_to=None, has_departed=False, hold=hold,", "moving_to=None, hold=hold,"),
+    Mutant(45, "a session that comes home stays frozen", "reducer.py", "    session = replace(session, move=None, moving_to=None, has_departed=False,", "    session = replace(session, has_departed=False,"),
+    Mutant(45, "two sessions have one name", "judge_history.py", "    put_aside = _put_namesake_aside(core, decision, past, called)\n", '    put_aside = ""\n'),
+    Mutant(45, "the session that gave its name away stays open", "judge_history.py", "    if not other.is_shut:\n        reason =", "    if False:\n        reason ="),
+    Mutant(44, "a rewind of files holds nobody", "judge_history.py", "    if call.files:\n", "    if False:\n"),
+    Mutant(44, "readers are not told of files that a call wrote", "adoption.py", "    if session.spec is not None:\n        dirty_readers", "    if False:\n        dirty_readers"),
+    Mutant(44, "a rewind of files cannot be taken back", "contents/restore.py", "(s.wanted for s in steps)))", "(s.present for s in steps)))"),
+    Mutant(44, "files that a rewind removed are gone for good", "contents/restore.py", 'if is_forced else ("restore", "remove")\n', 'if is_forced else ("restore",)\n'),
 )  # fmt: skip

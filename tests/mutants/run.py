@@ -29,6 +29,8 @@ PACKAGE = REPOSITORY / "daemon" / "wakeful"
 TESTS = REPOSITORY / "tests" / "core"
 # What the core's rules ask of the file source: real files, and no simulated world.
 SOURCES_TESTS = REPOSITORY / "tests" / "sources" / "test_rule_versions.py"
+# Files that a rewind writes.
+CONTENTS_TESTS = REPOSITORY / "tests" / "contents" / "test_restore.py"
 # Where a rule's directed tests are: they run first, so that most mutants die in a second.
 SECTIONS = (
     (3, "test_rules_log.py"), (9, "test_rules_versions.py"), (13, "test_rules_looking.py"), (19, "test_rules_seen.py"),
@@ -67,8 +69,11 @@ def find_place(mutant: Mutant) -> Path:
 
 
 def order_tests(mutant: Mutant) -> list[str]:
-    if find_place(mutant).parent.name == "sources":
-        return [str(SOURCES_TESTS)]
+    match find_place(mutant).parent.name:
+        case "sources":
+            return [str(SOURCES_TESTS)]
+        case "contents":
+            return [str(CONTENTS_TESTS)]
     first = next(name for last, name in SECTIONS if mutant.rule <= last)
     rest = [name for name in ALL if name != first and name not in LAST]
     return [str(TESTS / name) for name in (first, *rest, *LAST)]

@@ -53,15 +53,10 @@ class CallersBox(OrdinaryBox):
 
     def __init__(self, folder: Path, user: OrdinaryUser, rule: str = "change_nothing") -> None:
         super().__init__(folder, user)
-        self.rule = rule
+        self.weaken(rule)
         for place in ("in", "out"):
             (folder / place).mkdir()
         shutil.copy(HERE / "impostor.py", folder / "impostor.py")
-
-    def arguments(self, *extra: str) -> list[str]:
-        given = super().arguments(*extra)
-        place = given.index(WAKEFUL)
-        return [*given[:place], sys.executable, str(HERE / "weakened.py"), self.rule, *given[place + 1 :]]
 
     def declare(self, name: str, level: str, *arguments: str, read: str = "in") -> None:
         self.spec(name, SESSION.format(level=level.removesuffix(" as root"), read=read, arguments=", ".join(f'"{one}"' for one in arguments)))

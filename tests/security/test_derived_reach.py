@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e.box import WAKEFUL
 from ordinary_user import OrdinaryBox
 
 # The program says whether it can read the key, and succeeds in either case.
@@ -26,8 +25,9 @@ bindings:
 first: run
 run: {{command: [sh, {program}], retries: 0}}
 """
-WEAKENED = Path(__file__).with_name("weakened.py")
 KEY = "PRIVATE KEY"
+# The undefended half takes as long as the other, and changes with it alone.
+DEFENDED = [True, pytest.param(False, marks=pytest.mark.long)]
 # Part of an installation on PATH, which whoever names a program of it may read.
 INSTALLED = Path(sys.executable).parent.parent / "pyvenv.cfg"
 
@@ -61,9 +61,11 @@ class Home:
         self.put(f"{name}.go", "")
         self.box.spec(name, SPEC.format(level=level, go=f"{name}.go", program=f"{name}.sh", more=more))
 
-    def attack(self, mention: str) -> None:
-        self.declare(mention)
-        self.declare(mention, "open", "none")
+    def attack(self, mention: str, key: Path | None = None, *, is_defended: bool = True) -> None:
+        if not is_defended:
+            self.box.weaken("lead_anywhere")
+        self.declare(mention, key=key)
+        self.declare(mention, "open", "none", key=key)
         self.start()
         self.box.wait_at_rest("shut", runs=1)
         self.box.wait_at_rest("open", runs=1)
@@ -79,12 +81,6 @@ class Home:
     def isolation(self, name: str) -> dict[str, Any]:
         return [record["payload"]["isolation"] for record in self.box.log(name) if record["kind"] == "run_finished"][-1]
 
-    def weaken(self) -> None:
-        """The daemon without the defence, to show that the attack is one."""
-        given = self.box.arguments()
-        place = given.index(WAKEFUL)
-        self.box.arguments = lambda *extra: [*given[:place], sys.executable, str(WEAKENED), "believe_everybody", *given[place + 1 :], *extra]  # type: ignore[method-assign]
-
     def assert_open(self, name: str = "shut") -> None:
         assert "key: " in self.told(name) and "key: denied" not in self.told(name), self.isolation(name)
 
@@ -97,21 +93,26 @@ def home(ordinary_box: OrdinaryBox) -> Home:
     return Home(ordinary_box)
 
 
-def test_a_folder_is_no_interpreter(home: Home) -> None:
+@pytest.mark.parametrize("is_defended", DEFENDED)
+def test_a_folder_is_no_interpreter(home: Home, is_defended: bool) -> None:
     """The program mentions a helper whose first line names the home. The record says what was asked for."""
     home.put("tools/e.sh", f"#!{home.home}\n", 0o755)
-    home.attack("./tools/e.sh")
+    home.attack("./tools/e.sh", is_defended=is_defended)
+    if not is_defended:
+        home.assert_open()
+        return
     home.assert_shut()
     assert any(str(home.home) in words and "no regular executable file" in words for words in home.isolation("shut")["not_derived"])
     assert home.isolation("shut")["derived"] == ["tools/e.sh"]
 
 
 @pytest.mark.parametrize("what", ["pth", "home", "library", "python", "companion", "shims", "conda", "packages", "interpreter", "whole"])
-def test_files_of_the_project_lead_nowhere_outside_of_it(home: Home, what: str) -> None:
+@pytest.mark.parametrize("is_defended", DEFENDED)
+def test_files_of_the_project_lead_nowhere_outside_of_it(home: Home, what: str, is_defended: bool) -> None:
     """An environment inside the project whose files or links name the home, in every way that an installation is found by."""
     home.put("v/pyvenv.cfg", "home = /usr/bin\n")
     home.put("v/bin/tool", "#!/bin/sh\n", 0o755)
-    mention = "./v/bin/tool"
+    mention, key = "./v/bin/tool", home.key
     match what:
         case "pth":
             home.put("v/lib/python3.11/site-packages/x.pth", f"{home.home}\n{home.home}/.ssh\n")
@@ -121,7 +122,9 @@ def test_files_of_the_project_lead_nowhere_outside_of_it(home: Home, what: str) 
             home.put(home.home / ".ssh/bin/python3", "#!/bin/sh\n", 0o755)
             home.link(str(home.home / ".ssh/lib"), ".")
         case "library":
-            home.link("v/lib/python3.11", str(home.home / ".ssh"))
+            home.put("w/bin/tool", "#!/bin/sh\n", 0o755)
+            home.link("w/lib/python3.11", str(home.home / ".ssh"))
+            mention = "./w/bin/tool"
         case "python":
             # A link of the environment to a program elsewhere, with a library beside it that is none.
             home.put(home.home / ".ssh/bin/python3", "#!/bin/sh\n", 0o755)
@@ -144,10 +147,11 @@ def test_files_of_the_project_lead_nowhere_outside_of_it(home: Home, what: str) 
             home.link("b", str(home.home / "bin"))
             mention = f"./b/tool {home.home}/bin/tool"
         case "packages":
+            # Packages of another project, with a key among them.
             home.put(home.home / "node_modules/.bin/x", "#!/bin/sh\n", 0o755)
-            home.link(str(home.home / "node_modules/keys"), "../.ssh")
-            home.link("node_modules", str(home.home))
-            mention = f"./node_modules/bin/tool {home.home}/node_modules/.bin/x"
+            key = home.put(home.home / "node_modules/keys/id_ed25519", KEY)
+            home.link("node_modules", str(home.home / "node_modules"))
+            mention = "./node_modules/.bin/x"
         case "interpreter":
             # A person's own environment, which the project was never given.
             home.put(home.home / "own/pyvenv.cfg", "home = /usr/bin\n")
@@ -159,7 +163,10 @@ def test_files_of_the_project_lead_nowhere_outside_of_it(home: Home, what: str) 
             home.put(home.home / "pyvenv.cfg", "home = /usr/bin\n")
             home.put(home.home / "bin/python3", "#!/bin/sh\n", 0o755)
             home.put("v/pyvenv.cfg", f"home = {home.home}/bin\n")
-    home.attack(mention)
+    home.attack(mention, key, is_defended=is_defended)
+    if not is_defended:
+        home.assert_open()
+        return
     home.assert_shut()
     assert not any(str(home.home) in place for place in home.isolation("shut").get("derived", ()))
 
@@ -168,7 +175,7 @@ def test_files_of_the_project_lead_nowhere_outside_of_it(home: Home, what: str) 
 def test_a_run_that_leaves_a_helper_does_not_widen_the_next(home: Home, is_defended: bool) -> None:
     """It writes out/helper.sh, whose line names an interpreter of a person, and touches its own program, so that all is found out anew."""
     if not is_defended:
-        home.weaken()
+        home.box.weaken("believe_everybody")
     home.put(home.home / "own/pyvenv.cfg", "home = /usr/bin\n")
     home.put(home.home / "own/bin/python", "#!/bin/sh\n", 0o755)
     home.put(home.home / "own/lib/python3.11/site-packages/x.pth", f"{home.home}/.ssh\n")
@@ -192,7 +199,7 @@ def test_a_run_that_leaves_a_helper_does_not_widen_the_next(home: Home, is_defen
 def test_what_another_session_writes_leads_nowhere(home: Home, is_defended: bool) -> None:
     """The helper lies in the output folder of a neighbour, where even an interpreter of PATH is not looked for; in a folder of the project it is."""
     if not is_defended:
-        home.weaken()
+        home.box.weaken("believe_everybody")
     home.box.spec("neighbour", "bindings: {o: {file: theirs/, access: write}}\nfirst: adopt\nrun: {command: ['true']}\n")
     for folder in ("theirs", "ours"):
         home.put(f"{folder}/helper.sh", "#!/usr/bin/env wakeful\n", 0o755)
@@ -213,7 +220,7 @@ def test_what_another_session_writes_leads_nowhere(home: Home, is_defended: bool
 def test_a_program_that_runs_may_write_is_not_looked_through(home: Home, is_defended: bool) -> None:
     """An output beside the program opens the folder that holds both."""
     if not is_defended:
-        home.weaken()
+        home.box.weaken("believe_everybody")
     home.put(home.home / "own/bin/python", "#!/bin/sh\n", 0o755)
     home.declare(f"wakeful {home.home}/own/bin/python", more="  out: {file: report.md, access: write}", key=INSTALLED)
     home.start()
@@ -227,26 +234,30 @@ def test_a_program_that_runs_may_write_is_not_looked_through(home: Home, is_defe
     assert any("shut.sh may be written by runs of" in words for words in found["not_derived"])
 
 
-@pytest.mark.parametrize("access", ["read", "write"])
-def test_a_link_that_a_run_leaves_leads_no_other_session_elsewhere(home: Home, access: str) -> None:
+@pytest.mark.parametrize("is_defended", [True, False])
+def test_a_link_that_a_run_leaves_leads_no_other_session_elsewhere(home: Home, is_defended: bool) -> None:
     """It stands in the place of a neighbour's input, or of the folder of its outputs, and names another part of the project."""
+    if not is_defended:
+        home.box.weaken("follow_planted_links")
     home.put("private/notes.txt", "PRIVATE NOTES")
     home.put("go", "")
     home.put("out/kept", "")
     leave = "rm -rf out/it; ln -s ../private out/it"
     home.box.spec("planter", f"allow: {{write: [out]}}\nbindings: {{go: {{file: go}}}}\nfirst: run\nrun: {{script: '{leave}', retries: 0}}\n")
-    bound = "{file: out/it/notes.txt}" if access == "read" else "{file: out/it/made.txt, access: write}"
-    act = "cat out/it/notes.txt" if access == "read" else "cat private/notes.txt; echo x > private/made.txt"
-    for name, level in (("shut", "standard"), ("open", "none")):
-        if access == "read" or name == "shut":
-            home.box.spec(name, f"isolation: {level}\nbindings: {{go: {{file: go}}, it: {bound}}}\nfirst: adopt\nrun: {{script: '{act}', retries: 0}}\n")
+    neighbours = {
+        "reader": ("{file: out/it/notes.txt}", "cat out/it/notes.txt"),
+        "writer": ("{file: out/it/made.txt, access: write}", "cat private/notes.txt; echo x > private/planted.txt"),
+    }
+    for name, (bound, act) in neighbours.items():
+        home.box.spec(name, f"bindings: {{go: {{file: go}}, it: {bound}}}\nfirst: adopt\nrun: {{script: '{act}', retries: 0}}\n")
     home.start()
     home.box.wait_at_rest("planter", runs=1)
-    home.box.run("activate", "shut", "--wait")
-    row = home.box.wait_at_rest("shut", runs=1)
-    assert row["last_run"]["outcome"] == "failed" and "PRIVATE" not in home.told("shut")
-    assert "which runs of planter may have made" in home.box.words("show", "shut")
-    if access == "read":
-        home.box.run("activate", "open", "--wait")
-        home.box.wait_at_rest("open", runs=1)
-        assert "PRIVATE NOTES" in home.told("open")
+    for name in neighbours:
+        home.box.run("activate", name, "--wait")
+        row = home.box.wait_at_rest(name, runs=1)
+        if is_defended:
+            assert row["last_run"]["outcome"] == "failed" and "PRIVATE" not in home.told(name)
+            assert "which runs of planter may have made" in home.box.words("show", name)
+        else:
+            assert row["last_run"]["outcome"] == "succeeded" and "PRIVATE NOTES" in home.told(name)
+    assert (home.box.folder / "private/planted.txt").exists() != is_defended

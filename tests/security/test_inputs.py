@@ -20,12 +20,15 @@ from itertools import chain
 from pathlib import Path
 
 import pytest
+import yaml
 from bundles.small import Place, rewrite
 from bundles.test_refusals import refuse
 from contents.world import World
 
 from wakeful.beneath import open_beneath
-from wakeful.bundles.format import BundleTooLarge, FileLine
+from wakeful.bundles import format as bundle_format
+from wakeful.bundles.format import BundleDamaged, BundleTooLarge, FileLine
+from wakeful.bundles.load import verify_bundle
 from wakeful.contents.capture import Capture, Limits
 from wakeful.contents.present import InTheWay, write_file
 from wakeful.core.spec import CommandRun, Confinement, FileBinding, SessionSpec
@@ -102,6 +105,19 @@ def test_a_hostile_spec_is_refused_with_its_line_before_it_costs_anything(tmp_pa
     assert found["seconds"] < 0.1 and found["kilobytes"] < 50_000, found
 
 
+def test_a_plain_parser_takes_what_is_refused(tmp_path: Path) -> None:
+    """The same texts without our refusals: 387 million items in a kilobyte, a stack that overflows, a program that is run."""
+    laughs = yaml.safe_load(GOOD + LAUGHS)
+    counts = {id(laughs["a"]): 9}
+    for above, here in zip("abcdefgh", "bcdefghi", strict=True):
+        counts[id(laughs[here])] = sum(counts[id(one)] for one in laughs[here] if one is laughs[above])
+    assert counts[id(laughs["i"])] == 9**9
+    with pytest.raises(RecursionError):
+        yaml.safe_load(YAML["brackets"][0])
+    yaml.unsafe_load(f"note: !!python/object/apply:os.system ['touch {tmp_path}/gotcha']")
+    assert (tmp_path / "gotcha").exists()
+
+
 @pytest.mark.parametrize("scalar", SCALARS)
 def test_a_scalar_of_yaml_1_1_means_nothing_else(tmp_path: Path, scalar: str) -> None:
     """The text that was written is what is declared; `~` and a date too."""
@@ -146,6 +162,15 @@ def write_zip(path: Path) -> None:
         archive.writestr("../escaped", b"\0" * 20_000_000)
 
 
+def test_an_archiver_writes_elsewhere(tmp_path: Path) -> None:
+    """Unpacked as archives usually are, the same tar leaves its folder."""
+    (tmp_path / "unpacked").mkdir()
+    write_tar(tmp_path / "evil")
+    with tarfile.open(tmp_path / "evil") as tar:
+        tar.extract("../escaped", tmp_path / "unpacked", filter="fully_trusted")
+    assert (tmp_path / "escaped").exists()
+
+
 @pytest.mark.parametrize("write", [write_tar, write_zip])
 def test_an_archive_of_another_kind_is_no_bundle_whatever_it_holds(there: Place, tmp_path: Path, write: Callable[[Path], None]) -> None:
     """A bundle's own format knows files alone: no links, no devices, no paths that lead out; nothing is ever unpacked by an archiver."""
@@ -166,6 +191,9 @@ def test_a_million_entries_are_refused_by_their_number(there: Place, tmp_path: P
     folder.mkdir()
     many = rewrite(tmp_path / "sound", folder / "many", lambda lines: chain(lines, (FileLine(path=f"f{number}", size=0) for number in range(1_000_000))))
     refuse(there, many, "more than 100,000 files", BundleTooLarge)
+    # Without the limit each of them is taken in, and the end of the bundle, which says otherwise, is all that stops it.
+    with pytest.raises(BundleDamaged, match="1,000,000 files"):
+        verify_bundle(many, limits=bundle_format.Limits(files=2_000_000))
 
 
 # -- paths ------------------------------------------------------------------------------------------

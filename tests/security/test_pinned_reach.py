@@ -29,7 +29,9 @@ class PinnedBox(OrdinaryBox):
         (user.home / ".ssh").mkdir()
         (user.home / ".ssh/id_ed25519").write_text("PRIVATE KEY")
         self.put("sessions.d/s.yaml", SPEC.format())
-        self.put("p.sh", f"cat {user.home}/.ssh/id_ed25519 2>&1 || true\n# ./tools/e.sh\n")
+        self.put("p.sh", f"cat {user.home}/.ssh/id_ed25519 2>&1; cat v/notes.txt 2>&1 || true\n# ./tools/e.sh\n")
+        # A part of the project that the spec does not declare.
+        self.put("v/notes.txt", "PRIVATE NOTES")
         self.put("tools/e.sh", "#!/bin/sh\n", 0o755)
         self.put("data.txt", "1")
 
@@ -94,13 +96,23 @@ def test_a_helper_that_leads_elsewhere_needs_trust(pinned: PinnedBox) -> None:
     assert "its programs also reached v" in pinned.words("show", "shop/s")
 
 
-def test_what_is_planted_just_before_a_run_is_found_by_the_run(pinned: PinnedBox) -> None:
-    """The helper and the input change together: the run does not begin, and the session sleeps."""
+@pytest.mark.parametrize("is_defended", [True, False])
+def test_what_is_planted_just_before_a_run_is_found_by_the_run(pinned: PinnedBox, is_defended: bool) -> None:
+    """The helper and the input change together: the run does not begin, and the session sleeps. Without the pin it runs, and reads more than before."""
+    if not is_defended:
+        pinned.weaken("pin_no_reach")
     pinned.attach()
+    assert "PRIVATE" not in pinned.run("output", "shop/s").stdout
     with pinned.held_still():
         pinned.plant()
         with pinned.user.acting():
             (pinned.project / "data.txt").write_text("2")
+    if not is_defended:
+        row = pinned.wait_at_rest("shop/s", runs=2)
+        assert row["state"] == "suspended" and "PRIVATE NOTES" in pinned.run("output", "shop/s").stdout
+        assert "as it was trusted" in pinned.run("trust", "shop/s").stdout
+        return
     pinned.wait_untrusted()
+    assert "PRIVATE" not in pinned.run("output", "shop/s").stdout
     outputs = [record for record in pinned.log("shop/s") if record["kind"] == "run_finished" and record["payload"].get("isolation")]
     assert len(outputs) == 1

@@ -13,11 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e.box import WAKEFUL
 from ordinary_user import OrdinaryBox, OrdinaryUser
 from waiting import eventually
 
-WEAKENED = Path(__file__).with_name("weakened.py")
 
 OBEY = """
 objective: Do as the mail says.
@@ -63,17 +61,12 @@ class House(OrdinaryBox):
     def __init__(self, folder: Path, user: OrdinaryUser) -> None:
         super().__init__(folder, user)
         # Where runs are shielded from the specs by mounts, no attack gets as far as here.
-        self.rule = "mount_nothing"
+        self.weaken("mount_nothing")
         self.house = folder / "place" / "house"
         self.specs.rmdir()
         self.specs = self.house / "sessions.d"
         self.specs.mkdir(parents=True)
         (folder / "place" / "notes").mkdir()
-
-    def arguments(self, *extra: str) -> list[str]:
-        given = super().arguments(*extra)
-        place = given.index(WAKEFUL)
-        return [*given[:place], sys.executable, str(WEAKENED), self.rule, *given[place + 1 :]]
 
     def put(self, path: str, text: str) -> None:
         """As the user, by an editor: a new file renamed over the old one."""
@@ -134,7 +127,7 @@ def test_a_run_writes_no_specs_where_mounts_can_be_had(house: House) -> None:
     """Also an ordinary user's run, by a user namespace: the first attempt fails, and the record names why."""
     if not can_shield_as(house.user):
         pytest.skip("NOT TESTED: this machine lets no ordinary user have namespaces")
-    house.rule = "change_nothing"
+    house.weaken("change_nothing")
     house.spec("obey", OBEY)
     (house.house / "mail.sh").write_text("echo x > report.md; cp mail.sh sessions.d/evil.yaml\n")
     house.start()

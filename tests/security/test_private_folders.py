@@ -31,15 +31,18 @@ def open_umask() -> Iterator[None]:
     os.umask(before)
 
 
-def test_a_runs_folder_that_vanished_is_private_again(ordinary_box: OrdinaryBox, open_umask: None) -> None:
-    """With what holds it: logind, or a person, may remove all of it while the daemon lives."""
+@pytest.mark.parametrize("is_defended", [True, False])
+def test_a_runs_folder_that_vanished_is_private_again(ordinary_box: OrdinaryBox, open_umask: None, is_defended: bool) -> None:
+    """With what holds it: logind, or a person, may remove all of it while the daemon lives. Left to the umask, others may look into it."""
+    if not is_defended:
+        ordinary_box.weaken("leave_folders_to_the_umask")
     ordinary_box.spec("look", SPEC)
     ordinary_box.start()
     for runs in (1, 2):
         ordinary_box.ask("activate", "look")
         ordinary_box.wait_at_rest("look", runs=runs)
         assert ordinary_box.row("look")["last_run"]["outcome"] == "succeeded", ordinary_box.ask("output", "look")
-        assert ordinary_box.lines("out/modes.txt") == ["700", "700"]
+        assert ordinary_box.lines("out/modes.txt") == ["700", "700" if is_defended or runs == 1 else "755"]
         for folder in ordinary_box.runtime.glob("wakeful-runs-*"):
             shutil.rmtree(folder)
         assert not list(ordinary_box.runtime.glob("wakeful-runs-*"))

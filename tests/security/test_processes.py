@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 from processes import is_alive
 from waiting import PATIENCE_SECONDS, eventually
 
-from security.conftest import Attack
+from security.conftest import VICTIM, Attack
 
 
 def test_the_environment_of_others_cannot_be_read(attack: Attack, bystander: subprocess.Popen[bytes]) -> None:
@@ -51,6 +55,15 @@ def test_others_cannot_be_limited(attack: Attack, bystander: subprocess.Popen[by
     attack.carry_out(do="limit", pid=bystander.pid)
     assert attack.outcome("open") == "succeeded"
     assert attack.outcome("shut") == "failed"
+
+
+def test_who_forks_away_outlives_what_no_run_holds(tmp_path: Path) -> None:
+    """The same program, started by nobody's daemon: the process is there after its parent has ended."""
+    (tmp_path / "order.json").write_text(json.dumps({"do": "fork_away", "pid_file": str(tmp_path / "away.txt")}))
+    subprocess.run([sys.executable, str(VICTIM), str(tmp_path / "order.json")], check=True)
+    pid = int(eventually((tmp_path / "away.txt").read_text))
+    assert is_alive(pid)
+    os.kill(pid, signal.SIGKILL)
 
 
 @pytest.mark.parametrize("level", ["none", "standard"])

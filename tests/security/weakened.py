@@ -1,19 +1,21 @@
 """`weakened.py RULE daemon …` runs the daemon with one rule as it was before it was a defence, or on a machine that lacks one.
 
-The attacks of test_callers.py succeed here and fail at the daemon as it is: that shows that the rule holds them, and nothing else. Every daemon
+The attacks of the security tests succeed here and fail at the daemon as it is: that shows that the rule holds them, and nothing else. Every daemon
 started here waits long for a request, so that an attack that takes its time on a busy machine does not fail for that reason alone.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 
 from wakeful.api import app, connections, peers, protocol
 from wakeful.cli import main
 from wakeful.core.observation import ProcessOwner
-from wakeful.runners import command
-from wakeful.runners.isolation import programs, reach, writing
+from wakeful.runners import command, environment, place
+from wakeful.runners.isolation import looking, programs, reach, writing
 from wakeful.runners.mark import mark_of, read_run
+from wakeful.trust.reader import HouseReader
 
 
 def know_by_number() -> None:
@@ -51,9 +53,40 @@ def count_nobody() -> None:
     connections.FEWEST_KEPT = 0
 
 
+def spend_every_descriptor() -> None:
+    """As many connections were accepted as there were places, whatever the limit of open files."""
+    connections.find_most = lambda: connections.MOST_CONNECTIONS
+
+
+def leave_folders_to_the_umask() -> None:
+    """A folder that vanished returned with its parents as `os.makedirs` makes them."""
+    place.make_private = environment.make_private = lambda path: os.makedirs(path, 0o700, exist_ok=True)
+
+
 def believe_everybody() -> None:
     """What a run or a project wrote led to programs as a person's own files do."""
     programs._Derivation._find_trust = lambda self, path: programs.Trust.PERSON  # type: ignore[method-assign]
+
+
+def lead_anywhere() -> None:
+    """And files of a project led out of it, to folders and to whole homes."""
+    believe_everybody()
+    derivation = programs._Derivation
+    follow, take = derivation._follow, derivation._take
+    derivation._follow = lambda self, path, trust, *around, **more: follow(self, path, programs.Trust.PERSON, *around, **more)  # type: ignore[method-assign]
+    derivation._take = lambda self, path, bound, *source: take(self, path, None, *source)  # type: ignore[method-assign]
+    derivation._is_too_wide = lambda self, real: False  # type: ignore[method-assign]
+    looking.Looked.is_program = looking.Looked.is_there  # type: ignore[method-assign]
+
+
+def follow_planted_links() -> None:
+    """A symbolic link inside the project led a session's binding to any other part of the project, whoever made the link."""
+    reach.Plan._refuse_planted = lambda self, path, real: None  # type: ignore[method-assign]
+
+
+def pin_no_reach() -> None:
+    """Trust covered the spec and its program alone, and not the places that the program leads to."""
+    HouseReader._list_reach = lambda self, path, spec, agent: {}  # type: ignore[method-assign]
 
 
 def mount_nothing() -> None:

@@ -19,6 +19,7 @@ from wakeful.core.target import FileTarget
 from wakeful.sources import files, open_files
 from wakeful.sources.hints.choice import choose_hints
 from wakeful.sources.hints.contract import Lost
+from wakeful.sources.racy import reread
 from wakeful.sources.sweep import Polls
 
 pytestmark = pytest.mark.asyncio
@@ -188,6 +189,48 @@ async def test_a_change_of_attributes_alone_is_no_write(tmp_path: Path, change: 
             await world.hinted(lambda: change(path))
             last = world.last(key)
             assert (last.version, last.stamp, last.doubt, last.changes) == (before.version, before.stamp, before.doubt, ())
+
+
+def reread_now(world: World, path: Path) -> None:
+    """A file that was hashed just after its change is read again some seconds later."""
+    world.source._racy._waiting.appendleft((0.0, str(path)))
+    paths = world.source._racy.take_due()
+    assert list(paths) == [str(path)]
+    world.source._take_reread(paths, reread(paths, lambda: False))
+
+
+def sweep_now(world: World, path: Path) -> None:
+    """Every path's stat is compared once in a while."""
+    world.source._sweep.slice = lambda: ([str(path)], [])
+    world.source._sweep_on()
+    del world.source._sweep.slice
+
+
+def sweep_after_its_report(world: World, path: Path) -> None:
+    world.source.hear()
+    sweep_now(world, path)
+
+
+@pytest.mark.parametrize("change", [touch, set_times, change_rights])
+@pytest.mark.parametrize("meet", [reread_now, sweep_now, sweep_after_its_report])
+async def test_a_change_of_attributes_is_no_write_whatever_meets_it_before_its_look(
+    tmp_path: Path, change: Callable[[Path], None], meet: Callable[[World, Path], None]
+) -> None:
+    """Rule 17: what compares stats finds that one moved; what was reported of it counts."""
+    async with open_world(tmp_path) as world:
+        path = world.root / "file"
+        path.write_text("same")
+        key = await world.follow("file")
+        before = world.last(key)
+
+        def change_and_meet() -> None:
+            change(path)
+            meet(world, path)
+
+        for _ in range(3):
+            await world.hinted(change_and_meet)
+            last = world.last(key)
+            assert (last.version, last.stamp, last.doubt) == (before.version, before.stamp, before.doubt)
 
 
 async def test_attributes_that_one_target_found_changed_are_no_write_to_another(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ from wakeful.sources.links import Links
 from wakeful.sources.look import Errand, Evidence, Finding, Followed, Looker, build_excludes
 from wakeful.sources.mounts import Mounts
 from wakeful.sources.open_files import BeingWritten, OpenFiles
-from wakeful.sources.racy import RacyPaths, find_rewritten
+from wakeful.sources.racy import RacyPaths, Reread, reread
 from wakeful.sources.reader import Reader
 from wakeful.sources.statcache import CacheWriter, StatCache
 from wakeful.sources.sweep import Polls, Sweep
@@ -475,15 +475,15 @@ class FileSource:
             # A link to a folder is no folder to the watcher, but patterns lead through it all the same.
             if is_folder or self._trie.leads_through(path):
                 self._try_take(self._take_folder, path, hinted)
-            elif unwritten is None:
-                self._try_take(self._take_path, path, hinted)
             else:
-                self._try_take(partial(self._take_path, evidence="unwritten" if name in unwritten else "written"), path, hinted)
+                evidence: Evidence = "unknown" if unwritten is None else "unwritten" if name in unwritten else "written"
+                self._try_take(partial(self._take_path, evidence=evidence), path, hinted)
 
-    def _take_path(self, path: str, hinted: dict[str, None], evidence: Evidence = "unknown") -> None:
+    def _take_path(self, path: str, hinted: dict[str, None], evidence: Evidence = "unknown", *, is_swept: bool = False) -> None:
+        """`is_swept`: its stat moved. A report of that path which waits for its look says whether it was written (rule 17)."""
         for one in self._links.list_with(path) if path in self._links else (path,):
             for followed in self._trie.find(one):
-                if followed.walker.means(one):
+                if followed.walker.means(one) and not (is_swept and followed.is_marked(one)):
                     followed.mark(one, evidence)
                     hinted[followed.key] = None
 
@@ -551,8 +551,10 @@ class FileSource:
     def _sweep_on(self) -> None:
         hinted: dict[str, None] = {}
         paths, folders = self._sweep.slice()
+        if paths:
+            self._hints.hear()  # A report of the same change may be in the watcher's queue, and tells more.
         for path in paths:
-            self._try_take(self._take_path, path, hinted)
+            self._try_take(partial(self._take_path, is_swept=True), path, hinted)
         for folder in folders:
             self._folders.mtimes.pop(folder, None)
             self._try_take(self._take_folder, folder, hinted)
@@ -619,24 +621,22 @@ class FileSource:
     def _reread_racy(self) -> None:
         paths = self._racy.take_due()
         if paths:
-            self._submit(
-                self._lanes.long, partial(find_rewritten, paths, self._looker.closing.is_set), partial(self._take_rewritten, paths),
-                partial(self._fail_rewritten, paths),
-            )  # fmt: skip
+            read = partial(reread, paths, self._looker.closing.is_set)
+            self._submit(self._lanes.long, read, partial(self._take_reread, paths), partial(self._fail_rereading, paths))
 
-    def _fail_rewritten(self, paths: dict[str, Seen], error: Exception) -> None:
+    def _fail_rereading(self, paths: dict[str, Seen], error: Exception) -> None:
         """Whether they changed is not known: the looks tell."""
         self.defects.take("files that were just written", error)
-        self._take_rewritten(paths, list(paths))
+        self._take_reread(paths, Reread(list(paths), []))
 
-    def _take_rewritten(self, paths: dict[str, Seen], rewritten: list[str]) -> None:
+    def _take_reread(self, paths: dict[str, Seen], found: Reread) -> None:
         hinted: dict[str, None] = {}
-        for path in rewritten:
+        for path in found.rewritten:
             self._try_take(self._take_path, path, hinted)
-        for path, seen in paths.items():
-            # Clean now, and to be remembered as such.
-            if path not in rewritten and self._cache.seen.get(path) is seen:
-                self._cache.put(path, seen)
+        # The others are clean now, and to be remembered as such.
+        for path in paths.keys() - {*found.rewritten, *found.moved}:
+            if self._cache.seen.get(path) is paths[path]:
+                self._cache.put(path, paths[path])
         self._hint(hinted)
 
     def find(self, key: str) -> LatestLook | None:

@@ -98,6 +98,9 @@ class Followed:
         if known is None or evidence == "written" or known == "unwritten":
             self.paths[path] = evidence
 
+    def is_marked(self, path: str) -> bool:
+        return self.paths is not None and path in self.paths
+
     def mark_tree(self, folder: str) -> None:
         base = self.pattern.base
         if contains(folder, base):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
 
 from wakeful.sources.entry import CannotSee, Demand, Seen, read_entry
 
@@ -36,14 +37,26 @@ class RacyPaths:
         return paths
 
 
-def find_rewritten(paths: dict[str, Seen], is_closing: Callable[[], bool]) -> list[str]:
-    """Those whose content changed although their stat key did not: hashed again, now that the key can be trusted."""
+class Reread(NamedTuple):
+    """Of paths that were read again: those that hold other content, and those whose stat alone moved.
+
+    A stat that moved is reported by whoever watches the path, who also tells whether it was written (rule 17)."""
+
+    rewritten: list[str]
+    moved: list[str]
+
+
+def reread(paths: dict[str, Seen], is_closing: Callable[[], bool]) -> Reread:
+    """Hash them again, now that their stat keys can be trusted."""
     demand = Demand(wants_content=True, is_closing=is_closing)
-    rewritten: list[str] = []
+    found = Reread([], [])
     for path, seen in paths.items():
         try:
-            if read_entry(path, seen, demand) is not seen:
-                rewritten.append(path)
+            now = read_entry(path, seen, demand)
         except CannotSee:
-            rewritten.append(path)
-    return rewritten
+            now = None
+        if now is seen:
+            continue
+        is_same = isinstance(now, Seen) and not now.is_unstable and (now.kind, now.digest) == (seen.kind, seen.digest)
+        (found.moved if is_same else found.rewritten).append(path)
+    return found
