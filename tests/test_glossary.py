@@ -46,7 +46,7 @@ ABANDONED = (
             r"`note`|\bwakeful note\b|/call/note\b|\bnote (NAME|TEXT)\b|may note, send": "the verb `note`, which leaves a hand-off",
             r"--note\b|`[^`]*\bnote\}?`|\bENDS +NOTE\b": "the option --note of activate, save and token, and its keys of JSON",
             r"\bnote 16 KiB": "the key `note` of `limits`, a name on disk",
-            r"\bnotes/|\bnotes:|\bnotes(?=\s+(\(|[0-9a-f]{12}))|(my|some|the) notes\b|a note counts again": "files of a person in the examples",
+            r"\bnotes/|mkdir -p \S*\bnotes\b|\bnotes:|\bnotes(?=\s+(\(|[0-9a-f]{12}))|(my|some|the) notes\b|a note counts again|change of a note": "files of a person in the examples",
             r"^ {2}note\b": "the verb in the list of verbs",
         },
     ),
