@@ -31,6 +31,7 @@ from wakeful.eventlog.codec import encode, encode_state
 from wakeful.eventlog.contract import Append, Appended, Draft, Durable, EventLog
 from wakeful.repeated_calls import find_first, name_call, say_repeated
 from wakeful.runners.contract import Runner
+from wakeful.sources.clock import read_boot_seconds
 
 # Opening a session costs its tail, not its history: 1,000 events fold in about 3 ms.
 EVENTS_BETWEEN_SNAPSHOTS = 500
@@ -41,7 +42,7 @@ _HEARING_SECONDS = 0.0005
 
 
 def read_moment() -> Moment:
-    return Moment(time.time_ns() // 1000, time.monotonic())
+    return Moment(time.time_ns() // 1000, time.monotonic(), read_boot_seconds())
 
 
 @dataclass(slots=True)

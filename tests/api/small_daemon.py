@@ -105,7 +105,7 @@ class SmallDaemon:
     # -- the loop ------------------------------------------------------------------------------
 
     def moment(self) -> Moment:
-        return Moment(time.time_ns() // 1000, time.monotonic())
+        return Moment(time.time_ns() // 1000, time.monotonic(), time.monotonic())
 
     async def recorded_so_far(self) -> None:
         """Whatever was decided was awaited, see `_record`."""

@@ -36,7 +36,7 @@ class World:
     @property
     def now(self) -> Moment:
         step = next(self._steps)
-        return Moment(START_US + step * 1_000_000, float(step))
+        return Moment(START_US + step * 1_000_000, float(step), float(step))
 
     def feed(self, observation: Observation) -> list:
         return decide(self.core, observation, self.now).looks

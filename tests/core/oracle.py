@@ -99,11 +99,11 @@ class Oracle:
                 self._take_end(account, event)
             case ev.SlotSkipped(key=key, slot=slot):
                 account.dealt[key] = max(slot, account.dealt.get(key, ""))
-            case ev.ClockRebased(key=key, new=new):
+            case ev.ClockRebased(key=key, new=new, run_slot=run_slot):
                 account.dealt[key] = new
                 if account.run is not None and key in account.run.versions:
                     # Its slot lies in a future that is no longer near: the run deals with what the clock says now.
-                    account.run = replace(account.run, versions={**account.run.versions, key: new})
+                    account.run = replace(account.run, versions={**account.run.versions, key: run_slot or new})
             case ev.SessionSlept():
                 account.is_held = True
             case ev.SessionResumed():

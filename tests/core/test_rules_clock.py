@@ -204,6 +204,130 @@ def test_rule_37_a_slot_that_comes_due_during_a_run_after_the_clock_was_set_back
     assert world.events("s", "run_started")[-1].versions["cron 0 0 * * * UTC"] == "2026-03-03T00:00:00Z"
 
 
+def live(world: World, seconds: int) -> list[float]:
+    """Second by second; the moments at which runs began."""
+    began = []
+    for _ in range(seconds):
+        count = world.starts("s")
+        world.advance(1.0)
+        if world.starts("s") > count:
+            began.append(world.boot)
+            world.end("s")
+    return began
+
+
+@pytest.mark.parametrize("step", [-7200.0, -86_400.0 * 400, -13.0, -7203.0, 7200.0, 86_400.0 * 400, 3.0])
+@pytest.mark.parametrize("catch_up", ["once", "none", "all"])
+def test_rule_37_every_follows_time_that_passed_when_the_clock_is_set(step: float, catch_up: str) -> None:
+    """Rule 37: `every` is an interval: a clock that is set gives no run more, none less, and none at another time."""
+    world = at_rest(session("s", every(10.0, catch_up=catch_up)))
+    (first, *_) = live(world, 24)
+    world.jump(step)
+    assert [moment - first for moment in live(world, 40)] == [20.0, 30.0, 40.0, 50.0]
+    (rebased,) = world.events("s", "clock_rebased")
+    assert slot_us(rebased.new) - slot_us(rebased.old) == step * 1e6
+    assert world.events("s", "slot_skipped") == []
+    slot = world.session("s").seen["every 10s"]
+    assert 0 <= world.wall - slot_us(slot) < 10_000_000, "slots are moments of the clock that people see"
+
+
+@pytest.mark.parametrize("step", [-7200.0, 7200.0])
+def test_rule_37_every_keeps_its_time_over_a_restart_after_the_clock_was_set(step: float) -> None:
+    """Rule 37: the moved slots are on record, so the next daemon goes on with them."""
+    world = at_rest(session("s", every(10.0)))
+    live(world, 24)
+    world.jump(step)
+    live(world, 10)
+    world.crash()
+    world.rest(1.0)
+    assert len(live(world, 30)) == 3
+    assert len(world.events("s", "clock_rebased")) == 1
+
+
+@pytest.mark.parametrize("ahead", [7200.0, 86_400.0 * 400])
+def test_rule_37_every_goes_on_when_the_clock_was_set_back_while_no_daemon_ran(ahead: float) -> None:
+    """Rule 37: how much time passed is not known; the next run comes after one period at the earliest, after two at the latest."""
+    world = at_rest(session("s", every(10.0)))
+    live(world, 24)
+    world.wall -= round(ahead * 1e6)
+    world.crash()
+    world.answer_all()
+    restarted = world.boot
+    began = live(world, 60)
+    assert 10.0 <= began[0] - restarted <= 20.0
+    assert [later - earlier for earlier, later in zip(began, began[1:], strict=False)] == [10.0] * (len(began) - 1)
+
+
+def test_rule_37_every_does_not_run_again_when_the_clock_went_back_a_little_while_no_daemon_ran() -> None:
+    """Rule 37: seconds before the slot that ran last are no reason to run it twice."""
+    world = at_rest(session("s", every(86_400.0)))
+    world.advance(86_400.0)
+    world.end("s")
+    world.wall -= 5_000_000
+    world.crash()
+    world.rest(1.0)
+    world.advance(60.0)
+    assert world.starts("s") == 1
+    world.advance(86_400.0)
+    assert world.starts("s") == 2
+
+
+def test_rule_37_the_slot_of_a_run_under_way_moves_with_the_clock() -> None:
+    """Rule 37: slots that wait behind a run wait on, one by one; the run lost in a crash is owed again."""
+    world = at_rest(session("s", every(10.0, catch_up="all")))
+    world.advance(30.0)
+    world.jump(-7200.0)
+    world.crash()
+    world.rest(1.0)
+    assert world.starts("s") == 4, "three slots, and one try that was lost"
+
+
+def test_rule_37_a_suspended_machine_missed_its_slots() -> None:
+    """Rule 37: time passes for `every` while the machine sleeps: it missed slots, as it does while the daemon is down."""
+    world = at_rest(session("s", every(3600.0)), session("r", cron("0 * * * *")))
+    world.suspend(10 * 3600.0)
+    world.rest(1.0)
+    assert (world.starts("s"), world.starts("r")) == (1, 1)
+    assert world.events("s", "clock_rebased") == []
+
+
+def test_rule_37_every_has_an_alarm_on_the_clock_that_nobody_sets() -> None:
+    """Rule 37: nobody rings when the wall clock is set back; the next beat is not late for it."""
+    world = at_rest(session("s", every(10.0)))
+    world.wall -= 7_200_000_000
+    due = world.core.mono.next
+    assert due is not None and due <= world.mono + 10.0
+    world.mono = world.boot = due
+    world.wall += 10_000_000
+    world.tick()
+    assert world.starts("s") == 1
+
+
+def test_rule_37_readings_that_are_not_of_one_moment_are_no_set_clock() -> None:
+    """Rule 37: a busy machine takes its time between two readings; steps add up until they count."""
+    world = at_rest(session("s", every(10.0)))
+    for _ in range(3):
+        world.wall -= 900_000
+        world.tick()
+    (rebased,) = world.events("s", "clock_rebased")
+    assert slot_us(rebased.new) - slot_us(rebased.old) == -3_000_000
+
+
+def test_rule_37_a_cron_that_was_set_back_waits_for_the_slot_after_its_last() -> None:
+    """Rule 37: its next slot is the first that did not run yet, and the alarm is set for that one."""
+    world = at_rest(session("s", cron("*/5 * * * *")))
+    world.advance(3 * 3600.0)
+    world.rest(1.0)
+    world.jump(-2 * 3600.0)
+    (clock,) = world.core.looked.clocks.values()
+    assert clock.is_set_back
+    assert clock.next_due == START_US + (3 * 3600 + 300) * 1_000_000
+    world.advance(2 * 3600.0 + 300.0)
+    world.rest(1.0)
+    assert world.starts("s") == 2
+    assert not clock.is_set_back
+
+
 def test_rule_37_a_clock_set_forward_runs_what_fell_due() -> None:
     """Rule 37: a suspend and a jump forward are missed slots like any."""
     world = at_rest(session("s", cron("0 * * * *")))

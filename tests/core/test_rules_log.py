@@ -323,4 +323,4 @@ def test_a_session_survives_its_encoding() -> None:
 
 def test_an_empty_core_takes_a_tick() -> None:
     """A daemon without sessions ticks."""
-    assert decide(Core(), ClockTicked(), Moment(1, 1.0)).entries == []
+    assert decide(Core(), ClockTicked(), Moment(1, 1.0, 1.0)).entries == []

@@ -1,4 +1,4 @@
-"""A simulated world around the real core: files, commits, probes, services, processes, two clocks, a log, and crashes.
+"""A simulated world around the real core: files, commits, probes, services, processes, three clocks, a log, and crashes.
 
 It stands where the reactor and the edges stand. Nothing is mocked inside the core: observations go in, decisions come
 out and are carried out here, at once or as late and as out of order as a test wants. A crash throws away the core and
@@ -113,7 +113,7 @@ class World:
         # Files that somebody keeps adding to.
         self.growing: set[str] = set()
         self.unstable: set[str] = set()
-        self.wall, self.mono = START_US, 1000.0
+        self.wall, self.mono, self.boot = START_US, 1000.0, 1000.0
         self.log: list[Recorded] = []
         self.sessions: dict[str, Session] = {}
         self.processes: dict[str, Process] = {}
@@ -169,7 +169,7 @@ class World:
         self.orphans |= self.processes
         self.sessions = self.fold_log()
         # Monotonic clocks of two boots have nothing to do with each other.
-        self.mono = 7.0 * self.crashes
+        self.mono = self.boot = 7.0 * self.crashes
         self._boot()
 
     def fold_log(self, upto: int | None = None, snapshot_at: int | None = None) -> dict[str, Session]:
@@ -185,7 +185,7 @@ class World:
 
     @property
     def moment(self) -> Moment:
-        return Moment(self.wall, self.mono)
+        return Moment(self.wall, self.mono, self.boot)
 
     def observe(self, observation: Observation) -> Decision:
         decision = decide(self.core, observation, self.moment)
@@ -335,13 +335,20 @@ class World:
         self.core.state.put(self.fold_log()[session_id])
 
     def advance(self, seconds: float) -> None:
-        """Both clocks go on, and the alarm rings."""
+        """All clocks go on, and the alarm rings."""
         self.mono += seconds
+        self.boot += seconds
         self.wall += round(seconds * 1e6)
         self.tick()
 
     def jump(self, seconds: float) -> None:
         """Somebody set the wall clock."""
+        self.wall += round(seconds * 1e6)
+        self.tick()
+
+    def suspend(self, seconds: float) -> None:
+        """The machine slept: only the monotonic clock stood still."""
+        self.boot += seconds
         self.wall += round(seconds * 1e6)
         self.tick()
 

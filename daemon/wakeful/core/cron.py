@@ -60,27 +60,29 @@ def find_cron_problem(expression: str, timezone: str) -> str | None:
     return None
 
 
-def latest_slot(binding: ClockBinding, at_us: int, jitter_key: str) -> str | None:
-    """The newest slot that is due at this moment, or None where there never was one."""
+def latest_slot(binding: ClockBinding, at_us: int, jitter_key: str, known: str | None = None) -> str | None:
+    """The newest slot that is due at this moment, or None where there never was one.
+
+    `known` is any slot of an `every` binding: its slots are whole periods away from each other, and from 1970 where none is known.
+    """
     reached_us = at_us - jitter_us(binding, jitter_key)
     match binding:
         case EveryBinding():
-            period_us = _period_us(binding)
-            return _format_slot(binding, reached_us // period_us * period_us)
+            return _format_slot(binding, _last_period(binding, reached_us, known))
         case CronBinding():
             schedule = _schedule(binding.expression, binding.timezone)
             found = None if schedule is None else schedule.latest_until(reached_us // SECOND_US)
             return None if found is None else _format_slot(binding, found * SECOND_US)
 
 
-def next_slot_after(binding: ClockBinding, slot_or_us: str | int, jitter_key: str) -> SlotDue | None:
-    """The slot after this one, or the first that falls due after this moment; None where none ever comes."""
+def next_slot_after(binding: ClockBinding, slot_or_us: str | int, jitter_key: str, known: str | None = None) -> SlotDue | None:
+    """The slot after this one, or the first that falls due after this moment; None where none ever comes. `known` as above."""
     jitter = jitter_us(binding, jitter_key)
     after_us = slot_us(slot_or_us) if isinstance(slot_or_us, str) else slot_or_us - jitter
     match binding:
         case EveryBinding():
-            period_us = _period_us(binding)
-            found_us = (after_us // period_us + 1) * period_us
+            known = slot_or_us if isinstance(slot_or_us, str) else known
+            found_us = _last_period(binding, after_us, known) + period_us(binding)
         case CronBinding():
             schedule = _schedule(binding.expression, binding.timezone)
             found = None if schedule is None else schedule.next_after(after_us // SECOND_US)
@@ -88,6 +90,12 @@ def next_slot_after(binding: ClockBinding, slot_or_us: str | int, jitter_key: st
                 return None
             found_us = found * SECOND_US
     return SlotDue(_format_slot(binding, found_us), found_us + jitter)
+
+
+def move_slot(binding: ClockBinding, slot: str, by_us: int) -> str:
+    """The slot that lies this far from another, as exactly as slots of this binding are written."""
+    unit_us = 1 if _is_fine(binding) else SECOND_US
+    return _format_slot(binding, slot_us(slot) + round(by_us / unit_us) * unit_us)
 
 
 def slot_us(slot: str) -> int:
@@ -319,12 +327,23 @@ def _find_change(zone: tzinfo, low: int, high: int) -> int:
     return high
 
 
-def _period_us(binding: EveryBinding) -> int:
+def period_us(binding: EveryBinding) -> int:
     return max(1, round(binding.period_seconds * SECOND_US))
+
+
+def _last_period(binding: EveryBinding, at_us: int, known: str | None) -> int:
+    """The last moment not after this one that is whole periods away from a known slot."""
+    length_us = period_us(binding)
+    shift_us = slot_us(known) % length_us if known is not None else 0
+    return (at_us - shift_us) // length_us * length_us + shift_us
+
+
+def _is_fine(binding: ClockBinding) -> bool:
+    """Whether its slots are written to the microsecond."""
+    return isinstance(binding, EveryBinding) and period_us(binding) % SECOND_US != 0
 
 
 def _format_slot(binding: ClockBinding, us: int) -> str:
     instant = _EPOCH + timedelta(microseconds=us)
     # All slots of one binding have the same width, or text order would not be time order.
-    is_fine = isinstance(binding, EveryBinding) and _period_us(binding) % SECOND_US != 0
-    return instant.isoformat(timespec="microseconds" if is_fine else "seconds") + "Z"
+    return instant.isoformat(timespec="microseconds" if _is_fine(binding) else "seconds") + "Z"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from wakeful.core.activation import say_start
 from wakeful.core.busy import refresh_busy
 from wakeful.core.calls import Called
+from wakeful.core.clocks import follow_set_clock
 from wakeful.core.decision import Decision
 from wakeful.core.dispatch import dispatch, offer_slots, settle_finished
 from wakeful.core.machine import Core
@@ -52,6 +53,7 @@ Observation = (
 
 def decide(core: Core, observation: Observation, moment: Moment) -> Decision:
     decision = Decision(moment)
+    follow_set_clock(core, decision)
     take(observation, core, decision)
     _dispatch_affected(core, decision)
     while offer_slots(core, decision):

@@ -397,10 +397,14 @@ class SlotSkipped(Struct, frozen=True, kw_only=True):
 
 
 class ClockRebased(Struct, frozen=True, kw_only=True):
+    """The wall clock was set: the last slot that counts as seen is another one (rule 37)."""
+
     binding: str
     key: str
     old: str
     new: str
+    # The slot of the run under way, where that is not `new`.
+    run_slot: str | None = None
 
 
 class SessionSuspended(Struct, frozen=True, kw_only=True):

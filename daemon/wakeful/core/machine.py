@@ -85,7 +85,8 @@ class Core:
         self.is_first_reading = True
         # No new runs once the daemon is stopping.
         self.is_stopping = False
-        self.last_wall = 0
+        # Wall time minus boot time, in microseconds. It changes when somebody sets the clock, and only then.
+        self.clock_offset: int | None = None
         # Sessions that others read, by name, as long as their outputs may still change.
         self.busy: dict[str, Business] = {}
         self.mono = Deadlines()

@@ -17,10 +17,15 @@ ChangeWord = Literal["added", "modified", "removed"]
 
 
 class Moment(Struct, frozen=True):
-    """Wall time in microseconds UTC and monotonic seconds, read once per observation by the reactor."""
+    """The three clocks of the machine, read once per observation by the reactor.
+
+    `wall` is microseconds UTC, and people may set it. `mono` and `boot` are seconds that nobody sets: `mono` stands still while the machine
+    is suspended, `boot` runs on.
+    """
 
     wall: int
     mono: float
+    boot: float
 
 
 class PathChange(Struct, frozen=True, gc=False):

@@ -394,7 +394,7 @@ def _(event: ev.ClockRebased, session: Session, at: int, author: str, seq: int) 
     run = session.run
     if run is not None and event.key in run.versions:
         # It counts as seen when the run ends, and must not be ahead of the clock then.
-        run = replace(run, versions={**run.versions, event.key: event.new})
+        run = replace(run, versions={**run.versions, event.key: event.run_slot or event.new})
     return replace(session, run=run, seen={**session.seen, event.key: event.new}, good={**session.good, event.key: event.new})
 
 

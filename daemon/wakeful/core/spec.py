@@ -129,7 +129,7 @@ class CronBinding(Binding, frozen=True, kw_only=True, tag_field="kind", tag="cro
 
 
 class EveryBinding(Binding, frozen=True, kw_only=True, tag_field="kind", tag="every"):
-    """Slots at multiples of a period since the epoch of 1970, so that they survive restarts."""
+    """Slots one period apart, at multiples of it since 1970 until somebody sets the clock; they survive restarts (rule 37)."""
 
     period_seconds: float
     catch_up: CatchUp = "once"

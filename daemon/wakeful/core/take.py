@@ -278,12 +278,6 @@ def _touch_subscribers(decision: Decision, look: TargetLook) -> None:
 
 @take.register
 def _(observation: ClockTicked, core: Core, decision: Decision) -> None:
-    if decision.moment.wall < core.last_wall:
-        # The clock was set back: no heap entry tells, so every clock binding is read again.
-        for session_id in sorted({session_id for session_id, _ in core.looked.clocks}):
-            ring_clocks(core, decision, session_id)
-            decision.touch(session_id)
-    core.last_wall = decision.moment.wall
     for kind, key in core.mono.pop_due(decision.moment.mono):
         _ring(core, decision, kind, key)
     for kind, key in core.wall.pop_due(decision.moment.wall):
