@@ -31,7 +31,7 @@ from wakeful.eventlog.codec import encode, encode_state
 from wakeful.eventlog.contract import Append, Appended, Draft, Durable, EventLog
 from wakeful.repeated_calls import find_first, name_call, say_repeated
 from wakeful.runners.contract import Runner
-from wakeful.sources.clock import read_boot_seconds
+from wakeful.sources.contract import read_boot_seconds
 
 # Opening a session costs its tail, not its history: 1,000 events fold in about 3 ms.
 EVENTS_BETWEEN_SNAPSHOTS = 500

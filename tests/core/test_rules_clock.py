@@ -282,6 +282,17 @@ def test_rule_37_the_slot_of_a_run_under_way_moves_with_the_clock() -> None:
     assert world.starts("s") == 4, "three slots, and one try that was lost"
 
 
+@pytest.mark.parametrize("step", [-7200.0, 7200.0])
+def test_rule_37_a_run_that_ends_after_the_clock_was_set_has_dealt_with_its_slot(step: float) -> None:
+    """Rule 37: it is not owed again under its new name."""
+    world = at_rest(session("s", every(10.0)))
+    world.advance(10.0)
+    world.jump(step)
+    world.end("s")
+    assert len(live(world, 18)) == 1
+    assert world.starts("s") == 2
+
+
 def test_rule_37_a_suspended_machine_missed_its_slots() -> None:
     """Rule 37: time passes for `every` while the machine sleeps: it missed slots, as it does while the daemon is down."""
     world = at_rest(session("s", every(3600.0)), session("r", cron("0 * * * *")))

@@ -17,6 +17,7 @@ from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.triggers.date import DateTrigger
 
 from wakeful.core.observation import ClockTicked
+from wakeful.sources.contract import read_boot_seconds
 
 TICK_SECONDS = 30.0
 # Slewing by NTP moves a clock by 500 ppm, 15 ms between two ticks: whatever moves it this far set it.
@@ -32,12 +33,6 @@ class Clocks(NamedTuple):
     wall: float
     monotonic: float
     boot: float
-
-
-def read_boot_seconds() -> float:
-    """Seconds since boot, sleep included; where the system has no such clock, sleep shows as a jump of the wall clock."""
-    clock = getattr(time, "CLOCK_BOOTTIME", None)
-    return time.monotonic() if clock is None else time.clock_gettime(clock)
 
 
 def describe_jump(before: Clocks, after: Clocks) -> str | None:

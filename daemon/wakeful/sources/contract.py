@@ -6,6 +6,7 @@ it compares nothing with what was seen before a wake, keeps nothing in the log, 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
@@ -125,6 +126,12 @@ class DiskWatch(Protocol):
     async def keep(self) -> None:
         """Look again and again, until cancelled."""
         ...
+
+
+def read_boot_seconds() -> float:
+    """Seconds since boot, sleep included; where the system has no such clock, sleep shows as a jump of the wall clock."""
+    clock = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.monotonic() if clock is None else time.clock_gettime(clock)
 
 
 class WallClock(Protocol):

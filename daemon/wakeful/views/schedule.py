@@ -7,10 +7,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from wakeful.core.cron import next_slot_after, slot_us
-from wakeful.core.looked import Bound
 from wakeful.core.machine import Core
-from wakeful.core.spec import CronBinding, EveryBinding
 from wakeful.core.state import Session
 
 # What happens at the moment: a hold ends, a queued wake starts, a slot falls due.
@@ -31,16 +28,6 @@ def find_next_slot(core: Core, session: Session) -> NextSlot | None:
     if is_held or not session.is_armed or session.run is not None or session.wake is not None:
         return None
     clocks = (bound for bound in core.looked.bounds.get(session.id, ()) if bound.is_clock and bound.wake)
-    slots = [NextSlot(bound.name, due) for bound in clocks if (due := _find_due(core, session, bound)) is not None]
+    looks = ((bound.name, core.looked.clocks.get((session.id, bound.key))) for bound in clocks)
+    slots = [NextSlot(name, clock.next_due) for name, clock in looks if clock is not None and clock.next_due is not None]
     return min(slots, key=lambda slot: slot.at, default=None)
-
-
-def _find_due(core: Core, session: Session, bound: Bound) -> int | None:
-    clock, seen = core.looked.clocks.get((session.id, bound.key)), session.seen.get(bound.key)
-    due = clock.next_due if clock is not None else None
-    # The clock was set back: slots up to the one last seen never run again (rule 37).
-    if due is not None and seen is not None and slot_us(seen) >= due:
-        assert isinstance(bound.binding, CronBinding | EveryBinding)
-        following = next_slot_after(bound.binding, seen, session.id)
-        return following.due_us if following is not None else None
-    return due

@@ -36,7 +36,15 @@ def say_silence(core: Core, session: Session, moment: Moment, row: dict[str, Any
         return settling
     if row["owed"]:
         return [f"New: {', '.join(row['owed'])}; it waits until they have been quiet for a moment."]
-    return []
+    return list(_say_set_back(core, session))
+
+
+def _say_set_back(core: Core, session: Session) -> Iterator[str]:
+    """Clock bindings whose last slot lies ahead of a clock that was set back: slots up to that one do not run again (rule 37)."""
+    for bound in _list_waking(core, session):
+        clock = core.looked.clocks.get((session.id, bound.key))
+        if clock is not None and clock.is_set_back:
+            yield f"The clock was set back: {bound.name} ran for its slots up to {session.seen[bound.key]} already, and goes on after that one."
 
 
 def find_changed(core: Core, session: Session) -> list[Bound]:
