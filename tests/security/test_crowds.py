@@ -227,6 +227,18 @@ def test_single_bytes_that_keep_coming_do_not_turn_the_clock_back(daemon: Runnin
         eventually(drip, what="the connection was closed")
 
 
+@pytest.mark.parametrize("sent", [HALF_BODY, HALF_BODY.replace(b"/call/note", b"/trust/accept"), HALF_BODY.replace(b"POST", b"GET")])
+def test_a_client_that_leaves_within_its_body_is_no_defect(daemon: RunningDaemon, caplog: pytest.LogCaptureFixture, sent: bytes) -> None:
+    """Nobody is there to be told, and the daemon prints no traceback for it."""
+    leaving = [connect(daemon, sent) for _ in range(10)]
+    speaker = Speaker(daemon.socket)
+    eventually(lambda: speaker.get("/doctor").json["connections"]["open"] == 11)
+    for connection in leaving:
+        connection.close()
+    eventually(lambda: speaker.get("/doctor").json["connections"]["open"] == 1)
+    assert [record.getMessage() for record in caplog.records if record.exc_info] == []
+
+
 def test_a_request_under_way_is_not_hurried(daemon: RunningDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
     """`follow` waits for as long as nothing happens, through many of the times in which a head must come."""
     monkeypatch.setattr(protocol, "HEAD_SECONDS", 0.02)

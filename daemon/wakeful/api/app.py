@@ -11,7 +11,7 @@ import os
 from starlette.applications import Starlette
 from starlette.datastructures import Headers, MutableHeaders, QueryParams
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -80,7 +80,7 @@ ROUTES = (
 
 
 def build_app(service: Service, connections: Connections) -> ASGIApp:
-    app = Starlette(routes=ROUTES, exception_handlers={WakefulError: handle_error, HTTPException: _handle_http, Exception: _handle_defect})
+    app = Starlette(routes=ROUTES, exception_handlers={WakefulError: handle_error, HTTPException: _handle_http, ClientDisconnect: _handle_leaving, Exception: _handle_defect})
     app.state.service = service
     app.state.rows = reading.Rows()
     app.state.accounts = costing.Accounts()
@@ -94,6 +94,11 @@ async def _handle_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     words = {404: f"there is no {request.url.path}", 405: f"{request.method} is not what {request.url.path} takes"}
     return answer_error(words.get(error.status_code, error.detail), error.status_code)
+
+
+async def _handle_leaving(request: Request, error: Exception) -> Response:
+    """The client left within its request: that is no defect, and nobody reads the answer."""
+    return answer_error("the client left before its request was complete", 400)
 
 
 async def _handle_defect(request: Request, error: Exception) -> Response:
@@ -126,6 +131,8 @@ class Gate:
                 receive = _repeat(body, receive)
             if scope["path"].startswith(FROM_THE_LOG):
                 await self._service.recorded_so_far()
+        except ClientDisconnect:
+            return
         except Unauthorised as refusal:
             answer = answer_error(str(refusal), 401)
         except WakefulError as refusal:
