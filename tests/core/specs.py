@@ -45,8 +45,8 @@ def commits(path: str, **options: object) -> CommitsBinding:
     return CommitsBinding(name="commits", path=path, **options)
 
 
-def cron(expression: str, **options: object) -> CronBinding:
-    return CronBinding(name="clock", expression=expression, timezone="UTC", **options)
+def cron(expression: str, timezone: str = "UTC", **options: object) -> CronBinding:
+    return CronBinding(name="clock", expression=expression, timezone=timezone, **options)
 
 
 def every(seconds: float, **options: object) -> EveryBinding:
