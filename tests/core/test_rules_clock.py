@@ -216,7 +216,11 @@ def live(world: World, seconds: int) -> list[float]:
     return began
 
 
-@pytest.mark.parametrize("step", [-7200.0, -86_400.0 * 400, -13.0, -7203.0, 7200.0, 86_400.0 * 400, 3.0])
+# To the first hour of 1970, and past the end of 32-bit seconds in 2038.
+TO_1970, TO_2038 = 1000.0 - START_US / 1e6, 2.0**31 + 1000.0 - START_US / 1e6
+
+
+@pytest.mark.parametrize("step", [-7200.0, -86_400.0 * 400, -13.0, -7203.0, 7200.0, 86_400.0 * 400, 3.0, TO_1970, TO_2038])
 @pytest.mark.parametrize("catch_up", ["once", "none", "all"])
 def test_rule_37_every_follows_time_that_passed_when_the_clock_is_set(step: float, catch_up: str) -> None:
     """Rule 37: `every` is an interval: a clock that is set gives no run more, none less, and none at another time."""
@@ -337,6 +341,24 @@ def test_rule_37_a_cron_that_was_set_back_waits_for_the_slot_after_its_last() ->
     world.rest(1.0)
     assert world.starts("s") == 2
     assert not clock.is_set_back
+
+
+@pytest.mark.parametrize("step", [TO_1970, TO_2038, 86_400.0, -3600.0])
+def test_rule_37_a_clock_that_is_set_during_a_run_stops_no_cron_and_runs_no_slot_twice(step: float) -> None:
+    """Rule 37: wherever it is set, also to 1970 or past 2038: at most one run at once, then one for each slot, in the order of the log."""
+    world = at_rest(session("s", cron("0 * * * *")))
+    world.advance(3600.0)
+    assert world.is_running("s")
+    world.jump(step)
+    world.end("s")
+    world.rest(1.0)
+    assert world.starts("s") <= 2
+    starts = world.starts("s")
+    for _ in range(5):
+        world.advance(3600.0)
+        world.rest(1.0)
+    assert 4 <= world.starts("s") - starts <= 5
+    assert [entry.seq for entry in world.log] == sorted(entry.seq for entry in world.log)
 
 
 def test_rule_37_a_clock_set_forward_runs_what_fell_due() -> None:
