@@ -16,8 +16,9 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "daemon"
 PACKAGE = SOURCE / "wakeful"
 
-# What everybody may import: the package's own __init__ (the version), the tree of errors, the words of a count, and how folders are made and found.
-LEAVES = {"", "errors", "counting", "folders", "state_folder"}
+# What everybody may import: the package's own __init__ (the version), the tree of errors, the words of a count, how folders are made and found,
+# and threads for what blocks.
+LEAVES = {"", "errors", "counting", "folders", "state_folder", "pool"}
 # Layer -> the layers it may import, besides itself and the leaves.
 # A layer is a sub-package or a module of the package; one that is not named here is refused until it is.
 LAYERS: dict[str, set[str]] = {

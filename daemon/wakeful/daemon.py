@@ -63,6 +63,11 @@ FOLLOWED_AT_ONCE = 32
 # The holds of a session whose runs went wrong: it stays so until something newer comes or a person acts.
 FAILED_HOLDS = ("failed", "crashing", "loop")
 NAMES_TOLD = 5
+# How long after a part of the daemon failed it begins again.
+_FIRST_PAUSE_SECONDS = 0.5
+_LONGEST_PAUSE_SECONDS = 60.0
+# After the last run, and `stop_grace` with it: records are flushed, folders removed, files closed.
+_LONGEST_END_SECONDS = 60
 # Objects that young collections wait for, and how many of these older ones do. As Python has it, 700 and 10, they took 0.3 s of a
 # burst of 100,000 files; what refers to itself, and is held so much longer, is a few hundred objects.
 _COLLECTED_AFTER = (20_000, 10)
@@ -117,6 +122,7 @@ class Daemon:
         self._began = time.monotonic()
         self._told_seconds = 0
         self._is_hurried = False
+        self._is_hinted = is_once
         self._is_leaving = False
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
@@ -153,26 +159,27 @@ class Daemon:
         self._specs.read()
         async with ControlSocket(self, self.places.socket, self._edges.handed_over) as control, self._noted_address(), asyncio.TaskGroup() as keepers:
             keeping = [
-                keepers.create_task(self._keep_narrating(), name="keep narrating"),
-                keepers.create_task(control.keep(self._voice.say), name="keep the control socket"),
-                keepers.create_task(self._edges.room.keep(), name="keep room"),
+                keepers.create_task(self._keep_on(self._keep_narrating), name="keep narrating"),
+                keepers.create_task(self._keep_on(functools.partial(control.keep, self._voice.say)), name="keep the control socket"),
+                keepers.create_task(self._keep_on(self._edges.room.keep), name="keep room"),
             ]
             await self._first_look()
             _spare_collections()
             if not self._stopping.is_set():
                 self._tell_ready()
-            keeping.append(keepers.create_task(self._specs.keep(), name="keep specs"))
-            keeping.append(keepers.create_task(self._edges.secrets.keep(), name="keep secrets"))
-            keeping.append(keepers.create_task(self._edges.strictness.keep(), name="keep strictness"))
-            keeping.append(keepers.create_task(self._keep_watchdog(), name="keep watchdog"))
-            keeping.append(keepers.create_task(self._keep_collecting(), name="keep collecting"))
-            keeping.append(keepers.create_task(self._keep_archiving(), name="keep archiving"))
+            keeping.append(keepers.create_task(self._keep_on(self._specs.keep), name="keep specs"))
+            keeping.append(keepers.create_task(self._keep_on(self._edges.secrets.keep), name="keep secrets"))
+            keeping.append(keepers.create_task(self._keep_on(self._edges.strictness.keep), name="keep strictness"))
+            keeping.append(keepers.create_task(self._keep_on(self._keep_watchdog), name="keep watchdog"))
+            keeping.append(keepers.create_task(self._keep_on(self._keep_collecting), name="keep collecting"))
+            keeping.append(keepers.create_task(self._keep_on(self._keep_archiving), name="keep archiving"))
             code = await self._run_once() if self._is_once else await self._wait_for_stop()
             await self._wind_down()
             for keeper in keeping:
                 keeper.cancel()
         self._narrate()
         await self._close()
+        signal.alarm(0)
         return code
 
     @contextlib.asynccontextmanager
@@ -188,6 +195,18 @@ class Daemon:
         # The socket of systemd outlives us: who connects there waits for the next daemon.
         if not is_systemd:
             remove_address(state)
+
+    async def _keep_on(self, keep: Callable[[], Awaitable[None]]) -> None:
+        """Until cancelled. What ends a keeper is told, and it begins again: a shortage of a second must not end the daemon."""
+        pause = _FIRST_PAUSE_SECONDS
+        while True:
+            began = self._loop.time()
+            try:
+                return await keep()
+            except Exception as error:
+                self._loop.call_exception_handler({"message": "a part of the daemon failed, and begins again", "exception": error})
+            pause = _FIRST_PAUSE_SECONDS if self._loop.time() - began > _LONGEST_PAUSE_SECONDS else min(2 * pause, _LONGEST_PAUSE_SECONDS)
+            await asyncio.sleep(pause)
 
     def _tell_ready(self) -> None:
         self._is_ready = True
@@ -284,7 +303,14 @@ class Daemon:
             await self._until_idle(longest + 5.0, spared)
         if self._is_leaving:
             self._voice.say(f"restarting: {len(self.core.state.running)} running, left to the next daemon")
+        self._bound_end()
         await self.reactor.recorded_so_far()
+
+    def _bound_end(self) -> None:
+        """From here on the end waits for disks alone. One that hangs must not keep the daemon: what was acknowledged is on disk."""
+        words = f"stopping took more than {_LONGEST_END_SECONDS} s, perhaps a disk or a network mount hangs; what was acknowledged is on record"
+        signal.signal(signal.SIGALRM, lambda number, frame: self._end_at_once(OperatorError(words)))
+        signal.alarm(_LONGEST_END_SECONDS)
 
     async def _find_spared(self) -> frozenset[str]:
         """The ids of runs that would outlive us, if somebody is about to go on with them."""
@@ -402,18 +428,20 @@ class Daemon:
     # -- telling people -----------------------------------------------------------------------
 
     async def _keep_narrating(self) -> None:
-        is_hinted = self._is_once
         heard = asyncio.Event()
         self._listeners.add(heard)
-        while True:
-            # Off the hot path: a run's start is not to wait for a terminal.
-            await asyncio.sleep(0.05)
-            heard.clear()
-            self._narrate()
-            if not is_hinted and self._is_ready and not self._is_wave_going():
-                is_hinted = True
-                self._voice.say(f"all sessions rest; {suggest_edit(list(self.core.state)) or 'wakeful list shows them'}")
-            await heard.wait()
+        try:
+            while True:
+                # Off the hot path: a run's start is not to wait for a terminal.
+                await asyncio.sleep(0.05)
+                heard.clear()
+                self._narrate()
+                if not self._is_hinted and self._is_ready and not self._is_wave_going():
+                    self._is_hinted = True
+                    self._voice.say(f"all sessions rest; {suggest_edit(list(self.core.state)) or 'wakeful list shows them'}")
+                await heard.wait()
+        finally:
+            self._listeners.discard(heard)
 
     def _narrate(self) -> None:
         """Print what was recorded since the last time."""
@@ -569,9 +597,12 @@ def _spare_collections() -> None:
 
 def end_at_once(error: BaseException, redact: Callable[[str], str]) -> None:
     """The log failed, or state and log may disagree: nothing may be acknowledged any more."""
-    # Read as the entry's priority where standard error is the journal (sd-daemon(3)).
-    prefix = "<2>" if "JOURNAL_STREAM" in os.environ else ""
-    print(redact(f"{prefix}wakeful: stopping at once: {error}"), file=sys.stderr, flush=True)
-    if not isinstance(error, OperatorError):
-        print(redact("".join(traceback.format_exception(error))), file=sys.stderr, flush=True)
-    os._exit(1)
+    try:
+        # Read as the entry's priority where standard error is the journal (sd-daemon(3)).
+        prefix = "<2>" if "JOURNAL_STREAM" in os.environ else ""
+        print(redact(f"{prefix}wakeful: stopping at once: {error or type(error).__name__}"), file=sys.stderr, flush=True)
+        if not isinstance(error, OperatorError):
+            print(redact("".join(traceback.format_exception(error))), file=sys.stderr, flush=True)
+    finally:
+        # Also where there is no memory for words, or nobody reads them.
+        os._exit(1)

@@ -45,6 +45,7 @@ from wakeful.eventlog.statelock import StateLock, lock_state
 from wakeful.journal import WARNING, find_journal
 from wakeful.narration import Style, Voice, visible
 from wakeful.past import fold_records
+from wakeful.pool import Pool
 from wakeful.program_reach import ProgramReach
 from wakeful.reactor import Reactor
 from wakeful.runners.cgroup import find_delegated
@@ -96,6 +97,8 @@ from wakeful.workspaces.places import Workspaces
 from wakeful.workspaces.runs import RunPlaces
 
 KEPT_SPECS = "specs.cache"
+# Threads for what blocks and has none of its own: reading the log for people, bundles, copies of files.
+_BLOCKING_CALLS = 8
 STAGED = "staged"
 REPOSITORIES_FILE = "repositories.json"
 # Isolated: neither the environment nor the folder it runs in brings code of its own.
@@ -118,9 +121,16 @@ def run_daemon(*, specs: str | None, state: str | None, socket: str | None, once
     gc.disable()
     try:
         origin = become_subreaper()
+        _watch_children()
         return asyncio.run(_live(places, lock, handed_over, once, log, origin))
     finally:
         lock.release()
+
+
+def _watch_children() -> None:
+    """By descriptors: before 3.12 Python starts a thread for each process that asyncio starts, and there may be none."""
+    if sys.version_info < (3, 12) and can_tell_ends():
+        asyncio.set_child_watcher(asyncio.PidfdChildWatcher())
 
 
 def _place_socket(places: Places, handed_over: Socket | None, named: str | None) -> Places:
@@ -151,6 +161,7 @@ def _find_specs(folder: Path, *, is_named: bool) -> None:
 
 
 async def _live(places: Places, lock: StateLock, handed_over: HandedOver, is_once: bool, style: Style | None, origin: Sign | None) -> int:
+    asyncio.get_running_loop().set_default_executor(Pool(_BLOCKING_CALLS, "blocking"))
     log = open_log(places.state, lock=lock)
     if log.read_only is not None:
         raise OperatorError(

@@ -47,6 +47,10 @@ class StoreUnsafe(OperatorError):
     """Writing here could lose what was acknowledged: an affected library, a file system or an owner that is not ours."""
 
 
+class StoreShort(OperatorError):
+    """The system has no descriptor or memory to read with now; it says nothing against the log, and later reads may succeed."""
+
+
 class StoreDamaged(OperatorError):
     """The store cannot be read as what it should be."""
 

@@ -44,10 +44,12 @@ from wakeful.eventlog.contract import (
 from wakeful.eventlog.migrate import load_migrations, migrate, read_version, refuse_newer
 from wakeful.eventlog.statelock import StateLock, lock_state
 from wakeful.eventlog.store import (
+    RAISE_DESCRIPTORS,
     StoreFiles,
     connect_reader,
     connect_writer,
     create_database,
+    has_descriptor,
     prepare_folder,
     read_mark,
     read_roll,
@@ -62,8 +64,11 @@ _WHAT_TO_DO = "look at it with: wakeful doctor; go back to a backup with: wakefu
 
 def exit_process(failed: StoreFailed) -> None:
     """The default answer to a failed write: say so and end at once, without any clean-up that might write."""
-    print(f"wakeful: {failed}", file=sys.stderr, flush=True)
-    os._exit(1)
+    try:
+        print(f"wakeful: {failed}", file=sys.stderr, flush=True)
+    finally:
+        # Also where there is no memory for words, or nobody reads them.
+        os._exit(1)
 
 
 def open_log(
@@ -80,7 +85,8 @@ def open_log(
         if lock is None:
             held.release()
         if isinstance(error, (OSError, apsw.Error)):
-            raise StoreFailed(f"{files.folder} cannot be opened for writing: {error}; look at its disk and permissions") from error
+            remedy = "look at its disk and permissions" if has_descriptor() else f"no file descriptor is left: raise the limit ({RAISE_DESCRIPTORS})"
+            raise StoreFailed(f"{files.folder} cannot be opened for writing: {error}; {remedy}") from error
         raise
 
 

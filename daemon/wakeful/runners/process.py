@@ -14,13 +14,14 @@ import signal
 import subprocess
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from wakeful.core.observation import Usage
 from wakeful.core.spec import RunLimits
+from wakeful.pool import Pool
 from wakeful.runners import proc
 from wakeful.runners.capture import NOTHING_SECRET, Capture
 from wakeful.runners.cgroup import Cgroups
@@ -58,7 +59,7 @@ class Surroundings(Struct, frozen=True):
     """What all runs of one daemon share. `state` is the state folder, links resolved."""
 
     loop: asyncio.AbstractEventLoop
-    pool: ThreadPoolExecutor
+    pool: Pool
     children: Children
     cgroups: Cgroups | None
     state: str

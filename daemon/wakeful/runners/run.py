@@ -7,6 +7,7 @@ where that takes longer than a moment, and what `saving` does at the end, are do
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import shlex
 import signal
@@ -94,6 +95,11 @@ class LiveRun:
         self._minding: asyncio.TimerHandle | None = None
         self._problem: str | None = None
 
+    @property
+    def has_begun(self) -> bool:
+        """Is there, or was there, a process of it?"""
+        return self._process is not None
+
     def start(self, inherited: Mapping[str, str], foreseen: Prepared | None = None) -> None:
         """`foreseen` is what was found out a moment ago; None: it is found out now."""
         order = self.order
@@ -126,6 +132,8 @@ class LiveRun:
             self._problem = str(error)
         except (OSError, ValueError) as error:
             self._problem = describe_start(error, argv, self._prepared.cwd, self._prepared.environment)
+        except MemoryError:
+            self._problem = describe_start(OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)), argv, self._prepared.cwd, self._prepared.environment)
         except Exception as error:
             self._note_defect(error)
 
@@ -220,6 +228,13 @@ class LiveRun:
             return False
         except (OSError, ValueError) as error:
             self._problem = describe_start(error, argv, self._prepared.cwd, self._prepared.environment)
+            return False
+        except MemoryError:
+            self._problem = describe_start(OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)), argv, self._prepared.cwd, self._prepared.environment)
+            return False
+        except Exception as error:
+            # A start that fails in us is this run's problem, and not that of all others.
+            self._note_defect(error)
             return False
         self._process = process
         self._mind_if_bounded()

@@ -1,0 +1,61 @@
+"""One run, one shortage or one client does not take the daemon down: real limits of the kernel, put upon a real daemon.
+
+Each test proves that its shortage was there: somebody was refused by the kernel while the daemon went on.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from ordinary_user import OrdinaryBox, OrdinaryUser
+from waiting import eventually
+
+# A user of its own: the kernel counts the processes of a user, and other tests of the suite have theirs.
+CROWDED_UID = 61_235
+# Forks until the kernel refuses, and holds what it has; the refusal is printed.
+FORK_UNTIL_REFUSED = """
+import os, time
+number = 0
+while True:
+    try:
+        pid = os.fork()
+    except OSError as error:
+        print("refused after", number, error.strerror, flush=True)
+        time.sleep(600)
+    if pid == 0:
+        time.sleep(600)
+    number += 1
+"""
+
+
+@pytest.fixture
+def crowded(tmp_path: Path) -> Iterator[OrdinaryBox]:
+    """A daemon of an ordinary user who may have a few processes more than it has."""
+    (tmp_path / "project").mkdir()
+    box = OrdinaryBox(tmp_path / "project", OrdinaryUser(tmp_path / "home", CROWDED_UID))
+    most = count_tasks(box.user.uid) + 200
+    box.wrap = ("prlimit", f"--nproc={most}:{most}", *box.wrap)
+    yield box
+    box.close()
+
+
+def count_tasks(uid: int) -> int:
+    return sum(one.num_threads() for one in psutil.process_iter() if one.uids().real == uid)
+
+
+def test_a_run_that_forks_until_it_is_refused_leaves_the_daemon_and_other_runs_alone(crowded: OrdinaryBox) -> None:
+    """The kernel refuses the run before it refuses the daemon: people are answered, another session runs, and the run can be ended."""
+    crowded.write("bomb.py", FORK_UNTIL_REFUSED)
+    crowded.spec("bomb", "run: {command: [python3, bomb.py], grace: 1s}\nbindings: {code: {file: bomb.py}}\n")
+    crowded.spec("other", "run: {command: [sh, -c, 'sleep 0.01; echo done']}\nbindings: {go: {file: go.txt}}\n")
+    crowded.start()
+    eventually(lambda: "refused after" in crowded.run("output", "bomb").stdout)
+    crowded.write("go.txt", "go")
+    assert crowded.wait_at_rest("other", runs=2)["last_run"]["outcome"] == "succeeded"
+    assert crowded.run("interrupt", "bomb").returncode == 0
+    assert crowded.wait_at_rest("bomb", runs=1)["last_run"]["outcome"] == "interrupted"
+    assert "Traceback" not in crowded.output.read_text()
