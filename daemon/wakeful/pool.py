@@ -75,7 +75,7 @@ class _ToldFuture(Future[Any]):
         super().add_done_callback(lambda future: _insist(lambda: fn(future)))
 
 
-def start_thread(live: Callable[[], None], name: str) -> Thread:
+def start_beside(live: Callable[[], None], name: str) -> Thread:
     """Raises OSError where the system gives no thread: a shortage, as that of a process is."""
     thread = Thread(target=live, name=name, daemon=True)
     try:

@@ -47,7 +47,7 @@ class MakeOrder(Protocol):
     """`runners.orders.make_order`, its premises known."""
 
     def __call__(
-        self, session: Session, run: OpenRun, *, token: str, causes: bytes, exports: dict[str, str], output_limit_bytes: int, secrets: tuple[Secret, ...],
+        self, session: Session, run: OpenRun, *, token: str, causes: bytes, exports: dict[str, str], output_limit_bytes: int, most_processes: int, secrets: tuple[Secret, ...],
         workspace: WorkspaceOrder | None,
     ) -> RunOrder: ...
 
@@ -237,6 +237,7 @@ class RunStarter:
             causes=msgspec.json.encode(view_causes_file(session, run, self._read_received(session, run))),
             exports=exports,
             output_limit_bytes=self._core.settings.output_limit_bytes,
+            most_processes=self._core.settings.limits.processes.hard,
             secrets=given,
             workspace=None if place is None else place.order,
         )

@@ -530,7 +530,7 @@ def _make_replay_order(core: Core) -> MakeReplayOrder:
         premises = Premises(
             scratch=f"{folder}/scratch", temporary=f"{folder}/temporary", run_folders=folder, socket=f"{folder}/no-daemon"
         )
-        return make_order(session, run, premises, token="", causes=causes, exports={}, output_limit_bytes=core.settings.output_limit_bytes)
+        return make_order(session, run, premises, token="", causes=causes, exports={}, output_limit_bytes=core.settings.output_limit_bytes, most_processes=core.settings.limits.processes.hard)
 
     return make
 

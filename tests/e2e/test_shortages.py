@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from e2e.box import Box
 from ordinary_user import OrdinaryBox, OrdinaryUser
 from waiting import eventually
 
@@ -51,7 +52,7 @@ def test_a_run_that_forks_until_it_is_refused_leaves_the_daemon_and_other_runs_a
     """The kernel refuses the run before it refuses the daemon: people are answered, another session runs, and the run can be ended."""
     crowded.write("bomb.py", FORK_UNTIL_REFUSED)
     crowded.spec("bomb", "run: {command: [python3, bomb.py], grace: 1s}\nbindings: {code: {file: bomb.py}}\n")
-    crowded.spec("other", "run: {command: [sh, -c, 'sleep 0.01; echo done']}\nbindings: {go: {file: go.txt}}\n")
+    crowded.spec("other", "run: {command: [echo, done]}\nbindings: {go: {file: go.txt}}\n")
     crowded.start()
     eventually(lambda: "refused after" in crowded.run("output", "bomb").stdout)
     crowded.write("go.txt", "go")
@@ -59,3 +60,19 @@ def test_a_run_that_forks_until_it_is_refused_leaves_the_daemon_and_other_runs_a
     assert crowded.run("interrupt", "bomb").returncode == 0
     assert crowded.wait_at_rest("bomb", runs=1)["last_run"]["outcome"] == "interrupted"
     assert "Traceback" not in crowded.output.read_text()
+
+
+def test_a_run_with_more_processes_than_a_run_may_have_is_ended_in_words(box: Box) -> None:
+    """Also root's, whom the kernel refuses nothing: counted while it runs, ended as a whole. Its spec may say more, and then it may have more."""
+    box.write("wakeful.yaml", "limits: {processes: 40}\n")
+    box.write("crowd.py", "import os, time\nfor _ in range(60):\n    if os.fork() == 0:\n        time.sleep(600)\nprint('all there', flush=True)\ntime.sleep(600)\n")
+    run = "command: [python3, crowd.py]"
+    box.spec("crowd", f"run: {{{run}}}\nbindings: {{code: {{file: crowd.py}}}}\n")
+    box.spec("allowed", f"run: {{{run}, limits: {{processes: 100}}}}\nbindings: {{code: {{file: crowd.py}}}}\n")
+    box.start()
+    assert box.wait_for("crowd", state="sleeping")["last_run"]["outcome"] == "failed"
+    (finished,) = [record for record in box.log("crowd") if record["kind"] == "run_finished"]
+    assert "more than 40 processes at a time; if it needs them, say run.limits.processes" in str(finished["payload"])
+    eventually(lambda: "all there" in box.run("output", "allowed").stdout)
+    assert box.row("allowed")["state"] == "running"
+    assert "processes 40" in box.words("doctor")

@@ -77,7 +77,7 @@ BAD = [
     ("limits: {fact: {soft: 1KB}}", "1:17: unknown key 'soft' in fact; expected one of warn, hard"),
     ("limits: {kept_run: {warn: 1KB}}", "1:21: unknown key 'warn' in kept_run; expected one of hard"),
     ("limits: {output: 0}", "1:18: output is 0; expected at least 1024"),
-    ("limits: {heap: 1KB}", "1:10: unknown key 'heap' in limits; expected one of payload, message, note, fact, facts, conversation, output, records, mailbox, tokens, kept_file, kept_run, kept_files"),
+    ("limits: {heap: 1KB}", "1:10: unknown key 'heap' in limits; expected one of payload, message, note, fact, facts, conversation, output, records, mailbox, tokens, kept_file, kept_run, kept_files, processes"),
     ("retention: {keep: long}", "1:19: keep: 'long' is not a duration; write one number and its unit, such as 500ms, 30s, 5m, 2h or 7d"),
     ("hints: inotfy", "1:8: hints is 'inotfy'; expected auto, inotify, watchfiles or poll; did you mean 'inotify'?"),
     ("http: off", "1:1: not yet: 'http' in wakeful.yaml is known, but this version cannot do it; remove it for now"),

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+import resource
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from wakeful.core.budget import Amounts
 from wakeful.core.observation import Usage
@@ -18,6 +20,8 @@ from wakeful.runners import proc
 from wakeful.runners.problems import describe_overspent
 
 NO_LIMITS = RunLimits()
+# Of all processes that the user may have, so many are kept from runs.
+SPARED_PROCESSES = 64
 # How often a run with limits is looked at as a whole; one with a budget alone more and more rarely, since that counts on.
 LOOK_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 2.0
@@ -51,6 +55,46 @@ def _list_settings(limits: RunLimits) -> list[str]:
         most = _count_of_user(os.getuid()) + limits.processes
         settings.append(f"ulimit -p {most} 2>/dev/null || ulimit -u {most}")
     return settings
+
+
+@contextmanager
+def sparing_processes() -> Iterator[None]:
+    """What is spawned inside is refused a process before the daemon and people are. Must not be left open across an await.
+
+    The soft limit of the daemon itself for the moment of a spawn, as the mark is: another limit would be one process more, or a race.
+    The kernel does not hold root to it; `find_crowd` does."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NPROC)
+    if soft == resource.RLIM_INFINITY:
+        yield
+        return
+    resource.setrlimit(resource.RLIMIT_NPROC, (soft - min(SPARED_PROCESSES, soft // 4), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NPROC, (soft, hard))
+
+
+def spare_processes() -> None:
+    """The same for the calling process, for good."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NPROC)
+    if soft != resource.RLIM_INFINITY:
+        resource.setrlimit(resource.RLIMIT_NPROC, (soft - min(SPARED_PROCESSES, soft // 4), hard))
+
+
+def count_all() -> int | None:
+    """All processes and threads of the machine, for a few microseconds; None where that is not told."""
+    try:
+        with open("/proc/loadavg", "rb", buffering=0) as file:
+            return int(file.read(128).split()[3].split(b"/")[1])
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+def find_crowd(most: int, pid: int) -> str | None:
+    """Whether a run that names no limit has more processes than others leave it, in words."""
+    if len(proc.descendants_of(pid)) < most:
+        return None
+    return f"it had more than {most:,} processes at a time; if it needs them, say run.limits.processes in its spec, or limits.processes in wakeful.yaml"
 
 
 def find_excess(limits: RunLimits, pids: Sequence[int], counted_cpu_seconds: float = 0.0) -> str | None:

@@ -20,6 +20,7 @@ from msgspec.structs import asdict, replace
 from wakeful.blobs import Blobs
 from wakeful.core.match import parse_under
 from wakeful.core.observation import ProcessEnded, Usage
+from wakeful.core.spec import RunLimits
 from wakeful.errors import OperatorError
 from wakeful.runners import limits, proc
 from wakeful.runners.adopted import AdoptedProcess
@@ -54,6 +55,8 @@ from wakeful.runners.workspace import WorkspaceArea
 _LAG_SECONDS = 0.005
 # How often a run looks whether the server that will fork it is ready.
 _WARMING_SECONDS = 0.02
+# A control group counts threads, too: where nobody said how many processes a run may have, each may have so many.
+_THREADS_EACH = 4
 _STRENGTH: dict[StopWord | None, int] = {None: 0, "interrupt": 1, "terminate": 2, "kill": 3}
 _SIGNALS: dict[StopWord, int] = {
     "interrupt": signal.SIGINT,
@@ -93,6 +96,9 @@ class LiveRun:
         self._timeout: asyncio.TimerHandle | None = None
         self._kill: asyncio.TimerHandle | None = None
         self._minding: asyncio.TimerHandle | None = None
+        self._counting: asyncio.TimerHandle | None = None
+        # Of the machine, since it began.
+        self._fewest_beside = limits.count_all()
         self._problem: str | None = None
 
     @property
@@ -185,7 +191,7 @@ class LiveRun:
     def abandon(self) -> None:
         """The next daemon goes on with it."""
         self._is_abandoned = True
-        for timer in (self._timeout, self._minding, self._kill):
+        for timer in (self._timeout, self._minding, self._counting, self._kill):
             if timer is not None:
                 timer.cancel()
         if self._process is not None:
@@ -217,7 +223,7 @@ class LiveRun:
 
     def _launch(self, argv: tuple[str, ...]) -> bool:
         process = Process(
-            self._around, self.order.run_id, self.mark, self.capture, self._spent, self._take_ending, self.order.limits
+            self._around, self.order.run_id, self.mark, self.capture, self._spent, self._take_ending, self._bound_group()
         )
         try:
             if self._prepared.starts_another:
@@ -241,6 +247,11 @@ class LiveRun:
         # After the spawn, and after whatever else is due now: keeping it must not delay anybody's first instruction.
         self._around.loop.call_soon(self._keep)
         return True
+
+    def _bound_group(self) -> RunLimits:
+        """What its control group holds it to, if it has one."""
+        own = self.order.limits
+        return own if own.processes is not None else replace(own, processes=self.order.most_processes * _THREADS_EACH)
 
     def _keep(self) -> None:
         """Let it outlive this daemon, if there is anybody to keep it."""
@@ -267,6 +278,8 @@ class LiveRun:
         kept.keep(keepsake, *descriptors, memory)
 
     def _mind_if_bounded(self) -> None:
+        if self.order.limits.processes is None and self._counting is None:
+            self._counting = self._around.loop.call_later(limits.LOOK_SECONDS, self._count_processes)
         if self.order.limits != limits.NO_LIMITS or limits.is_counted(self.order.allowance):
             self._mind_after(limits.LOOK_SECONDS)
 
@@ -349,6 +362,22 @@ class LiveRun:
         # Also while it winds down: a limit holds to the end.
         self._mind_after(pause)
 
+    def _count_processes(self) -> None:
+        """Its processes are counted only where the machine has many more than there were: to walk a tree takes longer than to ask for a number."""
+        self._counting = self._around.loop.call_later(limits.LOOK_SECONDS, self._count_processes)
+        process, most, present = self._process, self.order.most_processes, limits.count_all()
+        if process is None or process.is_over:
+            return
+        if present is not None and self._fewest_beside is not None:
+            self._fewest_beside = min(self._fewest_beside, present)
+            if present - self._fewest_beside < most // 2:
+                return
+        crowd = limits.find_crowd(most, process.pid)
+        if crowd is not None:
+            if self._stopping is None and self._problem is None:
+                self._problem = crowd
+            process.signal(signal.SIGKILL)
+
     def _end_for(self, problem: str) -> None:
         # Whoever stops it has set a deadline of their own, and their reason stands; so does the first problem.
         if self._stopping is not None or self._problem is not None or self._process is None or self._process.is_over:
@@ -406,7 +435,7 @@ class LiveRun:
             self._time()
 
     def _finish(self, ending: Ending) -> None:
-        for timer in (self._timeout, self._minding):
+        for timer in (self._timeout, self._minding, self._counting):
             if timer is not None:
                 timer.cancel()
         if self._prepared.waiting is not None:

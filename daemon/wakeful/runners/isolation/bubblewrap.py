@@ -29,7 +29,7 @@ from wakeful.runners.isolation.gaps import find_kernel_gaps, find_landlock_gaps
 from wakeful.runners.isolation.landlock import READ_FILE, SCOPE_ABI, TCP_ABI, WRITE, WRITE_FILE, Ruleset, probe_abi
 from wakeful.runners.isolation.privileges import KEPT_CAPABILITIES, forbid_new_privileges
 from wakeful.runners.isolation.reach import Reach, find_network_gaps
-from wakeful.runners.isolation.spawning import SpawningThread
+from wakeful.runners.isolation.spawning import Spawner
 from wakeful.runners.isolation.system import PROGRAMS, SETTINGS, is_of_system, list_resolver, list_secrets
 from wakeful.runners.staging import Staging
 
@@ -176,7 +176,7 @@ class BubblewrapLaunch:
         Who is restricted may not look at the descriptors of who is not, so the thread that spawns lives as long as the run: it is the one
         whose descriptors bubblewrap looks at.
         """
-        thread = SpawningThread()
+        thread = Spawner()
 
         def spawn_and_stay() -> None:
             thread.begin()

@@ -26,7 +26,7 @@ from wakeful.runners.isolation.mounts import Mounts
 from wakeful.runners.isolation.namespace import shield
 from wakeful.runners.isolation.privileges import drop_capabilities, forbid_new_privileges, install_filter
 from wakeful.runners.isolation.shield import can_mount, describe_shielding, name_launcher
-from wakeful.runners.isolation.spawning import SpawningThread
+from wakeful.runners.isolation.spawning import Spawner
 
 Spawned = TypeVar("Spawned", covariant=True)
 
@@ -226,7 +226,7 @@ class Confined(Confinement):
         """Raises OSError where the system gives no thread."""
         self._policies: SimpleQueue[Policy | None] = SimpleQueue()
         self._spawns: SimpleQueue[Spawn[Any] | None] = SimpleQueue()
-        self._thread = SpawningThread()
+        self._thread = Spawner()
         self._thread.start(self._live)
 
     def take_on(self, policy: Policy) -> None:

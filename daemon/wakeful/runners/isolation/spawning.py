@@ -24,7 +24,7 @@ _LOOKS_FOR_SPAWN = 50
 Answer = tuple[Any, BaseException | None]
 
 
-class SpawningThread:
+class Spawner:
     """The thread calls `begin` first, `may_spawn` before its spawn, and `answer` once; the caller calls `start`, and `wait`."""
 
     def __init__(self) -> None:

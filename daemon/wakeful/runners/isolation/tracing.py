@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from threading import Event
 
 from wakeful.core.observation import Denied, Traced
-from wakeful.pool import start_thread
+from wakeful.pool import start_beside
 from wakeful.runners.isolation.judging import NETWORK, Judge, Standards
 from wakeful.runners.isolation.strace import CALLS, Reader
 from wakeful.runners.isolation.system import is_of_system
@@ -152,7 +152,7 @@ class _Listener:
         self._known: set[tuple[object, ...]] = set()
         self.lines = 0
         self.is_bounded = False
-        self._thread = start_thread(self._listen, "trace")
+        self._thread = start_beside(self._listen, "trace")
 
     def end(self) -> dict[tuple[str, str], Denied]:
         self._is_over.set()
