@@ -5,7 +5,9 @@ Each test proves that its shortage was there: somebody was refused by the kernel
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -76,3 +78,65 @@ def test_a_run_with_more_processes_than_a_run_may_have_is_ended_in_words(box: Bo
     eventually(lambda: "all there" in box.run("output", "allowed").stdout)
     assert box.row("allowed")["state"] == "running"
     assert "processes 40" in box.words("doctor")
+
+
+@pytest.fixture
+def full_group(tmp_path: Path) -> Iterator[Path]:
+    """A control group that takes a few processes and threads: it holds root, too."""
+    for mount in (Path("/sys/fs/cgroup/pids"), Path("/sys/fs/cgroup")):
+        group = mount / f"wakeful-test-{os.getpid()}"
+        try:
+            group.mkdir()
+            (group / "pids.max").write_text("300")
+        except OSError:
+            with contextlib.suppress(OSError):
+                group.rmdir()
+            continue
+        yield group
+        # No more of them from now on, so that all are found.
+        (group / "pids.max").write_text("0")
+        eventually(lambda: not end_all(group))
+        return
+    pytest.skip("no control group of processes may be made here: it takes root and the pids controller")
+
+
+def end_all(group: Path) -> bool:
+    """Kill what is in the group, and remove it; whether that is still to be done."""
+    for pid in (group / "cgroup.procs").read_text().split():
+        with contextlib.suppress(OSError):
+            os.kill(int(pid), signal.SIGKILL)
+    with contextlib.suppress(OSError):
+        group.rmdir()
+    return group.exists()
+
+
+# Every one of its processes forks without end, and leaves its session so that no signal to a group reaches all.
+STORM = """
+import os, time
+while True:
+    try:
+        if os.fork() == 0:
+            os.setsid()
+    except OSError:
+        time.sleep(0.01)
+"""
+
+
+@pytest.mark.faults
+def test_a_storm_of_processes_in_a_full_group_takes_no_daemon_down(box: Box, full_group: Path) -> None:
+    """The kernel refuses the daemon itself. A run that cannot start fails in words and is tried again; the storm is ended, and then it runs."""
+    box.wrap = ("sh", "-c", f'echo $$ > {full_group}/cgroup.procs && exec "$@"', "sh")
+    box.write("storm.py", STORM)
+    box.spec("storm", "run: {command: [python3, storm.py], grace: 1s}\nbindings: {code: {file: storm.py}}\n")
+    box.spec("other", "run: {command: [echo, done]}\nbindings: {go: {file: go.txt}}\n")
+    box.start()
+    eventually(lambda: "max " in (events := (full_group / "pids.events").read_text()) and events.split()[1] != "0", what="the kernel refused somebody")
+    box.write("go.txt", "go")
+    eventually(lambda: "cannot start 'echo': the system gave no process" in box.output.read_text(), what="the start of the other was refused")
+    box.ask("interrupt", "storm")
+    assert box.wait_at_rest("storm")["last_run"]["outcome"] == "interrupted"
+    assert int((full_group / "pids.current").read_text()) < 100
+    box.ask("activate", "other")
+    eventually(lambda: (last := box.row("other")["last_run"]) is not None and last["outcome"] == "succeeded")
+    assert box.stop() == 0
+    assert "Traceback" not in box.output.read_text()

@@ -209,7 +209,7 @@ def test_every_limit_is_in_the_schema_and_told_in_words() -> None:
     for name, levels in ((name, Limits().of(name)) for name in MEANINGS):
         assert say_amount(name, levels.warn) and Limits().refuse_beyond(name, levels.hard) is None
         assert levels.warn == levels.hard if name in UNWARNED else levels.warn < levels.hard
-        pattern = r"Default: ((\w+)); 0" if name in UNWARNED else r"Default: \{warn: (\w+), hard: (\w+)\}"
+        pattern = r"Default: ((\w+))[;.]" if name in UNWARNED else r"Default: \{warn: (\w+), hard: (\w+)\}"
         said = re.search(pattern, keys[name]["description"])
         assert said is not None
         parse = parse_size if "B" in said[1] else int

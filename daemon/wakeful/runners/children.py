@@ -21,6 +21,8 @@ from wakeful.runners.mark import OWN, Sign, mark_own, read_mark, read_run
 from wakeful.runners.proc import Reaped
 
 _PR_SET_CHILD_SUBREAPER = 36
+# So often new descendants of a run are looked for while it is stopped.
+_FREEZING_ROUNDS = 20
 
 
 def become_subreaper() -> Sign | None:
@@ -84,6 +86,20 @@ class Children:
                 left.append(pid)
         return left
 
+    def freeze_run(self, mark: int, run_id: str, state: str) -> None:
+        """Stop what was adopted from this run, and what descends from that: a storm of forks would go on faster than it can be ended.
+
+        A stopped process forks no more, so a few rounds find all; SIGKILL ends it as any other."""
+        stopped: set[int] = set()
+        for _ in range(_FREEZING_ROUNDS):
+            own = [pid for pid in self.adopted() if read_run(pid, {mark: run_id}, state) == run_id]
+            fresh = [pid for one in own for pid in (one, *proc.descendants_of(one)) if pid not in stopped]
+            for pid in fresh:
+                _stop(pid, mark)
+            stopped.update(fresh)
+            if not fresh:
+                return
+
     def tidy(self, live: Mapping[int, str], oldest_start: float | None, state: str) -> int:
         """Reap what ended by itself, and end what belongs to no live run; how many of these remain.
 
@@ -115,6 +131,21 @@ class Children:
             return False
         # It shed its mark on purpose. While a run lives that is older, it may belong to that one.
         return not stat.is_alive or oldest_start is None or stat.started + proc.TICK_SECONDS < oldest_start
+
+
+def _stop(pid: int, mark: int) -> None:
+    try:
+        fd = os.pidfd_open(pid)
+    except OSError:
+        return
+    try:
+        # Opened first, then compared: its number may be somebody else's by now.
+        if read_mark(pid) == mark:
+            signal.pidfd_send_signal(fd, signal.SIGSTOP)
+    except OSError:
+        return
+    finally:
+        os.close(fd)
 
 
 def _end(pid: int, reaped: Callable[[Reaped], None]) -> bool:

@@ -358,6 +358,8 @@ class Process(Attended):
     def _sweep(self, ending: Ending, deadline: float, pause: float) -> None:
         """Kill what the program left behind, round by round, until there is nothing."""
         around = self._around
+        if pause >= _LONGEST_SWEEP_SECONDS:
+            around.children.freeze_run(self._mark, self._run_id, around.state)
         left = around.children.end_run(self._mark, self._run_id, around.state, self._spent.add)
         if left and around.loop.time() < deadline:
             longer = min(2 * pause, _LONGEST_SWEEP_SECONDS)
