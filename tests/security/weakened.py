@@ -30,7 +30,7 @@ def know_by_number() -> None:
 
     as_it_is = app.Gate._identify
     app.Gate._identify = identify  # type: ignore[method-assign]
-    app.is_there = lambda connection, peer: True  # type: ignore[assignment]
+    app.find_absence = lambda connection, peer: None  # type: ignore[assignment]
 
 
 def know_own_runs_alone() -> None:

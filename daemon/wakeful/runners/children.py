@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from types import FrameType
 
 from wakeful.errors import OperatorError
-from wakeful.runners import proc
+from wakeful.runners import proc, reserve
 from wakeful.runners.mark import OWN, Sign, mark_own, read_mark, read_run
 from wakeful.runners.proc import Reaped
 
@@ -31,6 +31,7 @@ def become_subreaper() -> Sign | None:
     if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         reason = os.strerror(ctypes.get_errno())
         raise OperatorError(f"the system refused to make the daemon a child subreaper: {reason}; Linux 3.4 or newer is needed")
+    reserve.hold()
     origin = mark_own()
     _let_signals_reach_children()
     return origin
@@ -80,7 +81,12 @@ class Children:
         """
         left = []
         for pid in self.adopted():
-            if read_run(pid, {mark: run_id}, state) != run_id:
+            try:
+                if read_run(pid, {mark: run_id}, state) != run_id:
+                    continue
+            except OSError:
+                # Nothing to look with now: it may be one of them.
+                left.append(pid)
                 continue
             if not _end(pid, reaped):
                 left.append(pid)
@@ -108,7 +114,12 @@ class Children:
         left = 0
         for pid in self.adopted():
             stat = proc.read_stat(pid)
-            if stat is None or not self._is_ours_to_end(stat, live, oldest_start, state):
+            try:
+                if stat is None or not self._is_ours_to_end(stat, live, oldest_start, state):
+                    continue
+            except OSError:
+                # Nothing to look with now: it is looked at in the next round.
+                left += 1
                 continue
             left += not _end(pid, _forget)
         return left
