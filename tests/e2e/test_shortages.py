@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -140,3 +142,29 @@ def test_a_storm_of_processes_in_a_full_group_takes_no_daemon_down(box: Box, ful
     eventually(lambda: (last := box.row("other")["last_run"]) is not None and last["outcome"] == "succeeded")
     assert box.stop() == 0
     assert "Traceback" not in box.output.read_text()
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace puts the fault into the daemon's reads")
+def test_a_watcher_that_cannot_be_read_leaves_no_session_running(box: Box, tmp_path: Path) -> None:
+    """Reads of inotify fail while a run writes what another session reads: both come to rest, what changed is found, and the watcher is exchanged."""
+    box.write("in.txt", "1")
+    box.spec("first", "run: {command: [cp, in.txt, out.txt]}\nbindings: {in: {file: in.txt}, out: {file: out.txt, access: write}}\n")
+    box.spec("second", "run: {command: [cat, out.txt]}\nbindings: {in: {file: out.txt}}\n")
+    box.start()
+    box.wait_at_rest("second", runs=1)
+    assert box.daemon is not None
+    report = tmp_path / "strace"
+    words = ("-f", "-p", str(box.daemon.pid), "-P", "anon_inode:inotify", "-e", "trace=read", "-e", "inject=read:error=EIO:when=1..6", "-o", str(report))
+    with subprocess.Popen(["strace", *words], stderr=subprocess.PIPE) as strace:
+        try:
+            assert strace.stderr is not None and b"attached" in strace.stderr.readline()
+            box.write("in.txt", "2")
+            eventually(lambda: report.read_text().count("INJECTED") == 6, what="every fault fired")
+            box.write("in.txt", "3")
+            eventually(lambda: "3" in box.run("output", "second").stdout)
+        finally:
+            strace.terminate()
+    assert box.wait_at_rest("first")["last_run"]["outcome"] == "succeeded"
+    assert box.wait_at_rest("second")["last_run"]["outcome"] == "succeeded"
+    assert "Traceback" not in box.output.read_text()
+    assert box.stop() == 0
