@@ -58,8 +58,10 @@ from wakeful.trust.desk import TrustDesk
 from wakeful.workspaces.places import Workspaces
 
 NARRATED_AT_ONCE = 500
+_NARRATED_BYTES = 1 << 20
 # A follower that does not read keeps so many records in memory, and no more: the rest stays in the log until it reads on.
 FOLLOWED_AT_ONCE = 32
+FOLLOWED_BYTES = 64 * 1024
 # The holds of a session whose runs went wrong: it stays so until something newer comes or a person acts.
 FAILED_HOLDS = ("failed", "crashing", "loop")
 NAMES_TOLD = 5
@@ -447,7 +449,7 @@ class Daemon:
         """Print what was recorded since the last time."""
         records = [None]
         while records:
-            self._narrated, records = self.log.read_after(self._narrated, NARRATED_AT_ONCE)
+            self._narrated, records = self.log.read_after(self._narrated, NARRATED_AT_ONCE, most_bytes=_NARRATED_BYTES)
             for record in records:
                 session = self.core.state.sessions.get(record.session)
                 # What a bundle brought in happened elsewhere.
@@ -549,13 +551,19 @@ class Daemon:
             while True:
                 await heard.wait()
                 heard.clear()
-                position, records = self.log.read_after(position, FOLLOWED_AT_ONCE)
-                if len(records) == FOLLOWED_AT_ONCE:
+                position, records = self.log.read_after(position, FOLLOWED_AT_ONCE, most_bytes=FOLLOWED_BYTES)
+                if records:
+                    # There may be more. Others have their turn before that, and whoever ends this is heard: a reader that left would read all.
                     heard.set()
-                for record in records:
-                    session = self.core.state.sessions.get(record.session)
+                    await asyncio.sleep(0)
+                # From the end, and none is held here while it is sent.
+                records.reverse()
+                while records:
+                    session = self.core.state.sessions.get(records[-1].session)
                     if session is not None and (names is None or session.name in names):
-                        yield FollowLine(session.name, record)
+                        yield FollowLine(session.name, records.pop())
+                    else:
+                        records.pop()
         finally:
             self._listeners.discard(heard)
 

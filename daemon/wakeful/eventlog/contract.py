@@ -325,10 +325,11 @@ class EventLog(Protocol):
         """The newest record's place in the order of all sessions; 0 when there is none."""
 
     def read_after(
-        self, position: int, limit: int, kinds: Sequence[str] | None = None, *, imported: bool = False
+        self, position: int, limit: int, kinds: Sequence[str] | None = None, *, imported: bool = False, most_bytes: int | None = None
     ) -> tuple[int, list[Record]]:
         """The next records of all sessions (of these kinds) in the order they were recorded, and the position after them.
 
+        No more are read once their payloads have `most_bytes` together; one is read in any case, so that whoever reads gets on.
         Imported records are passed over unless asked for: they happened elsewhere, and nobody who follows this log missed them."""
 
     def begin_import(self, session: str, last_seq: int, head: bytes, *, extend: bool = False) -> int:

@@ -286,9 +286,9 @@ class SqliteLog:
         return self._reader().execute("SELECT coalesce(max(id), 0) FROM event").get
 
     def read_after(
-        self, position: int, limit: int, kinds: Sequence[str] | None = None, *, imported: bool = False
+        self, position: int, limit: int, kinds: Sequence[str] | None = None, *, imported: bool = False, most_bytes: int | None = None
     ) -> tuple[int, list[Record]]:
-        return reads.read_after(self._reader(), position, limit, kinds, imported=imported)
+        return reads.read_after(self._reader(), position, limit, kinds, imported=imported, most_bytes=most_bytes)
 
     def begin_import(self, session: str, last_seq: int, head: bytes, *, extend: bool = False) -> int:
         return self._keep(lambda connection: imports.begin(connection, session, last_seq, head, extend))
