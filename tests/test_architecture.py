@@ -50,7 +50,9 @@ LAYERS: dict[str, set[str]] = {
     "bundles": {"core", "eventlog", "blobs", "contents"},
     # State, and events, to what people see.
     "views": {"core"},
-    "narration": {"core", "escaping", "journal"},
+    # Lines that are printed once for many.
+    "repeats": set(),
+    "narration": {"core", "escaping", "journal", "repeats"},
     # Positions of the log and the state there.
     "past": {"core", "eventlog", "specs", "views"},
     # What a run printed, over the log and the blobs.
@@ -76,7 +78,7 @@ LAYERS: dict[str, set[str]] = {
     "starting": {"core", "views", "api", "sources", "runners", "contents", "secrets", "workspaces"},
     "daemon": {"trust", "core", "settings", "eventlog", "sources", "runners", "narration", "reactor", "api", "blobs", "contents", "starting", "supervision", "affinity", "past", "workspaces", "journal", "secrets", "run_output"},
     # The only place that constructs edges.
-    "wiring": {"trust", "allocator", "core", "settings", "eventlog", "sources", "runners", "narration", "reactor", "blobs", "contents", "starting", "daemon", "supervision", "past", "conversation", "workspaces", "bundles", "journal", "secrets", "program_reach"},
+    "wiring": {"trust", "allocator", "core", "settings", "eventlog", "sources", "runners", "narration", "reactor", "blobs", "contents", "starting", "daemon", "supervision", "past", "conversation", "workspaces", "bundles", "journal", "secrets", "program_reach", "repeats"},
     # The store without a daemon, and what it leans on.
     "keeping": {"core", "eventlog", "bundles", "blobs", "past", "run_output"},
     # Arguments in, text out; of the log it knows the port, to say what a report holds.

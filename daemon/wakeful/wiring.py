@@ -48,6 +48,7 @@ from wakeful.past import fold_records
 from wakeful.pool import Pool
 from wakeful.program_reach import ProgramReach
 from wakeful.reactor import Reactor
+from wakeful.repeats import Repeats, RepeatsFilter
 from wakeful.runners.cgroup import find_delegated
 from wakeful.runners.children import Children, become_subreaper
 from wakeful.runners.command import CommandRunner
@@ -187,6 +188,8 @@ def build_daemon(
     blobs.remove_unfinished()
     blobs.screen = known
     voice.redact = known.redact_text
+    if logging.lastResort is not None:
+        logging.lastResort.filters[:] = [RepeatsFilter(Repeats(time.monotonic), functools.partial(voice.say, priority=WARNING))]
     keeper = Keeper(reactor.core, blobs, reactor.observe, voice.say, functools.partial(_bound_contents, reactor.core))
     kept = _find_kept(handed_over, sessions)
     keeper.lists = kept
