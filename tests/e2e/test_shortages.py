@@ -7,17 +7,22 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import shutil
 import signal
+import socket
 import subprocess
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
 import pytest
-from e2e.box import Box
+from e2e.box import WAKEFUL, Box
 from ordinary_user import OrdinaryBox, OrdinaryUser
-from waiting import eventually
+from waiting import PATIENCE_SECONDS, eventually
+from wakeful.cli.client import Client
 
 # A user of its own: the kernel counts the processes of a user, and other tests of the suite have theirs.
 CROWDED_UID = 61_235
@@ -154,17 +159,138 @@ def test_a_watcher_that_cannot_be_read_leaves_no_session_running(box: Box, tmp_p
     box.wait_at_rest("second", runs=1)
     assert box.daemon is not None
     report = tmp_path / "strace"
-    words = ("-f", "-p", str(box.daemon.pid), "-P", "anon_inode:inotify", "-e", "trace=read", "-e", "inject=read:error=EIO:when=1..6", "-o", str(report))
-    with subprocess.Popen(["strace", *words], stderr=subprocess.PIPE) as strace:
-        try:
-            assert strace.stderr is not None and b"attached" in strace.stderr.readline()
-            box.write("in.txt", "2")
-            eventually(lambda: report.read_text().count("INJECTED") == 6, what="every fault fired")
-            box.write("in.txt", "3")
-            eventually(lambda: "3" in box.run("output", "second").stdout)
-        finally:
-            strace.terminate()
+    # Reads of the watcher alone: the daemon reads much else.
+    with attach(box.daemon.pid, report, "trace=read", "inject=read:error=EIO:when=1..6", only="anon_inode:inotify"):
+        box.write("in.txt", "2")
+        eventually(lambda: report.read_text().count("INJECTED") == 6, what="every fault fired")
+        box.write("in.txt", "3")
+        eventually(lambda: "3" in box.run("output", "second").stdout)
     assert box.wait_at_rest("first")["last_run"]["outcome"] == "succeeded"
     assert box.wait_at_rest("second")["last_run"]["outcome"] == "succeeded"
     assert "Traceback" not in box.output.read_text()
     assert box.stop() == 0
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace refuses the daemon's forks")
+def test_a_start_that_the_kernel_refuses_is_recorded_and_tried_again_later(box: Box, tmp_path: Path) -> None:
+    """Every fork fails with EAGAIN for a while: runs fail in words, each after a longer pause, and one succeeds once there are processes again."""
+    box.write("in.txt", "1")
+    box.spec("work", "run: {command: [cat, in.txt]}\nbindings: {in: {file: in.txt}}\n")
+    box.start()
+    box.wait_at_rest("work", runs=1)
+    assert box.daemon is not None
+    report = tmp_path / "strace"
+    refusal = "cannot start 'cat': the system gave no process"
+    # Where a vfork is refused, Python tries a fork.
+    with attach(box.daemon.pid, report, "trace=vfork,clone", "inject=vfork,clone:error=EAGAIN"):
+        box.write("in.txt", "2")
+        eventually(lambda: refusal in box.output.read_text())
+        assert "INJECTED" in report.read_text()
+    eventually(lambda: "succeeded" == box.wait_at_rest("work", runs=3)["last_run"]["outcome"])
+    # It gives up after three attempts: had it looped, there were more.
+    assert box.row("work")["runs"] <= 4 and "again in 1 s" in box.output.read_text()
+
+
+@contextlib.contextmanager
+def attach(pid: int, report: Path, *expressions: str, only: str | None = None) -> Iterator[None]:
+    """strace upon a daemon that runs, all of its threads; `only`: calls about this file."""
+    words = [*(("-P", only) if only else ()), *(word for one in expressions for word in ("-e", one))]
+    with subprocess.Popen(["strace", "-f", "-p", str(pid), *words, "-o", str(report)], stderr=subprocess.PIPE) as strace:
+        try:
+            assert strace.stderr is not None and b"attached" in strace.stderr.readline()
+            yield
+        finally:
+            strace.terminate()
+
+
+@pytest.mark.faults
+def test_seconds_without_memory_leave_a_daemon_that_answers_runs_and_stops(box: Box) -> None:
+    """No byte of address space is left while files change and people ask. Afterwards every session comes to rest, calls are taken, SIGTERM ends it."""
+    for number in range(4):
+        box.spec(f"s{number}", f"run: {{command: [sh, -c, 'echo hi; date']}}\nbindings: {{go: {{file: go{number}.txt}}}}\n")
+    box.spec("talk", "objective: A place to talk.\n")
+    box.start()
+    assert box.daemon is not None
+    daemon = psutil.Process(box.daemon.pid)
+    daemon.rlimit(psutil.RLIMIT_AS, (daemon.memory_info().vms, resource.RLIM_INFINITY))
+
+    def is_felt() -> bool:
+        for number in range(4):
+            box.write(f"go{number}.txt", str(time.monotonic()) * 50)
+        with contextlib.suppress(Exception):
+            box.rows()
+        said = box.output.read_text()
+        return "Cannot allocate memory" in said or "MemoryError" in said or daemon.status() == psutil.STATUS_ZOMBIE
+
+    eventually(is_felt, what="somebody was refused memory")
+    assert box.daemon.poll() is None
+    daemon.rlimit(psutil.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    eventually(lambda: box.run("note", "talk", "still here").returncode == 0)
+    for number in range(4):
+        box.write(f"go{number}.txt", "the last")
+        box.ask("resume", f"s{number}") if box.row(f"s{number}")["state"] == "sleeping" else None
+    for number in range(4):
+        assert eventually(lambda number=number: (row := box.wait_at_rest(f"s{number}"))["last_run"]["outcome"] == "succeeded" and row)
+    assert box.stop() == 0
+
+
+@pytest.mark.faults
+def test_readers_that_never_read_and_heads_that_never_end_leave_room_and_memory(box: Box) -> None:
+    """300 followers that read nothing while 80 notes of 200 KB are recorded, then 600 half heads of one program: memory is bounded, others are answered."""
+    box.spec("talk", "objective: A place to talk.\n")
+    box.start()
+    assert box.daemon is not None
+    daemon = psutil.Process(box.daemon.pid)
+    before = daemon.memory_info().rss
+    with contextlib.ExitStack() as held:
+        for _ in range(300):
+            connect(held, box, b"GET /follow HTTP/1.1\r\nHost: x\r\n\r\n")
+        with ThreadPoolExecutor(16) as callers:
+            list(callers.map(lambda _: Client(str(box.socket)).call("note", name="talk", text="y" * 200_000), range(80)))
+        assert daemon.memory_info().rss - before < 250e6
+        assert daemon.num_fds() > 300
+    # They left with much unread: nothing of it is read for nobody.
+    eventually(lambda: daemon.num_fds() < 100)
+    with contextlib.ExitStack() as held:
+        halves = [connect(held, box, b"GET /version HTTP/1.1\r\nX-Half: ") for _ in range(600)]
+        listed = subprocess.run([WAKEFUL, "list"], capture_output=True, text=True, cwd=box.folder, env=box.environment(), timeout=PATIENCE_SECONDS)
+        assert listed.returncode == 0 and "talk" in listed.stdout, listed
+        eventually(lambda: daemon.num_fds() < 100, what="every half head was closed")
+        halves[0].settimeout(PATIENCE_SECONDS)
+        assert b"408 Request Timeout" in halves[0].recv(1000)
+    assert box.stop() == 0
+
+
+def connect(held: contextlib.ExitStack, box: Box, sent: bytes) -> socket.socket:
+    connection = held.enter_context(socket.socket(socket.AF_UNIX))
+    # Without a time limit, so that it waits in the kernel's line.
+    connection.connect(str(box.socket))
+    # One that was refused at once may be closed by now.
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        connection.sendall(sent)
+    return connection
+
+
+@pytest.mark.faults
+def test_a_run_that_eats_all_memory_is_recorded_so_and_the_daemon_lives(box: Box) -> None:
+    """The kernel's own kill, in a control group of memory that holds the daemon, too: the run goes first, and its record says why."""
+    group = Path(f"/sys/fs/cgroup/memory/wakeful-test-{os.getpid()}")
+    try:
+        group.mkdir()
+        (group / "memory.limit_in_bytes").write_text(str(400_000_000))
+    except OSError:
+        pytest.skip("no control group of memory may be made here: it takes root and the memory controller")
+    box.wrap = ("sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh")
+    box.write("eat.py", "import time\ntime.sleep(1)\nx = []\nwhile True:\n    x.append(bytearray(10_000_000))\n")
+    box.spec("eater", "run: {command: [python3, eat.py], retries: 0}\nbindings: {code: {file: eat.py}}\n")
+    box.spec("talk", "objective: A place to talk.\n")
+    try:
+        box.start()
+        assert box.wait_for("eater", state="sleeping")["last_run"]["outcome"] == "failed"
+        assert "oom_kill 0" not in (group / "memory.oom_control").read_text()
+        assert "no more memory (oom)" in box.words("show", "eater")
+        box.ask("note", "talk", "still here")
+        assert box.stop() == 0
+    finally:
+        box.close()
+        eventually(lambda: not end_all(group))

@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 import os
 import resource
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import suppress
 
 from wakeful.core.budget import Amounts
 from wakeful.core.observation import Usage
@@ -57,28 +57,18 @@ def _list_settings(limits: RunLimits) -> list[str]:
     return settings
 
 
-@contextmanager
-def sparing_processes() -> Iterator[None]:
-    """What is spawned inside is refused a process before the daemon and people are. Must not be left open across an await.
+def spare_processes(pid: int) -> None:
+    """From now on this process, and what it starts, is refused a process before the daemon and people are.
 
-    The soft limit of the daemon itself for the moment of a spawn, as the mark is: another limit would be one process more, or a race.
-    The kernel does not hold root to it; `find_crowd` does."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NPROC)
+    The kernel counts all processes of the user, so the daemon's own limit for the moment of a spawn would refuse the spawn itself. A moment after
+    it, a program is still being loaded. The kernel does not hold root to it: `find_crowd` does."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NPROC)
     if soft == resource.RLIM_INFINITY:
-        yield
         return
-    resource.setrlimit(resource.RLIMIT_NPROC, (soft - min(SPARED_PROCESSES, soft // 4), hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NPROC, (soft, hard))
-
-
-def spare_processes() -> None:
-    """The same for the calling process, for good."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NPROC)
-    if soft != resource.RLIM_INFINITY:
-        resource.setrlimit(resource.RLIMIT_NPROC, (soft - min(SPARED_PROCESSES, soft // 4), hard))
+    most = soft - min(SPARED_PROCESSES, soft // 4)
+    # It is gone already, or another user's by a set-uid program.
+    with suppress(OSError):
+        resource.prlimit(pid, resource.RLIMIT_NPROC, (most, most))
 
 
 def count_all() -> int | None:
@@ -88,6 +78,17 @@ def count_all() -> int | None:
             return int(file.read(128).split()[3].split(b"/")[1])
     except (OSError, IndexError, ValueError):
         return None
+
+
+def count_oom_kills() -> int | None:
+    """How many processes of the machine the kernel ended for want of memory since it started; None where that is not told."""
+    try:
+        with open("/proc/vmstat", "rb", buffering=0) as file:
+            text = file.read()
+    except OSError:
+        return None
+    start = text.find(b"\noom_kill ")
+    return int(text[start + len(b"\noom_kill ") :].split(None, 1)[0]) if start >= 0 else None
 
 
 def find_crowd(most: int, pid: int) -> str | None:

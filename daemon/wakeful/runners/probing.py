@@ -18,7 +18,6 @@ from msgspec.structs import replace
 from wakeful.core.target import ProbeTarget
 from wakeful.runners.contract import RunOrder
 from wakeful.runners.environment import build_environment, check_program, fill_folder, make_folders
-from wakeful.runners.limits import sparing_processes
 from wakeful.runners.mark import mark_of, marking
 from wakeful.runners.preparing import Prepared, begin, confine
 from wakeful.runners.process import Surroundings
@@ -61,7 +60,7 @@ async def launch_probe(
                 )
 
             # No await between these: the mark is this process's for a moment.
-            with marking(mark_of(around.state, order.run_id)), sparing_processes():
+            with marking(mark_of(around.state, order.run_id)):
                 popen = prepared.launch(spawn)
             around.children.spawned(popen.pid)
             try:

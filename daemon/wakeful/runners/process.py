@@ -33,7 +33,6 @@ from wakeful.runners.isolation.system import SystemPlaces
 from wakeful.runners.isolation.waiting import WaitingView, WaitingViews
 from wakeful.runners.isolation.writers import Writers
 from wakeful.runners.kept import KeptRuns
-from wakeful.runners.limits import sparing_processes
 from wakeful.runners.mark import marking
 from wakeful.runners.pipe import OutputPipe
 from wakeful.runners.proc import Reaped
@@ -235,7 +234,7 @@ class Process(Attended):
 
         try:
             # The mark is this process's for a moment, whichever thread spawns: the loop, which waits, spawns nothing else.
-            with marking(self._mark), sparing_processes():
+            with marking(self._mark):
                 self._popen = launch(spawn)
         except BaseException:
             os.close(output)

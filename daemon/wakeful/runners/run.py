@@ -7,6 +7,7 @@ where that takes longer than a moment, and what `saving` does at the end, are do
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import os
 import shlex
@@ -57,6 +58,8 @@ _LAG_SECONDS = 0.005
 _WARMING_SECONDS = 0.02
 # A control group counts threads, too: where nobody said how many processes a run may have, each may have so many.
 _THREADS_EACH = 4
+# As a shell ends whose program was killed.
+_KILLED_EXIT = 128 + signal.SIGKILL
 _STRENGTH: dict[StopWord | None, int] = {None: 0, "interrupt": 1, "terminate": 2, "kill": 3}
 _SIGNALS: dict[StopWord, int] = {
     "interrupt": signal.SIGINT,
@@ -97,8 +100,10 @@ class LiveRun:
         self._kill: asyncio.TimerHandle | None = None
         self._minding: asyncio.TimerHandle | None = None
         self._counting: asyncio.TimerHandle | None = None
-        # Of the machine, since it began.
+        # Processes and threads of the machine, since it began.
         self._fewest_beside = limits.count_all()
+        # How many processes the kernel had ended for want of memory, a moment after it began.
+        self._oom_kills: int | None = None
         self._problem: str | None = None
 
     @property
@@ -243,10 +248,17 @@ class LiveRun:
             self._note_defect(error)
             return False
         self._process = process
+        self._spare_processes((process.pid,))
         self._mind_if_bounded()
         # After the spawn, and after whatever else is due now: keeping it must not delay anybody's first instruction.
         self._around.loop.call_soon(self._keep)
         return True
+
+    def _spare_processes(self, pids: Sequence[int]) -> None:
+        # A limit of its own is set before its first instruction, and may be above this one.
+        if self.order.limits.processes is None:
+            for pid in pids:
+                limits.spare_processes(pid)
 
     def _bound_group(self) -> RunLimits:
         """What its control group holds it to, if it has one."""
@@ -330,6 +342,7 @@ class LiveRun:
             return False
         self._prepared = replace(prepared, waiting=None)
         if waiting.suits(prepared.view):
+            self._spare_processes(waiting.pids)
             return process.release(waiting, argv, prepared.environment)
         waiting.give_up()
         return False
@@ -365,6 +378,8 @@ class LiveRun:
     def _count_processes(self) -> None:
         """Its processes are counted only where the machine has many more than there were: to walk a tree takes longer than to ask for a number."""
         self._counting = self._around.loop.call_later(limits.LOOK_SECONDS, self._count_processes)
+        if self._oom_kills is None:
+            self._oom_kills = limits.count_oom_kills()
         process, most, present = self._process, self.order.most_processes, limits.count_all()
         if process is None or process.is_over:
             return
@@ -399,8 +414,8 @@ class LiveRun:
             return
         if self._kill is not None:
             self._kill.cancel()
-        if ending.is_starved and self._stopping is None and self._problem is None:
-            self._problem = limits.describe_memory(self.order.limits)
+        if self._stopping is None and self._problem is None:
+            self._problem = self._find_starvation(ending)
         is_undisturbed = self._stopping is None and self._problem is None
         if is_undisturbed and self._is_checking and ending.exit_code != 0:
             self._problem = describe_check(self.order.check, ending.exit_code, ending.signal)
@@ -409,10 +424,20 @@ class LiveRun:
             return
         self._finish(ending)
 
+    def _find_starvation(self, ending: Ending) -> str | None:
+        """Was it killed because memory ended? Its control group knows for sure; without one the kernel's count of such kills is asked."""
+        if ending.is_starved:
+            return limits.describe_memory(self.order.limits)
+        is_killed = ending.signal == signal.SIGKILL or ending.exit_code == _KILLED_EXIT
+        if not is_killed or self._oom_kills is None or (limits.count_oom_kills() or 0) <= self._oom_kills:
+            return None
+        return "it was killed while the machine had no more memory (oom): the kernel ended processes for that meanwhile; bound it with run.limits.memory, or give it more"
+
     def _begin_check(self, ending: Ending) -> None:
         """`ending` is the command's, and the run's if no check is begun."""
         self._is_checking = True
-        self.capture.add(f"--- check: {shlex.join(self.order.check or ())}\n".encode(errors="surrogateescape"))
+        with contextlib.suppress(OSError):
+            self.capture.add(f"--- check: {shlex.join(self.order.check or ())}\n".encode(errors="surrogateescape"))
         if not self._is_adopted:
             self._launch_check(ending)
             return

@@ -30,7 +30,6 @@ from wakeful.runners.isolation.closed_settings import CLOSED
 from wakeful.runners.isolation.confine import Grant, Policy, restrict_self
 from wakeful.runners.isolation.hiding import Hidden
 from wakeful.runners.isolation.system import open_system
-from wakeful.runners.limits import spare_processes
 from wakeful.runners.mark import set_mark
 
 READY = b"ready"
@@ -217,7 +216,6 @@ def _become_run(request: ForkRequest, output: int, run: Callable[[], int]) -> No
     try:
         os.setsid()
         set_mark(request.mark)
-        spare_processes()
         signal.signal(signal.SIGINT, signal.default_int_handler)
         null = os.open(os.devnull, os.O_RDONLY)
         for source, target in ((null, 0), (output, 1), (output, 2)):

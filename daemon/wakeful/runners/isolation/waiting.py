@@ -21,7 +21,6 @@ from wakeful.runners.contract import RunOrder
 from wakeful.runners.isolation.bubblewrap import BubblewrapLaunch, identify
 from wakeful.runners.isolation.mounts import Mounts
 from wakeful.runners.isolation.plans import MOST_READY, NEXT_SUFFIX
-from wakeful.runners.limits import sparing_processes
 from wakeful.runners.mark import can_mark, mark_of, marking, set_mark
 
 # The first adds nothing to an environment but PWD, which is told anyway, so that it can become the program itself.
@@ -100,7 +99,7 @@ class WaitingView:
             self.output, writer = os.pipe()
             closing.callback(os.close, writer)
             undoing.callback(os.close, self.output)
-            with marking(self._mark), sparing_processes():
+            with marking(self._mark):
                 self._popen = view(lambda prefix=(), fds=(): _spawn((*prefix, self._shell, *_WAITING), fds, reader, writer))
             self._pidfd = os.pidfd_open(self._popen.pid)
             self._children.spawned(self._popen.pid)
