@@ -291,8 +291,9 @@ def test_a_daemon_that_is_short_of_descriptors_says_so_and_goes_on(box: Box) -> 
     box.start()
     assert box.daemon is not None
     daemon = psutil.Process(box.daemon.pid)
+    box.wait_at_rest("work", runs=1)
+    before = most = daemon.num_fds()
     with ExitStack() as held:
-        most = 0
         for _ in range(60):
             connection = held.enter_context(socket.socket(socket.AF_UNIX))
             connection.connect(str(box.socket))
@@ -305,8 +306,8 @@ def test_a_daemon_that_is_short_of_descriptors_says_so_and_goes_on(box: Box) -> 
         # What the log and runs need is not taken.
         box.write("in.txt", "new")
         eventually(lambda: "work: run 2 succeeded" in box.output.read_text())
-        most = max(most, daemon.num_fds())
-        assert most < 64 - 8
+        # Half of what was free, and a few that are open for the moment in which a caller is judged.
+        assert most - before <= (64 - before) // 2 + 4
     eventually(lambda: box.run("list").returncode == 0)
     box.ask("note", "talk", "still here")
     assert "Traceback" not in box.output.read_text() and len(box.output.read_text().splitlines()) < 20

@@ -7,17 +7,21 @@ in the kernel, and for a whole run in the spec, is also looked at while the run 
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import resource
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import TypeVar
 
 from wakeful.core.budget import Amounts
 from wakeful.core.observation import Usage
 from wakeful.core.spec import RunLimits
 from wakeful.runners import proc
 from wakeful.runners.problems import describe_overspent
+
+Launched = TypeVar("Launched")
 
 NO_LIMITS = RunLimits()
 # Of all processes that the user may have, so many are kept from runs.
@@ -57,18 +61,36 @@ def _list_settings(limits: RunLimits) -> list[str]:
     return settings
 
 
-def spare_processes(pid: int) -> None:
-    """From now on this process, and what it starts, is refused a process before the daemon and people are.
+def launch_sparing(launch: Callable[[], Launched]) -> tuple[Launched, bool]:
+    """What is launched is refused a process before the daemon and people are; False where it was launched without that.
 
-    The kernel counts all processes of the user, so the daemon's own limit for the moment of a spawn would refuse the spawn itself. A moment after
-    it, a program is still being loaded. The kernel does not hold root to it: `find_crowd` does."""
+    By the soft limit of the daemon itself for the moment of a spawn, as the mark is: there is no gap. The kernel counts all processes of the user, so
+    where they are many the spawn itself is refused; then it takes one of those in reserve. Root is not held to it: `find_crowd` does that."""
+    limits = resource.getrlimit(resource.RLIMIT_NPROC)
+    if (most := _find_spared()) is None:
+        return launch(), True
+    resource.setrlimit(resource.RLIMIT_NPROC, (most, limits[1]))
+    try:
+        return launch(), True
+    except OSError as error:
+        if error.errno != errno.EAGAIN:
+            raise
+    finally:
+        resource.setrlimit(resource.RLIMIT_NPROC, limits)
+    return launch(), False
+
+
+def spare_processes(pid: int) -> None:
+    """The same for a process that is there, and what it starts from now on."""
+    if (most := _find_spared()) is not None:
+        # It is gone already, or another user's by a set-uid program.
+        with suppress(OSError):
+            resource.prlimit(pid, resource.RLIMIT_NPROC, (most, resource.prlimit(pid, resource.RLIMIT_NPROC)[1]))
+
+
+def _find_spared() -> int | None:
     soft, _ = resource.getrlimit(resource.RLIMIT_NPROC)
-    if soft == resource.RLIM_INFINITY:
-        return
-    most = soft - min(SPARED_PROCESSES, soft // 4)
-    # It is gone already, or another user's by a set-uid program.
-    with suppress(OSError):
-        resource.prlimit(pid, resource.RLIMIT_NPROC, (most, most))
+    return None if soft == resource.RLIM_INFINITY else soft - min(SPARED_PROCESSES, soft // 4)
 
 
 def count_all() -> int | None:

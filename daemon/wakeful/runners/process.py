@@ -33,6 +33,7 @@ from wakeful.runners.isolation.system import SystemPlaces
 from wakeful.runners.isolation.waiting import WaitingView, WaitingViews
 from wakeful.runners.isolation.writers import Writers
 from wakeful.runners.kept import KeptRuns
+from wakeful.runners.limits import launch_sparing, spare_processes
 from wakeful.runners.mark import marking
 from wakeful.runners.pipe import OutputPipe
 from wakeful.runners.proc import Reaped
@@ -235,18 +236,22 @@ class Process(Attended):
         try:
             # The mark is this process's for a moment, whichever thread spawns: the loop, which waits, spawns nothing else.
             with marking(self._mark):
-                self._popen = launch(spawn)
+                self._popen, is_spared = launch_sparing(lambda: launch(spawn))
         except BaseException:
             os.close(output)
             raise
         finally:
             os.close(writer)
         self.pid = self._popen.pid
+        if not is_spared:
+            spare_processes(self.pid)
         self._around.children.spawned(self.pid)
         self._attend(output)
 
     def release(self, waiting: WaitingView, argv: Sequence[str], environment: Mapping[str, str]) -> bool:
         """As `launch`, of a shell that waits in its view already, and knows where; False where nothing was begun."""
+        for pid in waiting.pids:
+            spare_processes(pid)
         self._popen = waiting.release(self._mark, argv, environment)
         if self._popen is None:
             return False
@@ -268,6 +273,7 @@ class Process(Attended):
             raise
         finally:
             os.close(writer)
+        spare_processes(self.pid)
         self._around.children.spawned(self.pid)
         self._attend(output)
 

@@ -248,17 +248,10 @@ class LiveRun:
             self._note_defect(error)
             return False
         self._process = process
-        self._spare_processes((process.pid,))
         self._mind_if_bounded()
         # After the spawn, and after whatever else is due now: keeping it must not delay anybody's first instruction.
         self._around.loop.call_soon(self._keep)
         return True
-
-    def _spare_processes(self, pids: Sequence[int]) -> None:
-        # A limit of its own is set before its first instruction, and may be above this one.
-        if self.order.limits.processes is None:
-            for pid in pids:
-                limits.spare_processes(pid)
 
     def _bound_group(self) -> RunLimits:
         """What its control group holds it to, if it has one."""
@@ -342,7 +335,6 @@ class LiveRun:
             return False
         self._prepared = replace(prepared, waiting=None)
         if waiting.suits(prepared.view):
-            self._spare_processes(waiting.pids)
             return process.release(waiting, argv, prepared.environment)
         waiting.give_up()
         return False
