@@ -35,10 +35,23 @@ while True:
         pid = os.fork()
     except OSError as error:
         print("refused after", number, error.strerror, flush=True)
-        time.sleep(600)
+        time.sleep(60)
+        break
     if pid == 0:
-        time.sleep(600)
+        time.sleep(60)
+        os._exit(0)
     number += 1
+"""
+
+# 60 processes that end by themselves, whatever becomes of the test.
+CROWD = """
+import os, time
+for _ in range(60):
+    if os.fork() == 0:
+        time.sleep(60)
+        os._exit(0)
+print("all there", flush=True)
+time.sleep(60)
 """
 
 
@@ -74,8 +87,8 @@ def test_a_run_that_forks_until_it_is_refused_leaves_the_daemon_and_other_runs_a
 def test_a_run_with_more_processes_than_a_run_may_have_is_ended_in_words(box: Box) -> None:
     """Also root's, whom the kernel refuses nothing: counted while it runs, ended as a whole. Its spec may say more, and then it may have more."""
     box.write("wakeful.yaml", "limits: {processes: 40}\n")
-    box.write("crowd.py", "import os, time\nfor _ in range(60):\n    if os.fork() == 0:\n        time.sleep(600)\nprint('all there', flush=True)\ntime.sleep(600)\n")
-    run = "command: [python3, crowd.py]"
+    box.write("crowd.py", CROWD)
+    run = "command: [python3, crowd.py], retries: 0"
     box.spec("crowd", f"run: {{{run}}}\nbindings: {{code: {{file: crowd.py}}}}\n")
     box.spec("allowed", f"run: {{{run}, limits: {{processes: 100}}}}\nbindings: {{code: {{file: crowd.py}}}}\n")
     box.start()
@@ -85,6 +98,9 @@ def test_a_run_with_more_processes_than_a_run_may_have_is_ended_in_words(box: Bo
     eventually(lambda: "all there" in box.run("output", "allowed").stdout)
     assert box.row("allowed")["state"] == "running"
     assert "processes 40" in box.words("doctor")
+    # Nothing of it stays behind.
+    box.ask("interrupt", "allowed")
+    box.wait_at_rest("allowed")
 
 
 @pytest.fixture
@@ -160,11 +176,11 @@ def test_a_watcher_that_cannot_be_read_leaves_no_session_running(box: Box, tmp_p
     assert box.daemon is not None
     report = tmp_path / "strace"
     # Reads of the watcher alone: the daemon reads much else.
-    with attach(box.daemon.pid, report, "trace=read", "inject=read:error=EIO:when=1..6", only="anon_inode:inotify"):
-        box.write("in.txt", "2")
-        eventually(lambda: report.read_text().count("INJECTED") == 6, what="every fault fired")
-        box.write("in.txt", "3")
-        eventually(lambda: "3" in box.run("output", "second").stdout)
+    with attach(box.daemon.pid, report, "trace=read", "inject=read:error=EIO:when=1..3", only="anon_inode:inotify"):
+        # Each is the first read of another watcher, which is made after a longer pause.
+        eventually(lambda: box.write("in.txt", str(time.monotonic())) and report.read_text().count("INJECTED") == 3, what="every fault fired")
+        box.write("in.txt", "the last of all that was written")
+        eventually(lambda: "the last of all" in box.run("output", "second").stdout)
     assert box.wait_at_rest("first")["last_run"]["outcome"] == "succeeded"
     assert box.wait_at_rest("second")["last_run"]["outcome"] == "succeeded"
     assert "Traceback" not in box.output.read_text()
