@@ -16,8 +16,6 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Any, TypeVar
 
-from wakeful.errors import OperatorError
-
 # How long the end of work that hangs is waited for when a pool is closed: a dead mount never answers.
 CLOSING_SECONDS = 10.0
 # How often something small is tried again while there is no memory for it.
@@ -31,16 +29,12 @@ class Pool(ThreadPoolExecutor):
     """As its base class is used, which asyncio insists on for the default executor of a loop."""
 
     def __init__(self, count: int, name: str) -> None:
-        """Raises OperatorError where the system does not give so many."""
+        """Raises OSError where the system does not give so many."""
         super().__init__(count)
         self._given: SimpleQueue[_Work | None] = SimpleQueue()
         self._is_closed = False
         # Daemonic: work that hangs in the kernel must not keep the process from its end.
-        try:
-            self._serving = [start_beside(self._serve, f"{name}-{number}") for number in range(count)]
-        except OSError as error:
-            words = "end some programs, or raise the limit of processes (TasksMax=, ulimit -u) or memory"
-            raise OperatorError(f"the system gives the daemon no threads to work with ({error.strerror}): {words}") from error
+        self._serving = [start_beside(self._serve, f"{name}-{number}") for number in range(count)]
 
     def submit(self, fn: Callable[..., Result], /, *args: Any, **kwargs: Any) -> Future[Result]:
         if self._is_closed:
