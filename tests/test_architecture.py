@@ -16,8 +16,9 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "daemon"
 PACKAGE = SOURCE / "wakeful"
 
-# What everybody may import: the package's own __init__ (the version), the tree of errors, the words of a count, and how folders are made and found.
-LEAVES = {"", "errors", "counting", "folders", "state_folder"}
+# What everybody may import: the package's own __init__ (the version), the tree of errors, the words of a count, how folders are made and found,
+# and threads for what blocks.
+LEAVES = {"", "errors", "counting", "folders", "state_folder", "pool"}
 # Layer -> the layers it may import, besides itself and the leaves.
 # A layer is a sub-package or a module of the package; one that is not named here is refused until it is.
 LAYERS: dict[str, set[str]] = {
@@ -51,7 +52,9 @@ LAYERS: dict[str, set[str]] = {
     "bundles": {"core", "eventlog", "blobs", "contents"},
     # State, and events, to what people see.
     "views": {"core"},
-    "narration": {"core", "escaping", "journal"},
+    # Lines that are printed once for many.
+    "repeats": set(),
+    "narration": {"core", "escaping", "journal", "repeats"},
     # Positions of the log and the state there.
     "past": {"core", "eventlog", "specs", "views"},
     # What a run printed, over the log and the blobs.
@@ -79,7 +82,7 @@ LAYERS: dict[str, set[str]] = {
     "starting": {"core", "views", "api", "sources", "runners", "contents", "secrets", "workspaces"},
     "daemon": {"trust", "core", "settings", "eventlog", "sources", "runners", "narration", "reactor", "api", "blobs", "contents", "starting", "supervision", "affinity", "past", "workspaces", "journal", "secrets", "run_output"},
     # The only place that constructs edges.
-    "wiring": {"trust", "allocator", "core", "settings", "eventlog", "sources", "runners", "narration", "reactor", "blobs", "contents", "starting", "daemon", "supervision", "past", "stored_sessions", "conversation", "workspaces", "bundles", "journal", "secrets", "program_reach"},
+    "wiring": {"trust", "allocator", "core", "settings", "eventlog", "sources", "runners", "narration", "reactor", "blobs", "contents", "starting", "daemon", "supervision", "past", "stored_sessions", "conversation", "workspaces", "bundles", "journal", "secrets", "program_reach", "repeats"},
     # The store without a daemon, and what it leans on.
     "keeping": {"core", "eventlog", "bundles", "blobs", "stored_sessions", "run_output"},
     # Arguments in, text out; of the log it knows the port, to say what a report holds.

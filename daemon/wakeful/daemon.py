@@ -42,7 +42,7 @@ from wakeful.core.state import DamagedSession, Session
 from wakeful.counting import count
 from wakeful.errors import CallerError, OperatorError, WakefulError
 from wakeful.eventlog.codec import decode
-from wakeful.eventlog.contract import Record, StoreGone
+from wakeful.eventlog.contract import Record, StoreGone, StoreShort
 from wakeful.journal import ERROR, WARNING
 from wakeful.narration import Voice, grade, narrate, suggest_edit
 from wakeful.past import fold_at
@@ -59,11 +59,18 @@ from wakeful.trust.desk import TrustDesk
 from wakeful.workspaces.places import Workspaces
 
 NARRATED_AT_ONCE = 500
+_NARRATED_BYTES = 1 << 20
 # A follower that does not read keeps so many records in memory, and no more: the rest stays in the log until it reads on.
 FOLLOWED_AT_ONCE = 32
+FOLLOWED_BYTES = 64 * 1024
 # The holds of a session whose runs went wrong: it stays so until something newer comes or a person acts.
 FAILED_HOLDS = ("failed", "crashing", "loop")
 NAMES_TOLD = 5
+# How long after a part of the daemon failed it begins again.
+_FIRST_PAUSE_SECONDS = 0.5
+_LONGEST_PAUSE_SECONDS = 60.0
+# After the last run, and `stop_grace` with it: records are flushed, folders removed, files closed.
+_LONGEST_END_SECONDS = 60
 # How long a daemon whose log was taken away may take to end its runs.
 ABANDONING_SECONDS = 15.0
 # Objects that young collections wait for, and how many of these older ones do. As Python has it, 700 and 10, they took 0.3 s of a
@@ -120,6 +127,7 @@ class Daemon:
         self._began = time.monotonic()
         self._told_seconds = 0
         self._is_hurried = False
+        self._is_hinted = is_once
         self._is_leaving = False
         self._is_closed = False
         # Why nothing can be recorded any more.
@@ -161,6 +169,8 @@ class Daemon:
                 raise
             await self._close()
             return 1
+        finally:
+            signal.alarm(0)
 
     async def _live(self) -> int:
         self._catch_signals()
@@ -171,9 +181,9 @@ class Daemon:
         self._specs.read()
         async with ControlSocket(self, self.places.socket, self._edges.handed_over) as control, self._noted_address(), asyncio.TaskGroup() as keepers:
             keeping = [
-                keepers.create_task(self._keep_narrating(), name="keep narrating"),
-                keepers.create_task(control.keep(self._voice.say), name="keep the control socket"),
-                keepers.create_task(self._edges.room.keep(), name="keep room"),
+                keepers.create_task(self._keep_on(self._keep_narrating), name="keep narrating"),
+                keepers.create_task(self._keep_on(functools.partial(control.keep, self._voice.say)), name="keep the control socket"),
+                keepers.create_task(self._keep_on(self._edges.room.keep), name="keep room"),
             ]
             if left := self._list_left():
                 keepers.create_task(self._edges.runner.recover(left), name="end runs of damaged sessions")
@@ -181,12 +191,12 @@ class Daemon:
             _spare_collections()
             if not self._stopping.is_set():
                 self._tell_ready()
-            keeping.append(keepers.create_task(self._specs.keep(), name="keep specs"))
-            keeping.append(keepers.create_task(self._edges.secrets.keep(), name="keep secrets"))
-            keeping.append(keepers.create_task(self._edges.strictness.keep(), name="keep strictness"))
-            keeping.append(keepers.create_task(self._keep_watchdog(), name="keep watchdog"))
-            keeping.append(keepers.create_task(self._keep_collecting(), name="keep collecting"))
-            keeping.append(keepers.create_task(self._keep_archiving(), name="keep archiving"))
+            keeping.append(keepers.create_task(self._keep_on(self._specs.keep), name="keep specs"))
+            keeping.append(keepers.create_task(self._keep_on(self._edges.secrets.keep), name="keep secrets"))
+            keeping.append(keepers.create_task(self._keep_on(self._edges.strictness.keep), name="keep strictness"))
+            keeping.append(keepers.create_task(self._keep_on(self._keep_watchdog), name="keep watchdog"))
+            keeping.append(keepers.create_task(self._keep_on(self._keep_collecting), name="keep collecting"))
+            keeping.append(keepers.create_task(self._keep_on(self._keep_archiving), name="keep archiving"))
             code = await self._run_once() if self._is_once else await self._wait_for_stop()
             await self._wind_down()
             for keeper in keeping:
@@ -214,6 +224,21 @@ class Daemon:
         """Runs of damaged sessions that a daemon which died may have left: no plan knows of them."""
         damaged = (session for session in self.core.state if isinstance(session, DamagedSession))
         return {session.left_run: session.id for session in damaged if session.left_run is not None}
+
+    async def _keep_on(self, keep: Callable[[], Awaitable[None]]) -> None:
+        """Until cancelled. What ends a keeper is told, and it begins again: a shortage of a second must not end the daemon."""
+        pause = _FIRST_PAUSE_SECONDS
+        while True:
+            began = self._loop.time()
+            try:
+                return await keep()
+            except Exception as error:
+                # What a person must act upon ends the daemon in words; a shortage passes by itself.
+                if isinstance(error, OperatorError) and not isinstance(error, StoreShort):
+                    raise
+                self._loop.call_exception_handler({"message": "a part of the daemon failed, and begins again", "exception": error})
+            pause = _FIRST_PAUSE_SECONDS if self._loop.time() - began > _LONGEST_PAUSE_SECONDS else min(2 * pause, _LONGEST_PAUSE_SECONDS)
+            await asyncio.sleep(pause)
 
     def _tell_ready(self) -> None:
         self._is_ready = True
@@ -331,7 +356,14 @@ class Daemon:
             await self._until_idle(longest + 5.0, spared)
         if self._is_leaving:
             self._voice.say(f"restarting: {len(self.core.state.running)} running, left to the next daemon")
+        self._bound_end()
         await self.reactor.recorded_so_far()
+
+    def _bound_end(self) -> None:
+        """From here on the end waits for disks alone. One that hangs must not keep the daemon: what was acknowledged is on disk."""
+        words = f"stopping took more than {_LONGEST_END_SECONDS} s, perhaps a disk or a network mount hangs; what was acknowledged is on record"
+        signal.signal(signal.SIGALRM, lambda number, frame: self._end_at_once(OperatorError(words)))
+        signal.alarm(_LONGEST_END_SECONDS)
 
     async def _find_spared(self) -> frozenset[str]:
         """The ids of runs that would outlive us, if somebody is about to go on with them."""
@@ -455,24 +487,26 @@ class Daemon:
     # -- telling people -----------------------------------------------------------------------
 
     async def _keep_narrating(self) -> None:
-        is_hinted = self._is_once
         heard = asyncio.Event()
         self._listeners.add(heard)
-        while True:
-            # Off the hot path: a run's start is not to wait for a terminal.
-            await asyncio.sleep(0.05)
-            heard.clear()
-            self._narrate()
-            if not is_hinted and self._is_ready and not self._is_wave_going():
-                is_hinted = True
-                self._voice.say(f"all sessions rest; {suggest_edit(list(self.core.state)) or 'wakeful list shows them'}")
-            await heard.wait()
+        try:
+            while True:
+                # Off the hot path: a run's start is not to wait for a terminal.
+                await asyncio.sleep(0.05)
+                heard.clear()
+                self._narrate()
+                if not self._is_hinted and self._is_ready and not self._is_wave_going():
+                    self._is_hinted = True
+                    self._voice.say(f"all sessions rest; {suggest_edit(list(self.core.state)) or 'wakeful list shows them'}")
+                await heard.wait()
+        finally:
+            self._listeners.discard(heard)
 
     def _narrate(self) -> None:
         """Print what was recorded since the last time."""
         records = [None]
         while records:
-            self._narrated, records = self.log.read_after(self._narrated, NARRATED_AT_ONCE)
+            self._narrated, records = self.log.read_after(self._narrated, NARRATED_AT_ONCE, most_bytes=_NARRATED_BYTES)
             for record in records:
                 session = self.core.state.sessions.get(record.session)
                 # What a bundle brought in happened elsewhere.
@@ -574,13 +608,19 @@ class Daemon:
             while True:
                 await heard.wait()
                 heard.clear()
-                position, records = self.log.read_after(position, FOLLOWED_AT_ONCE)
-                if len(records) == FOLLOWED_AT_ONCE:
+                position, records = self.log.read_after(position, FOLLOWED_AT_ONCE, most_bytes=FOLLOWED_BYTES)
+                if records:
+                    # There may be more. Others have their turn before that, and whoever ends this is heard: a reader that left would read all.
                     heard.set()
-                for record in records:
-                    session = self.core.state.sessions.get(record.session)
+                    await asyncio.sleep(0)
+                # From the end, and none is held here while it is sent.
+                records.reverse()
+                while records:
+                    session = self.core.state.sessions.get(records[-1].session)
                     if session is not None and (names is None or session.name in names):
-                        yield FollowLine(session.name, record)
+                        yield FollowLine(session.name, records.pop())
+                    else:
+                        records.pop()
         finally:
             self._listeners.discard(heard)
 
@@ -630,12 +670,15 @@ def _find_words(error: BaseException) -> OperatorError | None:
 def say_end(error: BaseException, redact: Callable[[str], str]) -> None:
     # Read as the entry's priority where standard error is the journal (sd-daemon(3)).
     prefix = "<2>" if "JOURNAL_STREAM" in os.environ else ""
-    print(redact(f"{prefix}wakeful: stopping at once: {error}"), file=sys.stderr, flush=True)
+    print(redact(f"{prefix}wakeful: stopping at once: {error or type(error).__name__}"), file=sys.stderr, flush=True)
 
 
 def end_at_once(error: BaseException, redact: Callable[[str], str]) -> None:
     """The log failed, or state and log may disagree: nothing may be acknowledged any more."""
-    say_end(error, redact)
-    if not isinstance(error, OperatorError):
-        print(redact("".join(traceback.format_exception(error))), file=sys.stderr, flush=True)
-    os._exit(1)
+    try:
+        say_end(error, redact)
+        if not isinstance(error, OperatorError):
+            print(redact("".join(traceback.format_exception(error))), file=sys.stderr, flush=True)
+    finally:
+        # Also where there is no memory for words, or nobody reads them.
+        os._exit(1)

@@ -7,6 +7,7 @@ listens, or JSON was asked for, the same words go out as fields, with their prio
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from queue import SimpleQueue
@@ -22,6 +23,7 @@ from wakeful.core.state import Session
 from wakeful.counting import count
 from wakeful.escaping import escape
 from wakeful.journal import INFO, NOTICE, WARNING, Journal, Priority
+from wakeful.repeats import Repeats
 
 PATHS_SHOWN = 3
 # A hint ends with the line of YAML that allows what was denied: it is of no use if that is cut.
@@ -213,6 +215,8 @@ def suggest_edit(sessions: list[Session]) -> str | None:
 
 
 Style = Literal["text", "json"]
+# The field of a line that stands for a record of the log.
+_RECORDED = "WAKEFUL_SEQ"
 LEVELS = {2: "critical", 3: "error", 4: "warning", 5: "notice", 6: "info"}
 
 
@@ -245,6 +249,7 @@ class Voice:
         self.redact: Callable[[str], str] = lambda text: text
         self._lines: SimpleQueue[Line | None] = SimpleQueue()
         self._dropped = 0
+        self._repeats = Repeats(time.monotonic)
         # Whether a passing line stands where the next one goes.
         self._is_over_another = False
         self._printing = Thread(target=self._print_lines, name="voice", daemon=True)
@@ -257,7 +262,16 @@ class Voice:
         moment = datetime.fromtimestamp(at / 1e6) if at is not None else datetime.now()
         message = (f"{visible(name)}: " if name else "") + visible(words, 500)
         about = {"WAKEFUL_SESSION": name, **(fields or {})} if name else fields or {}
+        # A record is told as often as it is recorded.
+        if _RECORDED not in about:
+            self._tell_repeats()
+            if not self._repeats.take(message):
+                return
         self._put(Line(f"{moment:%H:%M:%S} {message}", message, priority, about))
+
+    def _tell_repeats(self, *, is_over: bool = False) -> None:
+        for words in self._repeats.end_periods(is_over=is_over):
+            self._put(Line(f"{datetime.now():%H:%M:%S} {words}", words, WARNING))
 
     def print(self, line: str) -> None:
         # A folder may be called anything, too.
@@ -287,6 +301,7 @@ class Voice:
 
     def close(self, seconds: float = 1.0) -> None:
         """Say what is left to be said, if somebody listens."""
+        self._tell_repeats(is_over=True)
         self._lines.put(None)
         self._printing.join(seconds)
 

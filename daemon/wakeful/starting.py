@@ -47,7 +47,7 @@ class MakeOrder(Protocol):
     """`runners.orders.make_order`, its premises known."""
 
     def __call__(
-        self, session: Session, run: OpenRun, *, token: str, causes: bytes, exports: dict[str, str], output_limit_bytes: int, secrets: tuple[Secret, ...],
+        self, session: Session, run: OpenRun, *, token: str, causes: bytes, exports: dict[str, str], output_limit_bytes: int, most_processes: int, secrets: tuple[Secret, ...],
         workspace: WorkspaceOrder | None,
     ) -> RunOrder: ...
 
@@ -119,7 +119,11 @@ class RunStarter:
             return
         exports = _list_exports(run)
         if not exports and not _has_workspace(run):
-            self._start_process(session, run, {}, None)
+            try:
+                self._start_process(session, run, {}, None)
+            except Exception as error:
+                # This run's problem, and not the end of all others. Later: who acts on a plan is not called back amid it.
+                self._loop.call_soon(self._end_for, session, run, "it could not be started", error)
             return
         preparing = self._loop.create_task(self._prepare_and_start(session, run, exports), name=f"prepare {run.run_id}")
         self._preparing.add(preparing)
@@ -164,13 +168,18 @@ class RunStarter:
                 self._report(_end_unbegun(session, run))
                 return
             self._start_process(session, run, exports, place)
-        except (WakefulError, OSError) as error:
-            self._end_failed(session, run, f"{what}: {error}")
         except Exception as error:
-            # Nobody would ever end a run that stops halfway in us: it fails in words, and who runs the daemon gets the traceback.
+            self._end_for(session, run, what, error)
+
+    def _end_for(self, session: Session, run: OpenRun, what: str, error: Exception) -> None:
+        """Nobody would ever end a run that stops halfway in us: it fails in words, and who runs the daemon gets the traceback of a defect."""
+        words = str(error)
+        if isinstance(error, MemoryError):
+            words = "the daemon found no memory for it; end some programs, or give it more (MemoryMax=, ulimit -v)"
+        elif not isinstance(error, WakefulError | OSError):
             self._loop.call_exception_handler({"message": f"{run.run_id}: a defect of wakeful", "exception": error})
             words = f"a defect of wakeful: {type(error).__name__}: {error}; the daemon's output has the details"
-            self._end_failed(session, run, f"{what}: {words}")
+        self._end_failed(session, run, f"{what}: {words}")
 
     def _end_failed(self, session: Session, run: OpenRun, problem: str) -> None:
         if self._runner.usage(run.run_id) is not None:
@@ -228,6 +237,7 @@ class RunStarter:
             causes=msgspec.json.encode(view_causes_file(session, run, self._read_received(session, run))),
             exports=exports,
             output_limit_bytes=self._core.settings.output_limit_bytes,
+            most_processes=self._core.settings.limits.processes.hard,
             secrets=given,
             workspace=None if place is None else place.order,
         )

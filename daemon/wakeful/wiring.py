@@ -43,8 +43,10 @@ from wakeful.eventlog.sqlite import exit_process, open_log
 from wakeful.eventlog.statelock import StateLock, lock_state
 from wakeful.journal import WARNING, find_journal
 from wakeful.narration import Style, Voice, visible
+from wakeful.pool import Pool
 from wakeful.program_reach import ProgramReach
 from wakeful.reactor import Reactor
+from wakeful.repeats import Repeats, RepeatsFilter
 from wakeful.runners.cgroup import find_delegated
 from wakeful.runners.children import Children, become_subreaper
 from wakeful.runners.command import CommandRunner
@@ -95,6 +97,8 @@ from wakeful.workspaces.places import Workspaces
 from wakeful.workspaces.runs import RunPlaces
 
 KEPT_SPECS = "specs.cache"
+# Threads for what blocks and has none of its own: reading the log for people, bundles, copies of files.
+_BLOCKING_CALLS = 8
 STAGED = "staged"
 REPOSITORIES_FILE = "repositories.json"
 # Isolated: neither the environment nor the folder it runs in brings code of its own.
@@ -117,9 +121,16 @@ def run_daemon(*, specs: str | None, state: str | None, socket: str | None, once
     gc.disable()
     try:
         origin = become_subreaper()
+        _watch_children()
         return asyncio.run(_live(places, lock, handed_over, once, log, origin))
     finally:
         lock.release()
+
+
+def _watch_children() -> None:
+    """By descriptors: before 3.12 Python starts a thread for each process that asyncio starts, and there may be none."""
+    if sys.version_info < (3, 12) and can_tell_ends():
+        asyncio.set_child_watcher(asyncio.PidfdChildWatcher())
 
 
 def _place_socket(places: Places, handed_over: Socket | None, named: str | None) -> Places:
@@ -151,6 +162,11 @@ def _find_specs(folder: Path, *, is_named: bool) -> None:
 
 async def _live(places: Places, lock: StateLock, handed_over: HandedOver, is_once: bool, style: Style | None, origin: Sign | None) -> int:
     loop = asyncio.get_running_loop()
+    try:
+        loop.set_default_executor(Pool(_BLOCKING_CALLS, "blocking"))
+    except OSError as error:
+        words = "end some programs, or raise the limit of processes (TasksMax=, ulimit -u) or memory"
+        raise OperatorError(f"the system gives the daemon no threads to work with ({error.strerror}): {words}") from error
 
     def end(failed: StoreFailed) -> None:
         """Called by the log's writer. A log that was taken away can still be left in good order; one whose writes fail cannot."""
@@ -184,6 +200,8 @@ def build_daemon(
     blobs.remove_unfinished()
     blobs.screen = known
     voice.redact = known.redact_text
+    if logging.lastResort is not None:
+        logging.lastResort.filters[:] = [RepeatsFilter(Repeats(time.monotonic), functools.partial(voice.say, priority=WARNING))]
     for damaged in (session for session in sessions if isinstance(session, DamagedSession)):
         voice.say(damaged.damage_words, name=damaged.name, priority=WARNING)
     keeper = Keeper(reactor.core, blobs, reactor.observe, voice.say, functools.partial(_bound_contents, reactor.core))
@@ -513,7 +531,7 @@ def _make_replay_order(core: Core) -> MakeReplayOrder:
         premises = Premises(
             scratch=f"{folder}/scratch", temporary=f"{folder}/temporary", run_folders=folder, socket=f"{folder}/no-daemon"
         )
-        return make_order(session, run, premises, token="", causes=causes, exports={}, output_limit_bytes=core.settings.output_limit_bytes)
+        return make_order(session, run, premises, token="", causes=causes, exports={}, output_limit_bytes=core.settings.output_limit_bytes, most_processes=core.settings.limits.processes.hard)
 
     return make
 

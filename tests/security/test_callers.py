@@ -22,7 +22,7 @@ import pytest
 from e2e.box import WAKEFUL
 from ordinary_user import OrdinaryBox, OrdinaryUser
 from waiting import eventually
-from wakeful.api.peers import GONE, Unknown, is_there, judge_peer
+from wakeful.api.peers import GONE, Unknown, find_absence, judge_peer
 from wakeful.runners.isolation.bubblewrap import find_obstacle
 from wakeful.runners.mark import OWN, mark_of, read_sign
 
@@ -217,10 +217,10 @@ def test_a_living_process_is_known_and_one_that_ends_is_known_no_more(listener: 
     with connected_child(listener, is_leaving=False) as (child, accepted):
         peer = judge_peer(kernel(accepted), lambda pid: None)
         assert (peer.pid, peer.standing) == (child, None)
-        assert is_there(kernel(accepted), peer)
+        assert find_absence(kernel(accepted), peer) is None
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-        assert not is_there(kernel(accepted), peer)
+        assert find_absence(kernel(accepted), peer) == GONE
 
 
 @pytest.mark.parametrize("kernel", KERNELS)

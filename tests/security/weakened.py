@@ -32,7 +32,7 @@ def know_by_number() -> None:
 
     as_it_is = app.Gate._identify
     app.Gate._identify = identify  # type: ignore[method-assign]
-    app.is_there = lambda connection, peer: True  # type: ignore[assignment]
+    app.find_absence = lambda connection, peer: None  # type: ignore[assignment]
 
 
 def know_own_runs_alone() -> None:
@@ -55,7 +55,7 @@ def count_nobody() -> None:
 
 def spend_every_descriptor() -> None:
     """As many connections were accepted as there were places, whatever the limit of open files."""
-    connections.find_most = lambda: connections.MOST_CONNECTIONS
+    connections.find_most = lambda: (connections.MOST_CONNECTIONS, connections.MOST_PARTING)
 
 
 def leave_folders_to_the_umask() -> None:

@@ -391,3 +391,24 @@ async def test_whoever_asks_what_was_not_told_yet_is_told_all_of_it(tmp_path: Pa
         assert all(heard.is_dirty(tmp_path / f"{number}.txt") for number in range(100))
     finally:
         heard.hints.close()
+
+
+async def test_an_inotify_that_was_closed_under_it_is_begun_anew(tmp_path: Path) -> None:
+    """Whoever asks hears that events were lost, and no error; folders that were watched are watched again, and those that are gone are told."""
+    heard = Heard("inotify")
+    kept, gone = tmp_path / "kept", tmp_path / "gone"
+    kept.mkdir()
+    gone.mkdir()
+    assert heard.hints.arm([str(kept), str(gone)]) == {}
+    hints = heard.hints
+    assert isinstance(hints, InotifyHints)
+    os.close(hints._instance.fd)
+    gone.rmdir()
+    heard.hints.hear()
+    assert heard.dirt == [Lost("inotify cannot be read (Bad file descriptor)")] and heard.hints.degraded == "polling: inotify cannot be read (Bad file descriptor)"
+    await eventually_async(lambda: Gone(str(gone)) in heard.dirt)
+    assert heard.hints.degraded is None
+    heard.batches.clear()
+    write(kept / "new")
+    await heard.hears(kept / "new")
+    heard.hints.close()

@@ -77,7 +77,7 @@ BAD = [
     ("limits: {fact: {soft: 1KB}}", "1:17: unknown key 'soft' in fact; expected one of warn, hard"),
     ("limits: {kept_run: {warn: 1KB}}", "1:21: unknown key 'warn' in kept_run; expected one of hard"),
     ("limits: {output: 0}", "1:18: output is 0; expected at least 1024"),
-    ("limits: {heap: 1KB}", "1:10: unknown key 'heap' in limits; expected one of payload, message, note, fact, facts, conversation, output, records, mailbox, tokens, kept_file, kept_run, kept_files"),
+    ("limits: {heap: 1KB}", "1:10: unknown key 'heap' in limits; expected one of payload, message, note, fact, facts, conversation, output, records, mailbox, tokens, kept_file, kept_run, kept_files, processes"),
     ("retention: {keep: long}", "1:19: keep: 'long' is not a duration; write one number and its unit, such as 500ms, 30s, 5m, 2h or 7d"),
     ("hints: inotfy", "1:8: hints is 'inotfy'; expected auto, inotify, watchfiles or poll; did you mean 'inotify'?"),
     ("http: off", "1:1: not yet: 'http' in wakeful.yaml is known, but this version cannot do it; remove it for now"),
@@ -209,7 +209,7 @@ def test_every_limit_is_in_the_schema_and_told_in_words() -> None:
     for name, levels in ((name, Limits().of(name)) for name in MEANINGS):
         assert say_amount(name, levels.warn) and Limits().refuse_beyond(name, levels.hard) is None
         assert levels.warn == levels.hard if name in UNWARNED else levels.warn < levels.hard
-        pattern = r"Default: ((\w+)); 0" if name in UNWARNED else r"Default: \{warn: (\w+), hard: (\w+)\}"
+        pattern = r"Default: ((\w+))[;.]" if name in UNWARNED else r"Default: \{warn: (\w+), hard: (\w+)\}"
         said = re.search(pattern, keys[name]["description"])
         assert said is not None
         parse = parse_size if "B" in said[1] else int

@@ -21,7 +21,7 @@ from wakeful.api.answers import Forbidden, answer_error, find_status, handle_err
 from wakeful.api.authorising import find_rule, judge_body, judge_request
 from wakeful.api.calling import decode_body, read_body
 from wakeful.api.connections import Connections
-from wakeful.api.peers import GONE, Caller, Peer, Unknown, is_there, name_person, name_run, name_token
+from wakeful.api.peers import Caller, Peer, Unknown, find_absence, name_person, name_run, name_token
 from wakeful.api.protocol import VERSION_HEADER
 from wakeful.api.service import Service
 from wakeful.api.tokens import Tokens, is_token
@@ -147,8 +147,8 @@ class Gate:
         if peer.uid != self._uid:
             raise Forbidden(f"this daemon belongs to user {self._uid}; user {peer.uid} may not use it")
         # A process that hands its connection on and leaves may be a run's that wants to pass for a person.
-        if not is_there(connection, peer):
-            raise Forbidden(GONE)
+        if (absence := find_absence(connection, peer)) is not None:
+            raise Forbidden(absence)
         _refuse_in_address(scope)
         shown = Headers(scope=scope).getlist("authorization")
         if not shown:

@@ -25,6 +25,9 @@ FEWEST_KEPT = 1
 # Of the descriptors that are free when the daemon starts this part is for connections; runs, watches and the log need the rest.
 DESCRIPTOR_SHARE = 1 / 2
 FEWEST_CONNECTIONS = 4
+# So many refused clients are waited for at a time. Each has a descriptor meanwhile, which is one of that share.
+MOST_PARTING = 16
+PARTING_SHARE = 1 / 4
 
 
 class Connections:
@@ -32,7 +35,7 @@ class Connections:
 
     def __init__(self, name_run: Callable[[str], str]) -> None:
         self._name_run = name_run
-        self.most = find_most()
+        self.most, self.most_parting = find_most()
         self.kept = max(FEWEST_KEPT, int(self.most * KEPT_SHARE))
         self._uid = os.geteuid()
         self._held: Counter[tuple[str, int]] = Counter()
@@ -67,12 +70,19 @@ class Connections:
         if self.total >= self.most:
             return f"the daemon is busy: all of its {count(self.most, 'connection')} are in use{self._say_largest()}; end what holds them, or wait"
         if self._find_holder(peer)[0] == "process":
-            return None
+            return self._find_greed(peer)
         if self._held[self._find_holder(peer)] >= MOST_OF_ONE_RUN:
             return f"the daemon is busy: {self._say_holder(self._find_holder(peer))} has {count(MOST_OF_ONE_RUN, 'connection')}, the most it may have; close one of them"
         if self.total >= self.most - self.kept:
             return f"the daemon is busy: {self.total} of {count(self.most, 'connection')} are in use{self._say_largest()}, and the rest is kept for people; call again later"
         return None
+
+    def _find_greed(self, peer: Peer) -> str | None:
+        """One program of a person does not take the last places from all others: theirs are the commands that would say what is the matter."""
+        if self._held[self._find_holder(peer)] < self.most - self.kept:
+            return None
+        held = self._held[self._find_holder(peer)]
+        return f"the daemon is busy: {self._say_holder(self._find_holder(peer))} has {held} of {count(self.most, 'connection')}, the most one program may have; close one of them"
 
     def _find_holder(self, peer: Peer) -> tuple[str, int]:
         match peer.standing:
@@ -108,10 +118,11 @@ class Connections:
         return {"open": self.total, "most": self.most, "kept_for_people": self.kept, "most_of_one_run": MOST_OF_ONE_RUN, "refused": self._refused, "largest": largest}
 
 
-def find_most() -> int:
-    """As many connections as the limit of open files leaves."""
+def find_most() -> tuple[int, int]:
+    """As many connections as the limit of open files leaves, and refused clients that are waited for besides."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
-        return MOST_CONNECTIONS
-    free = soft - len(os.listdir("/dev/fd"))
-    return max(FEWEST_CONNECTIONS, min(MOST_CONNECTIONS, int(free * DESCRIPTOR_SHARE)))
+        return MOST_CONNECTIONS, MOST_PARTING
+    share = int((soft - len(os.listdir("/dev/fd"))) * DESCRIPTOR_SHARE)
+    parting = max(0, min(MOST_PARTING, int(share * PARTING_SHARE)))
+    return max(FEWEST_CONNECTIONS, min(MOST_CONNECTIONS, share - parting)), parting

@@ -26,8 +26,6 @@ ACCEPTED_AT_ONCE = 32
 BACK_OFF_SECONDS = 0.2
 # A refused client has so long to send its request and read why; closed at once, it could not finish sending.
 PARTING_SECONDS = 1.0
-# So many refused clients are waited for at a time.
-MOST_PARTING = 16
 _SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 Greet = Callable[[Peer, Callable[[], None]], PeerProtocol]
@@ -102,7 +100,7 @@ class Listener:
         with contextlib.suppress(OSError):
             connection.send(write_answer(503, words, self._version))
             connection.shutdown(socket.SHUT_WR)
-        if len(self._parting) < MOST_PARTING:
+        if len(self._parting) < self._connections.most_parting:
             self._parting[connection] = self._loop.call_later(PARTING_SECONDS, self._part, connection)
         else:
             connection.close()

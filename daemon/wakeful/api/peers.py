@@ -27,6 +27,7 @@ _CREDENTIALS = struct.Struct("3i")
 _SO_PEERPIDFD = 77
 # The field of /proc/<pid>/stat that says when a process started, counted behind the name in brackets.
 _STARTED = 19
+_SHORTAGES = (errno.EMFILE, errno.ENFILE)
 GONE = "the process that connected is gone, so nobody knows who calls; call again"
 OUTSIDE = (
     "the process that calls is outside of the daemon's PID namespace, so nobody can tell whether it belongs to a run; "
@@ -93,27 +94,31 @@ def judge_peer(connection: Connected, owner_of: OwnerOf) -> Peer:
     try:
         process, started = _open_process(connection, pid)
     except OSError as error:
-        return Peer(uid, pid, Unknown(OUT_OF_DESCRIPTORS if error.errno in (errno.EMFILE, errno.ENFILE) else GONE))
+        return Peer(uid, pid, Unknown(OUT_OF_DESCRIPTORS if error.errno in _SHORTAGES else GONE))
     try:
         standing = owner_of(pid)
         # The answer of /proc about this pid concerns this process only if the process is still running afterwards.
         return Peer(uid, pid, standing if _is_running(process) else Unknown(GONE), started)
     except ProcessLookupError:
         return Peer(uid, pid, Unknown(GONE))
+    except OSError as error:
+        if error.errno not in _SHORTAGES:
+            raise
+        return Peer(uid, pid, Unknown(OUT_OF_DESCRIPTORS))
     finally:
         os.close(process)
 
 
-def is_there(connection: Connected, peer: Peer) -> bool:
-    """Is the process that was judged still running? If not, another process may hold its connection, and the judgement does not cover it."""
+def find_absence(connection: Connected, peer: Peer) -> str | None:
+    """Why nobody knows whether the process that was judged is still running; None where it is. Another may hold its connection, and is not covered by the judgement."""
     if not peer.pid:
-        return True
+        return None
     try:
         process, started = _open_process(connection, peer.pid)
-    except OSError:
-        return False
+    except OSError as error:
+        return OUT_OF_DESCRIPTORS if error.errno in _SHORTAGES else GONE
     try:
-        return started == peer.started and _is_running(process)
+        return None if started == peer.started and _is_running(process) else GONE
     finally:
         os.close(process)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import aclosing
 from typing import Any, cast
 
@@ -37,6 +37,7 @@ RUN_RECORDS = 2 * RUNS_SHOWN + 1
 QUIET_SECONDS = 0.05
 # A header of so many characters, six for each of them at most, is taken by every client.
 _LONGEST_HINT = 1000
+_PART_BYTES = 64 * 1024
 
 
 async def read_version(request: Request) -> Response:
@@ -133,13 +134,18 @@ async def follow(request: Request) -> Response:
 
 async def _stream_follow(lines: AsyncIterator[FollowLine], first: asyncio.Future[FollowLine], with_words: bool) -> AsyncIterator[bytes]:
     async with aclosing(cast("Any", lines)):
+        following: Awaitable[FollowLine] = first
+        del first
         try:
-            line = await first
+            while True:
+                text = _line_of_follow(await following, with_words)
+                # A reader that does not read has one line here, and a part of it on the way: what was awaited would hold the record, too.
+                del following
+                for start in range(0, len(text), _PART_BYTES):
+                    yield text[start : start + _PART_BYTES]
+                following = anext(lines)
         except StopAsyncIteration:
             return
-        yield _line_of_follow(line, with_words)
-        async for line in lines:
-            yield _line_of_follow(line, with_words)
 
 
 async def read_output(request: Request) -> Response:

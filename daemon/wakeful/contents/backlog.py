@@ -10,11 +10,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from math import inf
 
 from wakeful.blobs import Blobs
 from wakeful.contents.capture import Wanted, keep_wanted
+from wakeful.pool import Pool
 
 # Paths that wait at most, some 12 MB, since path and digest are those of the look: as many as a burst that is promised to settle.
 MOST_WAITING = 100_000
@@ -38,7 +38,7 @@ class Backlog:
         self._blobs = blobs
         self._lost = lost
         self._is_pressed = is_pressed
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="contents-later")
+        self._pool = Pool(1, "contents-later")
         self._counting = threading.Lock()
         self._waiting = 0
         self._until = inf

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -31,10 +31,13 @@ from wakeful.core.observation import ProcessEnded, RunRecovered
 from wakeful.core.spec import FileBinding
 from wakeful.core.state import OpenRun, Session
 from wakeful.errors import WakefulError
+from wakeful.pool import Pool
 
 _POOL_SIZE = 2
 # How long the end of a run waits for what it wrote to be read and flushed; more is said to be not kept, and tried all the same.
 LONGEST_WAIT_SECONDS = 0.2
+# What a run found is given up where it could not be read for so long: a dead mount must not hold the end of a run.
+_PATIENCE_SECONDS = 60.0
 # More than this is not kept before a run starts, on the loop: it may overwrite some before a thread has kept them.
 _SAVED_BYTES = 256 << 10
 # Paths of long lists that are remembered, so that only what changed is taken down again; some 20 MB. Beyond, the oldest go.
@@ -109,9 +112,9 @@ class Keeper:
         self._say = say
         self._limits = limits
         self._loop = asyncio.get_running_loop()
-        self._pool = ThreadPoolExecutor(_POOL_SIZE, thread_name_prefix="contents")
+        self._pool = Pool(_POOL_SIZE, "contents")
         # Apart: the end of a run holds its slot, and must not queue behind the lists of others.
-        self._end_pool = ThreadPoolExecutor(_POOL_SIZE, thread_name_prefix="contents-end")
+        self._end_pool = Pool(_POOL_SIZE, "contents-end")
         self._backlog = Backlog(blobs, self._lose, self._is_pressed)
         # None: runs end with the daemon. Set by who knows, as the next one.
         self.lists: KeptLists | None = None
@@ -278,9 +281,12 @@ class Keeper:
     def _report(self, record: _OpenRecord, done: asyncio.Future[None]) -> None:
         try:
             done.result()
-        except (OSError, WakefulError) as error:
-            self._say(f"run {record.run_id}: its files were not kept: {error}")
+        except Exception as error:
+            # Whatever it was, its run is over: nobody else would ever say so.
             record.address = None
+            self._say(f"run {record.run_id}: its files were not kept: {error or type(error).__name__}")
+            if not isinstance(error, OSError | WakefulError | MemoryError):
+                self._loop.call_exception_handler({"message": f"{record.run_id}: a defect of wakeful", "exception": error})
         if not record.is_reported:
             self._observe_end(record, record.address)
 
@@ -333,7 +339,7 @@ class Keeper:
         return Found(listing=listing.address, **facts)
 
     def _keep_rest(self, record: _OpenRecord, snapshots: list[_Snapshot]) -> None:
-        before = record.before.result()
+        before = record.before.result(_PATIENCE_SECONDS)
         after = self._keep(record.capture, record.root, snapshots, {})
         for snapshot in snapshots:
             found = after[snapshot.name]

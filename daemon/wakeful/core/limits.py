@@ -12,7 +12,7 @@ from msgspec import Struct
 
 KIB, MIB = 2**10, 2**20
 
-LimitName = Literal["payload", "message", "note", "fact", "facts", "conversation", "output", "records", "mailbox", "tokens", "kept_file", "kept_run", "kept_files"]
+LimitName = Literal["payload", "message", "note", "fact", "facts", "conversation", "output", "records", "mailbox", "tokens", "kept_file", "kept_run", "kept_files", "processes"]
 
 
 class Levels(Struct, frozen=True):
@@ -40,6 +40,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     kept_file: Levels = Levels(8 * MIB, 8 * MIB)
     kept_run: Levels = Levels(64 * MIB, 64 * MIB)
     kept_files: Levels = Levels(2_000, 2_000)
+    # A run that forks without end must not take the machine's processes from the daemon and from people.
+    processes: Levels = Levels(1_000, 1_000)
 
     def of(self, name: LimitName) -> Levels:
         return getattr(self, name)
@@ -50,9 +52,9 @@ class Limits(Struct, frozen=True, kw_only=True):
         return f"{MEANINGS[name]}: at most {say_amount(name, hard)}, this would be {say_amount(name, amount)}" if amount > hard else None
 
 
-COUNTED: frozenset[LimitName] = frozenset({"facts", "records", "mailbox", "tokens", "kept_files"})
+COUNTED: frozenset[LimitName] = frozenset({"facts", "records", "mailbox", "tokens", "kept_files", "processes"})
 # These have a hard level alone.
-UNWARNED: frozenset[LimitName] = frozenset({"kept_file", "kept_run", "kept_files"})
+UNWARNED: frozenset[LimitName] = frozenset({"kept_file", "kept_run", "kept_files", "processes"})
 # What each is about, in the order people read them.
 MEANINGS: dict[LimitName, str] = {
     "payload": "what one record holds",
@@ -68,6 +70,7 @@ MEANINGS: dict[LimitName, str] = {
     "kept_file": "one file whose content is kept",
     "kept_run": "new contents of files kept of one run",
     "kept_files": "files of one run whose contents are new and kept",
+    "processes": "processes of one run at a time, unless its spec says otherwise",
 }
 # What brings a session below a level again.
 ADVICE: dict[LimitName, str] = {

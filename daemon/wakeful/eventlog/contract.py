@@ -47,6 +47,10 @@ class StoreUnsafe(OperatorError):
     """Writing here could lose what was acknowledged: an affected library, a file system or an owner that is not ours."""
 
 
+class StoreShort(OperatorError):
+    """The system has no descriptor or memory to read with now; it says nothing against the log, and later reads may succeed."""
+
+
 class StoreDamaged(OperatorError):
     """The store cannot be read as what it should be."""
 
@@ -332,10 +336,11 @@ class EventLog(Protocol):
         """The newest record's place in the order of all sessions; 0 when there is none."""
 
     def read_after(
-        self, position: int, limit: int, kinds: Sequence[str] | None = None, *, imported: bool = False
+        self, position: int, limit: int, kinds: Sequence[str] | None = None, *, imported: bool = False, most_bytes: int | None = None
     ) -> tuple[int, list[Record]]:
         """The next records of all sessions (of these kinds) in the order they were recorded, and the position after them.
 
+        No more are read once their payloads have `most_bytes` together; one is read in any case, so that whoever reads gets on.
         Imported records are passed over unless asked for: they happened elsewhere, and nobody who follows this log missed them."""
 
     def begin_import(self, session: str, last_seq: int, head: bytes, *, extend: bool = False) -> int:

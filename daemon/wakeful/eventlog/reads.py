@@ -133,7 +133,7 @@ def read_sizes(connection: apsw.Connection) -> dict[str, int]:
 
 
 def read_after(
-    connection: apsw.Connection, position: int, limit: int, kinds: Sequence[str] | None = None, *, imported: bool = False
+    connection: apsw.Connection, position: int, limit: int, kinds: Sequence[str] | None = None, *, imported: bool = False, most_bytes: int | None = None
 ) -> tuple[int, list[Record]]:
     """The next records of all sessions, in the order of recording, and the position all before which were looked at."""
     chosen = "" if kinds is None else f"AND e.kind IN ({', '.join('?' * len(kinds))})"
@@ -142,9 +142,16 @@ def read_after(
         f"SELECT e.id, s.id, {_COLUMNS} FROM event e JOIN session s ON s.key = e.session LEFT JOIN payload p ON p.event = e.id "
         f"WHERE e.id > ? AND e.id <= ? {chosen} {'' if imported else _OWN} ORDER BY e.id LIMIT ?",
         (position, newest, *(kinds or ()), limit),
-    ).fetchall()
-    reached = rows[-1][0] if len(rows) == limit and rows else max(position, newest)
-    return reached, [make_record(row[1], row[2:]) for row in rows]
+    )
+    reached, records, read_bytes = position, list[Record](), 0
+    for row in rows:
+        reached, record = row[0], make_record(row[1], row[2:])
+        records.append(record)
+        read_bytes += len(record.payload or b"")
+        if len(records) == limit or (most_bytes is not None and read_bytes >= most_bytes):
+            rows.close()
+            return reached, records
+    return max(position, newest), records
 
 
 def read_positions(

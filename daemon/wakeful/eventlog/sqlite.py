@@ -49,11 +49,13 @@ from wakeful.eventlog.migrate import load_migrations, migrate, read_version, ref
 from wakeful.eventlog.presence import Presence
 from wakeful.eventlog.statelock import StateLock, lock_state
 from wakeful.eventlog.store import (
+    RAISE_DESCRIPTORS,
     StoreFiles,
     connect_reader,
     connect_writer,
     count_tables,
     create_database,
+    has_descriptor,
     is_blank,
     prepare_folder,
     read_mark,
@@ -73,8 +75,11 @@ _WHAT_TO_DO = "look at it with: wakeful doctor; go back to a backup with: wakefu
 
 def exit_process(failed: StoreFailed) -> None:
     """The default answer to a failed write: say so and end at once, without any clean-up that might write."""
-    print(f"wakeful: {failed}", file=sys.stderr, flush=True)
-    os._exit(1)
+    try:
+        print(f"wakeful: {failed}", file=sys.stderr, flush=True)
+    finally:
+        # Also where there is no memory for words, or nobody reads them.
+        os._exit(1)
 
 
 def open_log(
@@ -99,7 +104,8 @@ def open_log(
         if isinstance(error, (apsw.CorruptError, apsw.NotADBError)):
             raise StoreDamaged(f"{files.database} cannot be read: {error}; {_WHAT_TO_DO}") from error
         if isinstance(error, (OSError, apsw.Error)):
-            raise StoreFailed(f"{files.folder} cannot be opened for writing: {error}; look at its disk and permissions") from error
+            remedy = "look at its disk and permissions" if has_descriptor() else f"no file descriptor is left: raise the limit ({RAISE_DESCRIPTORS})"
+            raise StoreFailed(f"{files.folder} cannot be opened for writing: {error}; {remedy}") from error
         raise
 
 
@@ -352,10 +358,10 @@ class SqliteLog:
         return self._reader().execute("SELECT coalesce(max(id), 0) FROM event").get
 
     def read_after(
-        self, position: int, limit: int, kinds: Sequence[str] | None = None, *, imported: bool = False
+        self, position: int, limit: int, kinds: Sequence[str] | None = None, *, imported: bool = False, most_bytes: int | None = None
     ) -> tuple[int, list[Record]]:
         with self._told(f"the records after {position}"):
-            return reads.read_after(self._reader(), position, limit, kinds, imported=imported)
+            return reads.read_after(self._reader(), position, limit, kinds, imported=imported, most_bytes=most_bytes)
 
     def begin_import(self, session: str, last_seq: int, head: bytes, *, extend: bool = False) -> int:
         return self._keep(lambda connection: imports.begin(connection, session, last_seq, head, extend))

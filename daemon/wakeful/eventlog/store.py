@@ -19,7 +19,7 @@ import apsw
 
 from wakeful.eventlog.anchor import Mark, sync_folder
 from wakeful.eventlog.chain import NOTHING
-from wakeful.eventlog.contract import StoreDamaged, StoreUnfinished, StoreUnsafe
+from wakeful.eventlog.contract import StoreDamaged, StoreShort, StoreUnfinished, StoreUnsafe
 from wakeful.eventlog.filesystem import refuse_remote
 from wakeful.folders import make_private
 
@@ -168,7 +168,13 @@ def lay_out_wal(path: Path, size: int) -> None:
     A commit inside overwrites blocks that are there, and its flush has no new length to record: 0.20 ms beside 0.36 of a log that
     grows. Zeros end a write-ahead log for whoever reads it, as the torn frame of a crash does; nothing SQLite wrote is touched.
     A disk near its end is left alone: it only makes commits quicker."""
-    file = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        file = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        # Commits go on without it, over descriptors that are open.
+        if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+            raise
+        return
     try:
         disk, written = os.fstatvfs(file), os.fstat(file).st_size
         if disk.f_bavail * disk.f_frsize < size * _FREE_TIMES:
@@ -185,12 +191,26 @@ def lay_out_wal(path: Path, size: int) -> None:
         os.close(file)
 
 
+RAISE_DESCRIPTORS = "LimitNOFILE=, ulimit -n"
+
+
+def has_descriptor() -> bool:
+    """Is there one to be had now? SQLite says of everything that it "cannot be opened"."""
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+    except OSError as error:
+        return error.errno not in (errno.EMFILE, errno.ENFILE)
+    return True
+
+
 def connect_reader(database: Path) -> apsw.Connection:
     """A connection that cannot write. Reading the schema now turns a file that is no database into words."""
     _refuse_hollow(database)
     try:
         return _connect_to_read(str(database), apsw.SQLITE_OPEN_READONLY)
     except apsw.CantOpenError as error:
+        if not has_descriptor():
+            raise StoreShort(f"{database} cannot be opened now: no file descriptor is left; call again later, or raise the limit ({RAISE_DESCRIPTORS})") from error
         if database.is_file() and _is_mounted_read_only(database.parent):
             return _connect_beside_no_writer(database)
         raise StoreUnsafe(

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import errno
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -43,7 +44,7 @@ from wakeful.eventlog.group import Group, Tip
 from wakeful.eventlog.imports import read_imports
 from wakeful.eventlog.presence import Loss, Presence
 from wakeful.eventlog.snapshots import choose_dropped
-from wakeful.eventlog.store import BUSY_MILLISECONDS, WAL_KEPT_BYTES, lay_out_wal, read_mark
+from wakeful.eventlog.store import BUSY_MILLISECONDS, RAISE_DESCRIPTORS, WAL_KEPT_BYTES, has_descriptor, lay_out_wal, read_mark
 
 GROUP_EVENTS = 512
 # Under load a checkpoint comes each 16 MiB of log, where it is well amortised; at rest the log is put away once it is
@@ -413,12 +414,15 @@ class Writer:
 
     def _fail(self, calls: list[Call], error: Exception) -> None:
         """Nothing is acknowledged from here on. The connection stays open: closing it would write."""
-        failed = self._explain(error)
-        failed.__cause__ = error if failed is not error else None
-        self.failed = failed
-        waiting = [*calls, *(call for call, _ in self._erased)]
-        _answer(waiting, [failed] * len(waiting))
-        self._on_fatal(failed)
+        failed = _NO_MEMORY if isinstance(error, MemoryError | apsw.NoMemError) else self._explain(error)
+        try:
+            failed.__cause__ = error if failed is not error else None
+            self.failed = failed
+            waiting = [*calls, *(call for call, _ in self._erased)]
+            _answer(waiting, [failed] * len(waiting))
+        finally:
+            # Also where there is no memory for an answer: nobody may wait for a writer that is gone.
+            self._on_fatal(failed)
         while not isinstance(call := self._queue.get(), Stop):
             _answer([call], [failed])
 
@@ -432,10 +436,7 @@ class Writer:
             lost = None
         if lost is not None:
             return _say_gone(lost)
-        return StoreFailed(
-            f"the log could not be written: {type(error).__name__}: {error}; what was not acknowledged is unknown and "
-            "will be read again at the next start; look at the disk, then start the daemon again"
-        )
+        return StoreFailed(_describe_failure(error))
 
 
 def _say_gone(lost: Loss) -> StoreGone:
@@ -443,6 +444,19 @@ def _say_gone(lost: Loss) -> StoreGone:
         f"the log was taken away from under the daemon: {lost.words}; nothing is acknowledged any more, and the daemon ends. "
         "Put the files back, or go back to a backup with: wakeful restore BACKUP; then start the daemon again"
     )
+
+
+_UNKNOWN = "what was not acknowledged is unknown and will be read again at the next start"
+# Made ahead: when it is needed there is no memory for its words.
+_NO_MEMORY = StoreFailed(f"the log could not be written: there was no memory for it; {_UNKNOWN}; give the daemon more memory (MemoryMax=, ulimit -v), then start it again")
+_SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE})
+
+
+def _describe_failure(error: Exception) -> str:
+    """A lack of descriptors is no fault of the disk's, and is not to be looked for there."""
+    is_short = isinstance(error, apsw.CantOpenError) or (isinstance(error, OSError) and error.errno in _SHORTAGES)
+    remedy = f"it had no file descriptor left: raise its limit ({RAISE_DESCRIPTORS})" if is_short and not has_descriptor() else "look at the disk"
+    return f"the log could not be written: {type(error).__name__}: {error}; {_UNKNOWN}; {remedy}, then start the daemon again"
 
 
 _MALFORMED = frozenset({apsw.SQLITE_CONSTRAINT_DATATYPE, apsw.SQLITE_CONSTRAINT_NOTNULL})

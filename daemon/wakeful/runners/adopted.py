@@ -72,7 +72,7 @@ class AdoptedProcess(Attended):
         enough = Event()
         deadline = loop.call_later(SWEEP_SECONDS, enough.set)
         sweeping = loop.run_in_executor(None, self._sweep, enough)
-        sweeping.add_done_callback(lambda swept: (deadline.cancel(), self._close(status, swept.result())))
+        sweeping.add_done_callback(lambda swept: (deadline.cancel(), self._close(status, swept.exception() is None and swept.result())))
 
     def _sweep(self, enough: Event) -> bool:
         """Blocks: end what it left behind, until that is enough; whether nothing is left."""

@@ -64,6 +64,7 @@ class Capture:
         return self._memory
 
     def add(self, chunk: bytes) -> None:
+        """Raises OSError where there is no memory for it yet; then nothing of it was taken."""
         memory = self._memory or self._map()
         total_bytes = self.total_bytes + len(chunk)
         kept = memoryview(chunk)
@@ -78,6 +79,10 @@ class Capture:
         _COUNT.pack_into(memory, 0, total_bytes)
         if self._waiting:
             self._wake()
+
+    def count_lost(self, lost_bytes: int) -> None:
+        """There was no memory for any of it: only how much it was is known."""
+        self.total_bytes += lost_bytes
 
     def close(self) -> None:
         """Nothing more comes: followers end."""

@@ -16,11 +16,13 @@ from collections.abc import Callable, Mapping
 from types import FrameType
 
 from wakeful.errors import OperatorError
-from wakeful.runners import proc
+from wakeful.runners import proc, reserve
 from wakeful.runners.mark import OWN, Sign, mark_own, read_mark, read_run
 from wakeful.runners.proc import Reaped
 
 _PR_SET_CHILD_SUBREAPER = 36
+# So often new descendants of a run are looked for while it is stopped.
+_FREEZING_ROUNDS = 20
 
 
 def become_subreaper() -> Sign | None:
@@ -29,6 +31,7 @@ def become_subreaper() -> Sign | None:
     if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         reason = os.strerror(ctypes.get_errno())
         raise OperatorError(f"the system refused to make the daemon a child subreaper: {reason}; Linux 3.4 or newer is needed")
+    reserve.hold()
     origin = mark_own()
     _let_signals_reach_children()
     return origin
@@ -78,11 +81,30 @@ class Children:
         """
         left = []
         for pid in self.adopted():
-            if read_run(pid, {mark: run_id}, state) != run_id:
+            try:
+                if read_run(pid, {mark: run_id}, state) != run_id:
+                    continue
+            except OSError:
+                # Nothing to look with now: it may be one of them.
+                left.append(pid)
                 continue
             if not _end(pid, reaped):
                 left.append(pid)
         return left
+
+    def freeze_run(self, mark: int, run_id: str, state: str) -> None:
+        """Stop what was adopted from this run, and what descends from that: a storm of forks would go on faster than it can be ended.
+
+        A stopped process forks no more, so a few rounds find all; SIGKILL ends it as any other."""
+        stopped: set[int] = set()
+        for _ in range(_FREEZING_ROUNDS):
+            own = [pid for pid in self.adopted() if read_run(pid, {mark: run_id}, state) == run_id]
+            fresh = [pid for one in own for pid in (one, *proc.descendants_of(one)) if pid not in stopped]
+            for pid in fresh:
+                _stop(pid, mark)
+            stopped.update(fresh)
+            if not fresh:
+                return
 
     def tidy(self, live: Mapping[int, str], oldest_start: float | None, state: str) -> int:
         """Reap what ended by itself, and end what belongs to no live run; how many of these remain.
@@ -92,7 +114,12 @@ class Children:
         left = 0
         for pid in self.adopted():
             stat = proc.read_stat(pid)
-            if stat is None or not self._is_ours_to_end(stat, live, oldest_start, state):
+            try:
+                if stat is None or not self._is_ours_to_end(stat, live, oldest_start, state):
+                    continue
+            except OSError:
+                # Nothing to look with now: it is looked at in the next round.
+                left += 1
                 continue
             left += not _end(pid, _forget)
         return left
@@ -115,6 +142,21 @@ class Children:
             return False
         # It shed its mark on purpose. While a run lives that is older, it may belong to that one.
         return not stat.is_alive or oldest_start is None or stat.started + proc.TICK_SECONDS < oldest_start
+
+
+def _stop(pid: int, mark: int) -> None:
+    try:
+        fd = os.pidfd_open(pid)
+    except OSError:
+        return
+    try:
+        # Opened first, then compared: its number may be somebody else's by now.
+        if read_mark(pid) == mark:
+            signal.pidfd_send_signal(fd, signal.SIGSTOP)
+    except OSError:
+        return
+    finally:
+        os.close(fd)
 
 
 def _end(pid: int, reaped: Callable[[Reaped], None]) -> bool:

@@ -15,7 +15,6 @@ import signal
 import subprocess
 import threading
 from collections.abc import AsyncIterator, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
 from secrets import token_hex
@@ -27,6 +26,7 @@ from wakeful.blobs import Blobs
 from wakeful.core.observation import Enforceable, ProcessEnded, ProcessOwner, RunAttached, RunRecovered
 from wakeful.core.target import ProbeTarget
 from wakeful.errors import OperatorError
+from wakeful.pool import Pool
 from wakeful.runners.isolation import closed_settings, tracing
 from wakeful.runners.cgroup import Cgroups
 from wakeful.runners.children import Children
@@ -116,7 +116,7 @@ class CommandRunner:
         self._ended: dict[str, RunOrder] = {}
         self._readying: asyncio.TimerHandle | None = None
         CLOSED.keep_in(os.path.join(state, closed_settings.FILE))
-        pool = ThreadPoolExecutor(_POOL_SIZE, thread_name_prefix="runs")
+        pool = Pool(_POOL_SIZE, "runs")
         self._protected = protected
         self._around = Surroundings(
             loop=asyncio.get_running_loop(),
@@ -154,9 +154,9 @@ class CommandRunner:
     def foresee(self, order: RunOrder) -> None:
         if order.run_id in self._runs or not is_quick(order):
             return
-        begun = begin(order, build_environment(order, self._inherited))
         # Whatever is wrong with it is found again by its start, which tells it; so is what cannot be known without an effect.
         with contextlib.suppress(Exception):
+            begun = begin(order, build_environment(order, self._inherited))
             self._foreseen[order.run_id] = _Foreseen(order, prepare(order, begun, self._around, is_ahead=True), self._around, self._around.loop.time())
 
     def _take_foreseen(self, order: RunOrder) -> Prepared | None:
@@ -173,10 +173,27 @@ class CommandRunner:
         # The plan follows from state and may name the same run twice; there is one.
         if order.run_id in self._runs:
             return
+        run = self._add(order, self._make_memory(order))
+        try:
+            run.start(self._inherited, self._take_foreseen(order))
+        except Exception:
+            # Who called tells why. What has a process already ends as a run does.
+            if not run.has_begun:
+                self._runs.pop(order.run_id, None)
+                if not self._runs:
+                    self._idle.set()
+            raise
+
+    def _make_memory(self, order: RunOrder) -> int | None:
+        """Where its output is captured, if somebody keeps that beyond us; a run that nobody has room to keep ends with the daemon."""
         kept = self._around.kept
         # A replay has no token: it is in no log, and nobody's to go on with.
-        memory = kept.make_memory(order.output_limit_bytes) if kept is not None and order.token else None
-        self._add(order, memory).start(self._inherited, self._take_foreseen(order))
+        if kept is None or not order.token:
+            return None
+        try:
+            return kept.make_memory(order.output_limit_bytes)
+        except OSError:
+            return None
 
     def _add(self, order: RunOrder, memory: int | None) -> LiveRun:
         mark = mark_of(self._around.state, order.run_id)

@@ -77,6 +77,8 @@ class RunOrder(Struct, frozen=True, kw_only=True):
     token: str
     output_limit_bytes: int
     limits: RunLimits = RunLimits()
+    # At a time, where its own limits do not say.
+    most_processes: int = 1_000
     confinement: Confinement = Confinement()
     # What its bindings mean, as patterns under root: what is read, and what is written; repositories (or None: the one around root)
     # with the bound path; and the script of the project that it runs.

@@ -13,7 +13,6 @@ import errno
 import os
 import shutil
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from msgspec import Struct
@@ -27,12 +26,15 @@ from wakeful.core.state import OpenRun, Session
 from wakeful.errors import OperatorError
 from wakeful.folders import make_private
 from wakeful.gitdirs import GIT
+from wakeful.pool import Pool
 from wakeful.runners.isolation.beneath import make_beneath, open_beneath
 from wakeful.runners.isolation.plans import NEXT_SUFFIX
 from wakeful.runners.isolation.writers import Writers
 from wakeful.runners.staging import copy_entry, digest_entry
 
 _POOL_SIZE = 2
+# How long after a landing that failed in us it is tried again.
+_AGAIN_SECONDS = 5.0
 _CHANGED = "others changed it while the run was under way; theirs stands"
 
 
@@ -67,7 +69,7 @@ class Landing:
         self._list_guarded = list_guarded
         self._writers = writers or Writers()
         self._loop = asyncio.get_running_loop()
-        self._pool = ThreadPoolExecutor(_POOL_SIZE, thread_name_prefix="landing")
+        self._pool = Pool(_POOL_SIZE, "landing")
 
     def land(self, session: Session, run: OpenRun) -> None:
         assert run.staged is not None
@@ -75,10 +77,15 @@ class Landing:
         self._writers.begin(run.run_id, run.spec.root, run.spec.written_patterns, ())
         bounds = Bounds.of(run.spec, self._list_guarded())
         landing = self._loop.run_in_executor(self._pool, put_in_place, run.staged.outputs, run.spec.root, area, aside, bounds)
-        landing.add_done_callback(partial(self._conclude, session.id, run.run_id))
+        landing.add_done_callback(partial(self._conclude, session.id, run.run_id, partial(self.land, session, run)))
 
-    def _conclude(self, session: str, run_id: str, done: asyncio.Future[tuple[KeptOutput, ...]]) -> None:
+    def _conclude(self, session: str, run_id: str, again: Callable[[], None], done: asyncio.Future[tuple[KeptOutput, ...]]) -> None:
         self._writers.end(run_id)
+        if (error := done.exception()) is not None:
+            # Outputs that are put in place halfway are put in place again, as after a crash: nobody else would ever end this run.
+            self._loop.call_exception_handler({"message": f"{run_id}: its outputs could not be put in place, which is tried again", "exception": error})
+            self._loop.call_later(_AGAIN_SECONDS, again)
+            return
         self._report(LandingEnded(session=session, run_id=run_id, kept=done.result()))
 
     def discard(self, run_id: str) -> None:

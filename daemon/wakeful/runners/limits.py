@@ -7,9 +7,13 @@ in the kernel, and for a whole run in the spec, is also looked at while the run 
 
 from __future__ import annotations
 
+import errno
 import math
 import os
-from collections.abc import Sequence
+import resource
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TypeVar
 
 from wakeful.core.budget import Amounts
 from wakeful.core.observation import Usage
@@ -17,7 +21,11 @@ from wakeful.core.spec import RunLimits
 from wakeful.runners import proc
 from wakeful.runners.problems import describe_overspent
 
+Launched = TypeVar("Launched")
+
 NO_LIMITS = RunLimits()
+# Of all processes that the user may have, so many are kept from runs.
+SPARED_PROCESSES = 64
 # How often a run with limits is looked at as a whole; one with a budget alone more and more rarely, since that counts on.
 LOOK_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 2.0
@@ -51,6 +59,65 @@ def _list_settings(limits: RunLimits) -> list[str]:
         most = _count_of_user(os.getuid()) + limits.processes
         settings.append(f"ulimit -p {most} 2>/dev/null || ulimit -u {most}")
     return settings
+
+
+def launch_sparing(launch: Callable[[], Launched]) -> tuple[Launched, bool]:
+    """What is launched is refused a process before the daemon and people are; False where it was launched without that.
+
+    By the soft limit of the daemon itself for the moment of a spawn, as the mark is: there is no gap. The kernel counts all processes of the user, so
+    where they are many the spawn itself is refused; then it takes one of those in reserve. Root is not held to it: `find_crowd` does that."""
+    limits = resource.getrlimit(resource.RLIMIT_NPROC)
+    if (most := _find_spared()) is None:
+        return launch(), True
+    resource.setrlimit(resource.RLIMIT_NPROC, (most, limits[1]))
+    try:
+        return launch(), True
+    except OSError as error:
+        if error.errno != errno.EAGAIN:
+            raise
+    finally:
+        resource.setrlimit(resource.RLIMIT_NPROC, limits)
+    return launch(), False
+
+
+def spare_processes(pid: int) -> None:
+    """The same for a process that is there, and what it starts from now on."""
+    if (most := _find_spared()) is not None:
+        # It is gone already, or another user's by a set-uid program.
+        with suppress(OSError):
+            resource.prlimit(pid, resource.RLIMIT_NPROC, (most, resource.prlimit(pid, resource.RLIMIT_NPROC)[1]))
+
+
+def _find_spared() -> int | None:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NPROC)
+    return None if soft == resource.RLIM_INFINITY else soft - min(SPARED_PROCESSES, soft // 4)
+
+
+def count_all() -> int | None:
+    """All processes and threads of the machine, for a few microseconds; None where that is not told."""
+    try:
+        with open("/proc/loadavg", "rb", buffering=0) as file:
+            return int(file.read(128).split()[3].split(b"/")[1])
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+def count_oom_kills() -> int | None:
+    """How many processes of the machine the kernel ended for want of memory since it started; None where that is not told."""
+    try:
+        with open("/proc/vmstat", "rb", buffering=0) as file:
+            text = file.read()
+    except OSError:
+        return None
+    start = text.find(b"\noom_kill ")
+    return int(text[start + len(b"\noom_kill ") :].split(None, 1)[0]) if start >= 0 else None
+
+
+def find_crowd(most: int, pid: int) -> str | None:
+    """Whether a run that names no limit has more processes than others leave it, in words."""
+    if len(proc.descendants_of(pid)) < most:
+        return None
+    return f"it had more than {most:,} processes at a time; if it needs them, say run.limits.processes in its spec, or limits.processes in wakeful.yaml"
 
 
 def find_excess(limits: RunLimits, pids: Sequence[int], counted_cpu_seconds: float = 0.0) -> str | None:

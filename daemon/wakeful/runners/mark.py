@@ -19,6 +19,8 @@ from contextlib import contextmanager
 
 from msgspec import Struct
 
+from wakeful.runners import reserve
+
 # Microseconds: marks lie in [2^60, 2^61), far above what anybody sets on purpose.
 _LOWEST = 1 << 60
 # What the daemon itself carries, and with it everything it spawns that is no run.
@@ -109,7 +111,7 @@ def read_run(pid: int, runs: Mapping[int, str], state: str) -> str | None:
 def read_sign(pid: int, state: str) -> Sign | None:
     """Find the evidence that some daemon, not necessarily this one, started a process. None: a person started it.
 
-    Raises ProcessLookupError when the process is gone. `state` is this daemon's state folder, links resolved."""
+    Raises ProcessLookupError when the process is gone, and OSError where there is no descriptor to look with. `state` is this daemon's state folder, links resolved."""
     limits = _read(f"/proc/{pid}/limits")
     # Everybody may read it as long as the process, or its zombie, is there.
     if not limits:
@@ -138,17 +140,10 @@ def _value(environ: bytes, name: bytes) -> str | None:
 
 
 def _read(path: str) -> bytes:
-    """A file of /proc, empty when its process is gone or not ours to look at."""
+    """A file of /proc, empty when its process is gone or not ours to look at. Raises OSError where there is no descriptor to look with."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
+        return reserve.read_file(path)
+    except OSError as error:
+        if error.errno in reserve.SHORTAGES:
+            raise
         return b""
-    try:
-        parts = []
-        while part := os.read(fd, 65536):
-            parts.append(part)
-        return b"".join(parts)
-    except OSError:
-        return b""
-    finally:
-        os.close(fd)

@@ -35,7 +35,7 @@ class Premises(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_order(
-    session: Session, run: OpenRun, premises: Premises, *, token: str, causes: bytes, exports: dict[str, str], output_limit_bytes: int,
+    session: Session, run: OpenRun, premises: Premises, *, token: str, causes: bytes, exports: dict[str, str], output_limit_bytes: int, most_processes: int,
     secrets: tuple[Secret, ...] = (), workspace: WorkspaceOrder | None = None,
 ) -> RunOrder:
     """`causes` is the document WAKEFUL_CAUSES names, `exports` the folders that stand for bindings with `export`.
@@ -71,6 +71,7 @@ def make_order(
         token=token,
         output_limit_bytes=output_limit_bytes,
         limits=spec.run.limits,
+        most_processes=most_processes,
         confinement=spec.confinement if run.agent is None else _open_for_agent(spec.confinement, run.agent, premises),
         reads=(*(binding.pattern for binding in spec.files if binding.access == "read"), *exports.values()),
         writes=spec.written_patterns,

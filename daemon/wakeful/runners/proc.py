@@ -10,6 +10,8 @@ import os
 
 from msgspec import Struct
 
+from wakeful.runners import reserve
+
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 # Start times are rounded down to this.
@@ -43,8 +45,7 @@ class Reaped(Struct, frozen=True):
 
 def read_stat(pid: int) -> ProcessStat | None:
     try:
-        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
-            text = file.read(4096)
+        text = reserve.read_file(f"/proc/{pid}/stat")
     except OSError:
         return None
     # The name stands in brackets and may hold anything, also brackets: the last one ends it.
@@ -145,8 +146,7 @@ def read_io(pid: int) -> tuple[int, int]:
 
 def _read_children(path: str, pid: int) -> list[int]:
     try:
-        with open(path, "rb") as file:
-            return [int(child) for child in file.read().split()]
+        return [int(child) for child in reserve.read_file(path).split()]
     except FileNotFoundError:
         # A kernel without CONFIG_PROC_CHILDREN, or a thread that ended.
         return [stat.pid for other in every_pid() if (stat := read_stat(other)) and stat.parent == pid]

@@ -14,13 +14,14 @@ import signal
 import subprocess
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from wakeful.core.observation import Usage
 from wakeful.core.spec import RunLimits
+from wakeful.pool import Pool
 from wakeful.runners import proc
 from wakeful.runners.capture import NOTHING_SECRET, Capture
 from wakeful.runners.cgroup import Cgroups
@@ -32,6 +33,7 @@ from wakeful.runners.isolation.system import SystemPlaces
 from wakeful.runners.isolation.waiting import WaitingView, WaitingViews
 from wakeful.runners.isolation.writers import Writers
 from wakeful.runners.kept import KeptRuns
+from wakeful.runners.limits import launch_sparing, spare_processes
 from wakeful.runners.mark import marking
 from wakeful.runners.pipe import OutputPipe
 from wakeful.runners.proc import Reaped
@@ -58,7 +60,7 @@ class Surroundings(Struct, frozen=True):
     """What all runs of one daemon share. `state` is the state folder, links resolved."""
 
     loop: asyncio.AbstractEventLoop
-    pool: ThreadPoolExecutor
+    pool: Pool
     children: Children
     cgroups: Cgroups | None
     state: str
@@ -234,18 +236,22 @@ class Process(Attended):
         try:
             # The mark is this process's for a moment, whichever thread spawns: the loop, which waits, spawns nothing else.
             with marking(self._mark):
-                self._popen = launch(spawn)
+                self._popen, is_spared = launch_sparing(lambda: launch(spawn))
         except BaseException:
             os.close(output)
             raise
         finally:
             os.close(writer)
         self.pid = self._popen.pid
+        if not is_spared:
+            spare_processes(self.pid)
         self._around.children.spawned(self.pid)
         self._attend(output)
 
     def release(self, waiting: WaitingView, argv: Sequence[str], environment: Mapping[str, str]) -> bool:
         """As `launch`, of a shell that waits in its view already, and knows where; False where nothing was begun."""
+        for pid in waiting.pids:
+            spare_processes(pid)
         self._popen = waiting.release(self._mark, argv, environment)
         if self._popen is None:
             return False
@@ -267,6 +273,7 @@ class Process(Attended):
             raise
         finally:
             os.close(writer)
+        spare_processes(self.pid)
         self._around.children.spawned(self.pid)
         self._attend(output)
 
@@ -356,6 +363,8 @@ class Process(Attended):
     def _sweep(self, ending: Ending, deadline: float, pause: float) -> None:
         """Kill what the program left behind, round by round, until there is nothing."""
         around = self._around
+        if pause >= _LONGEST_SWEEP_SECONDS:
+            around.children.freeze_run(self._mark, self._run_id, around.state)
         left = around.children.end_run(self._mark, self._run_id, around.state, self._spent.add)
         if left and around.loop.time() < deadline:
             longer = min(2 * pause, _LONGEST_SWEEP_SECONDS)

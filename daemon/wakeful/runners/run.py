@@ -7,6 +7,8 @@ where that takes longer than a moment, and what `saving` does at the end, are do
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import errno
 import os
 import shlex
 import signal
@@ -19,6 +21,7 @@ from msgspec.structs import asdict, replace
 from wakeful.blobs import Blobs
 from wakeful.core.match import parse_under
 from wakeful.core.observation import ProcessEnded, Usage
+from wakeful.core.spec import RunLimits
 from wakeful.errors import OperatorError
 from wakeful.runners import limits, proc
 from wakeful.runners.adopted import AdoptedProcess
@@ -53,6 +56,10 @@ from wakeful.runners.workspace import WorkspaceArea
 _LAG_SECONDS = 0.005
 # How often a run looks whether the server that will fork it is ready.
 _WARMING_SECONDS = 0.02
+# A control group counts threads, too: where nobody said how many processes a run may have, each may have so many.
+_THREADS_EACH = 4
+# As a shell ends whose program was killed.
+_KILLED_EXIT = 128 + signal.SIGKILL
 _STRENGTH: dict[StopWord | None, int] = {None: 0, "interrupt": 1, "terminate": 2, "kill": 3}
 _SIGNALS: dict[StopWord, int] = {
     "interrupt": signal.SIGINT,
@@ -92,7 +99,17 @@ class LiveRun:
         self._timeout: asyncio.TimerHandle | None = None
         self._kill: asyncio.TimerHandle | None = None
         self._minding: asyncio.TimerHandle | None = None
+        self._counting: asyncio.TimerHandle | None = None
+        # Processes and threads of the machine, since it began.
+        self._fewest_beside = limits.count_all()
+        # How many processes the kernel had ended for want of memory, a moment after it began.
+        self._oom_kills: int | None = None
         self._problem: str | None = None
+
+    @property
+    def has_begun(self) -> bool:
+        """Is there, or was there, a process of it?"""
+        return self._process is not None
 
     def start(self, inherited: Mapping[str, str], foreseen: Prepared | None = None) -> None:
         """`foreseen` is what was found out a moment ago; None: it is found out now."""
@@ -126,6 +143,8 @@ class LiveRun:
             self._problem = str(error)
         except (OSError, ValueError) as error:
             self._problem = describe_start(error, argv, self._prepared.cwd, self._prepared.environment)
+        except MemoryError:
+            self._problem = describe_start(OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)), argv, self._prepared.cwd, self._prepared.environment)
         except Exception as error:
             self._note_defect(error)
 
@@ -177,7 +196,7 @@ class LiveRun:
     def abandon(self) -> None:
         """The next daemon goes on with it."""
         self._is_abandoned = True
-        for timer in (self._timeout, self._minding, self._kill):
+        for timer in (self._timeout, self._minding, self._counting, self._kill):
             if timer is not None:
                 timer.cancel()
         if self._process is not None:
@@ -209,7 +228,7 @@ class LiveRun:
 
     def _launch(self, argv: tuple[str, ...]) -> bool:
         process = Process(
-            self._around, self.order.run_id, self.mark, self.capture, self._spent, self._take_ending, self.order.limits
+            self._around, self.order.run_id, self.mark, self.capture, self._spent, self._take_ending, self._bound_group()
         )
         try:
             if self._prepared.starts_another:
@@ -221,11 +240,23 @@ class LiveRun:
         except (OSError, ValueError) as error:
             self._problem = describe_start(error, argv, self._prepared.cwd, self._prepared.environment)
             return False
+        except MemoryError:
+            self._problem = describe_start(OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)), argv, self._prepared.cwd, self._prepared.environment)
+            return False
+        except Exception as error:
+            # A start that fails in us is this run's problem, and not that of all others.
+            self._note_defect(error)
+            return False
         self._process = process
         self._mind_if_bounded()
         # After the spawn, and after whatever else is due now: keeping it must not delay anybody's first instruction.
         self._around.loop.call_soon(self._keep)
         return True
+
+    def _bound_group(self) -> RunLimits:
+        """What its control group holds it to, if it has one."""
+        own = self.order.limits
+        return own if own.processes is not None else replace(own, processes=self.order.most_processes * _THREADS_EACH)
 
     def _keep(self) -> None:
         """Let it outlive this daemon, if there is anybody to keep it."""
@@ -252,6 +283,8 @@ class LiveRun:
         kept.keep(keepsake, *descriptors, memory)
 
     def _mind_if_bounded(self) -> None:
+        if self.order.limits.processes is None and self._counting is None:
+            self._counting = self._around.loop.call_later(limits.LOOK_SECONDS, self._count_processes)
         if self.order.limits != limits.NO_LIMITS or limits.is_counted(self.order.allowance):
             self._mind_after(limits.LOOK_SECONDS)
 
@@ -334,6 +367,24 @@ class LiveRun:
         # Also while it winds down: a limit holds to the end.
         self._mind_after(pause)
 
+    def _count_processes(self) -> None:
+        """Its processes are counted only where the machine has many more than there were: to walk a tree takes longer than to ask for a number."""
+        self._counting = self._around.loop.call_later(limits.LOOK_SECONDS, self._count_processes)
+        if self._oom_kills is None:
+            self._oom_kills = limits.count_oom_kills()
+        process, most, present = self._process, self.order.most_processes, limits.count_all()
+        if process is None or process.is_over:
+            return
+        if present is not None and self._fewest_beside is not None:
+            self._fewest_beside = min(self._fewest_beside, present)
+            if present - self._fewest_beside < most // 2:
+                return
+        crowd = limits.find_crowd(most, process.pid)
+        if crowd is not None:
+            if self._stopping is None and self._problem is None:
+                self._problem = crowd
+            process.signal(signal.SIGKILL)
+
     def _end_for(self, problem: str) -> None:
         # Whoever stops it has set a deadline of their own, and their reason stands; so does the first problem.
         if self._stopping is not None or self._problem is not None or self._process is None or self._process.is_over:
@@ -355,8 +406,8 @@ class LiveRun:
             return
         if self._kill is not None:
             self._kill.cancel()
-        if ending.is_starved and self._stopping is None and self._problem is None:
-            self._problem = limits.describe_memory(self.order.limits)
+        if self._stopping is None and self._problem is None:
+            self._problem = self._find_starvation(ending)
         is_undisturbed = self._stopping is None and self._problem is None
         if is_undisturbed and self._is_checking and ending.exit_code != 0:
             self._problem = describe_check(self.order.check, ending.exit_code, ending.signal)
@@ -365,10 +416,20 @@ class LiveRun:
             return
         self._finish(ending)
 
+    def _find_starvation(self, ending: Ending) -> str | None:
+        """Was it killed because memory ended? Its control group knows for sure; without one the kernel's count of such kills is asked."""
+        if ending.is_starved:
+            return limits.describe_memory(self.order.limits)
+        is_killed = ending.signal == signal.SIGKILL or ending.exit_code == _KILLED_EXIT
+        if not is_killed or self._oom_kills is None or (limits.count_oom_kills() or 0) <= self._oom_kills:
+            return None
+        return "it was killed while the machine had no more memory (oom): the kernel ended processes for that meanwhile; bound it with run.limits.memory, or give it more"
+
     def _begin_check(self, ending: Ending) -> None:
         """`ending` is the command's, and the run's if no check is begun."""
         self._is_checking = True
-        self.capture.add(f"--- check: {shlex.join(self.order.check or ())}\n".encode(errors="surrogateescape"))
+        with contextlib.suppress(OSError):
+            self.capture.add(f"--- check: {shlex.join(self.order.check or ())}\n".encode(errors="surrogateescape"))
         if not self._is_adopted:
             self._launch_check(ending)
             return
@@ -391,7 +452,7 @@ class LiveRun:
             self._time()
 
     def _finish(self, ending: Ending) -> None:
-        for timer in (self._timeout, self._minding):
+        for timer in (self._timeout, self._minding, self._counting):
             if timer is not None:
                 timer.cancel()
         if self._prepared.waiting is not None:

@@ -9,8 +9,8 @@ what cannot be watched as well: a server that does not answer must not hold up t
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
 
+from wakeful.pool import Pool
 from wakeful.sources.reader import Reader
 
 # Of looks that nobody waits for yet, in a lane.
@@ -21,7 +21,7 @@ class Lane:
     """Some threads, and how many looks are in them or wait for them; counted on the loop."""
 
     def __init__(self, name: str, count: int, reader: Reader | None = None) -> None:
-        self.threads = ThreadPoolExecutor(count, thread_name_prefix=name)
+        self.threads = Pool(count, name)
         self.reader = reader
         self.looks = 0
 

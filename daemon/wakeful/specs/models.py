@@ -176,7 +176,7 @@ AnyBindingKeys = Annotated[
 
 class RunLimitKeys(Keys):
     memory: Size | None = _describe(None, "Of each process, or of the whole run where it has a control group. Default: none.", ge=1024 * 1024)
-    processes: Count | None = _describe(None, "At a time. Default: none.", ge=1)
+    processes: Count | None = _describe(None, "At a time. Default: limits.processes of wakeful.yaml, 1000.", ge=1)
     cpu: PositiveDuration | None = _describe(None, "CPU time of each process, in whole seconds. Default: none.", ge=1.0)
     files: Count | None = _describe(None, "Open files of each process. Default: the daemon's.", ge=16)
     file_size: Size | None = _describe(None, "The largest file it may write. Default: none.", ge=1024)
@@ -398,8 +398,13 @@ class KeptCount(Keys):
     hard: Count = Field(description="More than this is not kept; 0: nothing is.", ge=0)
 
 
+class MostCount(Keys):
+    hard: Count = Field(description="A run that has more is ended.", ge=1)
+
+
 _SizeLimit = _short_for("hard", SizeLevels, {"type": "string"}) | None
 _CountLimit = _short_for("hard", CountLevels, {"type": "integer", "minimum": 1}) | None
+_MostLimit = _short_for("hard", MostCount, {"type": "integer", "minimum": 1}) | None
 _KeptSizeLimit = _short_for("hard", KeptSize, {"anyOf": [{"type": "string"}, {"const": 0}]}) | None
 _KeptCountLimit = _short_for("hard", KeptCount, {"type": "integer", "minimum": 0}) | None
 
@@ -418,6 +423,7 @@ class LimitKeys(Keys):
     kept_file: _KeptSizeLimit = _describe(None, "One file whose content is kept. Default: 8MiB; 0: none is.")
     kept_run: _KeptSizeLimit = _describe(None, "New contents of files kept of one run. Default: 64MiB; 0: none are.")
     kept_files: _KeptCountLimit = _describe(None, "Files of one run whose contents are new and kept. Default: 2000; 0: none are.")
+    processes: _MostLimit = _describe(None, "Processes of one run at a time, where run.limits.processes of its spec does not say. Default: 1000.")
 
 
 class DaemonKeys(Keys):

@@ -13,9 +13,8 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future
-from threading import Event, Thread, get_native_id
-from typing import TypeVar
+from threading import Event, get_native_id
+from typing import TypeVar, cast
 
 from msgspec import Struct
 
@@ -30,6 +29,7 @@ from wakeful.runners.isolation.gaps import find_kernel_gaps, find_landlock_gaps
 from wakeful.runners.isolation.landlock import READ_FILE, SCOPE_ABI, TCP_ABI, WRITE, WRITE_FILE, Ruleset, probe_abi
 from wakeful.runners.isolation.privileges import KEPT_CAPABILITIES, forbid_new_privileges
 from wakeful.runners.isolation.reach import Reach, find_network_gaps
+from wakeful.runners.isolation.spawning import Spawner
 from wakeful.runners.isolation.system import PROGRAMS, SETTINGS, is_of_system, list_resolver, list_secrets
 from wakeful.runners.staging import Staging
 
@@ -176,19 +176,22 @@ class BubblewrapLaunch:
         Who is restricted may not look at the descriptors of who is not, so the thread that spawns lives as long as the run: it is the one
         whose descriptors bubblewrap looks at.
         """
-        answer: Future[Spawned] = Future()
+        thread = Spawner()
 
         def spawn_and_stay() -> None:
+            thread.begin()
             try:
                 self._restrict_self()
-                answer.set_result(self._spawn(spawn, f"/proc/{os.getpid()}/task/{get_native_id()}/fd"))
+                if not thread.may_spawn():
+                    return
+                thread.answer(self._spawn(spawn, f"/proc/{os.getpid()}/task/{get_native_id()}/fd"))
             except BaseException as problem:
-                answer.set_exception(problem)
+                thread.answer(None, problem)
                 return
             self._is_over.wait()
 
-        Thread(target=spawn_and_stay, name="spawn", daemon=True).start()
-        return answer.result()
+        thread.start(spawn_and_stay)
+        return cast(Spawned, thread.wait())
 
     def _restrict_self(self) -> None:
         network = self._policy.network

@@ -8,8 +8,8 @@ needed and no thread may make them, a small program takes the thread's place (`_
 
 from __future__ import annotations
 
+import contextlib
 import os
-from _thread import start_new_thread
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from queue import SimpleQueue
@@ -26,6 +26,7 @@ from wakeful.runners.isolation.mounts import Mounts
 from wakeful.runners.isolation.namespace import shield
 from wakeful.runners.isolation.privileges import drop_capabilities, forbid_new_privileges, install_filter
 from wakeful.runners.isolation.shield import can_mount, describe_shielding, name_launcher
+from wakeful.runners.isolation.spawning import Spawner
 
 Spawned = TypeVar("Spawned", covariant=True)
 
@@ -222,36 +223,34 @@ class Confined(Confinement):
     """A thread on its way to spawn one program: it restricts itself by a policy, and waits for the program."""
 
     def __init__(self) -> None:
+        """Raises OSError where the system gives no thread."""
         self._policies: SimpleQueue[Policy | None] = SimpleQueue()
         self._spawns: SimpleQueue[Spawn[Any] | None] = SimpleQueue()
-        self._answers: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
-        # Not a Thread, whose start waits until it has begun: a switch of contexts there and back, with a program under way.
-        start_new_thread(self._live, ())
+        self._thread = Spawner()
+        self._thread.start(self._live)
 
     def take_on(self, policy: Policy) -> None:
         self._policies.put(policy)
 
     def spawn(self, spawn: Spawn[Spawned]) -> Spawned:
         self._spawns.put(spawn)
-        result, problem = self._answers.get()
-        if problem is not None:
-            raise problem
-        return cast(Spawned, result)
+        return cast(Spawned, self._thread.wait())
 
     def dismiss(self) -> None:
         self._policies.put(None)
         self._spawns.put(None)
 
     def _live(self) -> None:
+        self._thread.begin()
         try:
             self._restrict()
             self.has_taken_on = True
             spawn = self._spawns.get()
-            if spawn is not None:
-                self._answers.put((spawn(), None))
+            if spawn is not None and self._thread.may_spawn():
+                self._thread.answer(spawn())
                 return
         except BaseException as problem:
-            self._answers.put((None, problem))
+            self._thread.answer(None, problem)
         self.let_go()
 
     def _restrict(self) -> None:
@@ -277,7 +276,11 @@ class _Prepared(Confined):
         # A fork has our memory and none of our threads.
         self.process = os.getpid()
         self._own_guard = guard.copy()
-        super().__init__()
+        try:
+            super().__init__()
+        except OSError:
+            self._own_guard.close()
+            raise
 
     @classmethod
     def take(cls, guard: Ruleset, system: tuple[OpenGrant, ...]) -> _Prepared:
@@ -299,8 +302,10 @@ class _Prepared(Confined):
 
     @classmethod
     def renew(cls, guard: Ruleset, system: tuple[OpenGrant, ...]) -> None:
-        if cls._waiting is None:
-            cls._waiting = cls(guard, system)
+        # Where the system gives no thread or descriptor now, the next start asks for one of its own.
+        with contextlib.suppress(OSError):
+            if cls._waiting is None:
+                cls._waiting = cls(guard, system)
 
     def _restrict(self) -> None:
         with self._own_guard:

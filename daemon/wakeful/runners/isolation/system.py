@@ -7,13 +7,14 @@ open instead. It is made in advance, because it has some hundred rules, and anew
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import select
 import stat
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 from threading import Lock
 
 from msgspec import Struct
@@ -32,6 +33,8 @@ _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"
 SYSTEM = (*PROGRAMS, *_KERNEL, SETTINGS, "/dev")
 _INSIDE_SYSTEM = tuple(f"{place}/" for place in SYSTEM)
 _STALE_SECONDS = 60.0
+# How long the loop waits for a guard that a thread makes: some ten milliseconds are usual.
+_PATIENCE_SECONDS = 10.0
 
 
 class _Made(Struct, frozen=True):
@@ -45,7 +48,7 @@ class _Made(Struct, frozen=True):
 class SystemPlaces:
     """Constructed with the runner, which hands in a pool for the slow part; asked on the loop, and in threads that prepare runs."""
 
-    def __init__(self, pool: ThreadPoolExecutor) -> None:
+    def __init__(self, pool: Executor) -> None:
         self._pool = pool
         self._grants = tuple(_open_grants())
         found = os.stat(SETTINGS)
@@ -96,9 +99,9 @@ class SystemPlaces:
     def _take_made(self) -> None:
         assert self._making is not None
         making, self._making = self._making, None
-        # Out of descriptors, perhaps: whoever needs one makes it anew, and says what is wrong.
-        if making.exception() is None:
-            self._made = making.result()
+        # Out of descriptors, perhaps, or behind work that hangs: whoever needs one makes it anew, and says what is wrong.
+        with contextlib.suppress(OSError, MemoryError):
+            self._made = making.result(_PATIENCE_SECONDS)
 
 
 def open_system() -> tuple[tuple[OpenGrant, ...], Ruleset]:

@@ -15,9 +15,10 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator
-from threading import Event, Thread
+from threading import Event
 
 from wakeful.core.observation import Denied, Traced
+from wakeful.pool import start_beside
 from wakeful.runners.isolation.judging import NETWORK, Judge, Standards
 from wakeful.runners.isolation.strace import CALLS, Reader
 from wakeful.runners.isolation.system import is_of_system
@@ -95,7 +96,12 @@ class Tracing:
     def wrap(self, argv: tuple[str, ...]) -> tuple[tuple[str, ...], int]:
         """The same program under strace, and the descriptor to hand on to it, which the caller closes after the spawn."""
         ours, theirs = os.pipe2(os.O_CLOEXEC)
-        self._listeners.append(_Listener(ours, self._standards, self._cwd))
+        try:
+            self._listeners.append(_Listener(ours, self._standards, self._cwd))
+        except OSError:
+            os.close(ours)
+            os.close(theirs)
+            raise
         # -s 0: what programs say to each other is not our business; paths are whole all the same.
         words = ("-D", "-f", "-y", "-qq", "-s", "0", "-e", "signal=none", "-e", f"trace={','.join(CALLS)}", "-o", f"/proc/self/fd/{theirs}")
         return (self._program, *words, "--", *argv), theirs
@@ -146,8 +152,7 @@ class _Listener:
         self._known: set[tuple[object, ...]] = set()
         self.lines = 0
         self.is_bounded = False
-        self._thread = Thread(target=self._listen, name="trace", daemon=True)
-        self._thread.start()
+        self._thread = start_beside(self._listen, "trace")
 
     def end(self) -> dict[tuple[str, str], Denied]:
         self._is_over.set()

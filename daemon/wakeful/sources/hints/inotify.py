@@ -44,6 +44,10 @@ _BREATH_SECONDS = 0.01
 # A file that was created or written to and not yet closed is reported after one to two of these: its writer is at work,
 # and a look in between would see half of it.
 _OPEN_FILE_SECONDS = 0.025
+# How soon an instance that cannot be read is exchanged, and how soon each that follows it and cannot be read either.
+_FIRST_EXCHANGE_SECONDS = 0.0
+_SECOND_EXCHANGE_SECONDS = 0.5
+_LONGEST_EXCHANGE_SECONDS = 30.0
 
 _REASONS = {
     errno.ENOSPC: "watch limit reached (fs.inotify.max_user_watches)",
@@ -80,7 +84,7 @@ class _Instance(Inotify):
 class InotifyHints:
     """Implements `Hints`. One folder may be armed under several paths: they share the kernel's watch."""
 
-    degraded: str | None = None
+    degraded: str | None
 
     def __init__(self, loop: asyncio.AbstractEventLoop, report: Report) -> None:
         """Raises OSError where the kernel refuses an instance (fs.inotify.max_user_instances)."""
@@ -98,6 +102,11 @@ class InotifyHints:
         self._breath_ends = 0.0
         self._turns = 0
         self._pause: asyncio.TimerHandle | None = None
+        self.degraded = None
+        # Until the instance that cannot be read is exchanged for another.
+        self._exchange: asyncio.TimerHandle | None = None
+        self._exchange_seconds = _FIRST_EXCHANGE_SECONDS
+        self._is_read = False
         loop.add_reader(self._instance.fd, self._drain)
 
     def arm(self, folders: Iterable[str]) -> dict[str, str]:
@@ -130,11 +139,19 @@ class InotifyHints:
             self._report(dirt)
 
     def close(self) -> None:
-        for timer in (self._timer, self._pause):
+        for timer in (self._timer, self._pause, self._exchange):
             if timer is not None:
                 timer.cancel()
         self._loop.remove_reader(self._instance.fd)
-        self._instance.close()
+        self._close_instance()
+
+    def _close_instance(self) -> None:
+        try:
+            self._instance.close()
+        except OSError as problem:
+            # Somebody closed it: there is nothing left to close.
+            if problem.errno != errno.EBADF:
+                raise
 
     def _note(self, folder: str, wd: int) -> None:
         known = self._watches.get(folder)
@@ -164,9 +181,16 @@ class InotifyHints:
 
     def _drain(self) -> None:
         """Read what is queued and report it as one batch."""
+        if self._exchange is not None:
+            return
         batch = _Batch()
         for _ in range(_READS_PER_TURN):
-            data = self._instance.read_events()
+            try:
+                data = self._instance.read_events()
+            except OSError as problem:
+                self._give_up(problem)
+                return
+            self._is_read = True
             with self._lock:
                 self._take(data, batch)
             # With room for one more, that was all there is: to be told so would take another read.
@@ -178,6 +202,37 @@ class InotifyHints:
         self._breathe()
         if dirt:
             self._report(dirt)
+
+    def _give_up(self, problem: OSError) -> None:
+        """It cannot be read any more: nobody may wait for its events. Another one takes its place, at once the first time, later if that fails, too."""
+        if self._is_read:
+            self._exchange_seconds = _FIRST_EXCHANGE_SECONDS
+        self._is_read = False
+        self._loop.remove_reader(self._instance.fd)
+        if self._pause is not None:
+            self._pause.cancel()
+            self._pause = None
+        words = f"inotify cannot be read ({problem.strerror})"
+        self.degraded = f"polling: {words}"
+        self._exchange = self._loop.call_later(self._exchange_seconds, self._exchange_instance)
+        self._exchange_seconds = min(max(2 * self._exchange_seconds, _SECOND_EXCHANGE_SECONDS), _LONGEST_EXCHANGE_SECONDS)
+        self._report((Lost(words),))
+
+    def _exchange_instance(self) -> None:
+        try:
+            fresh = _Instance()
+        except OSError:
+            self._exchange = self._loop.call_later(_LONGEST_EXCHANGE_SECONDS, self._exchange_instance)
+            return
+        self._exchange, self.degraded = None, None
+        with self._lock:
+            self._close_instance()
+            folders, self._instance = list(self._watches), fresh
+            self._watches, self._folders, self._newer, self._older = {}, {}, {}, {}
+        # Its first event finds a listener, and its watches whoever looks at the change that came before them.
+        self._loop.add_reader(fresh.fd, self._drain)
+        refused = self.arm(folders)
+        self._report((Lost("inotify was begun anew"), *(Gone(folder) for folder in refused)))
 
     def _breathe(self) -> None:
         """Stop listening until the next breath when this one has had its turns; the kernel keeps what comes."""

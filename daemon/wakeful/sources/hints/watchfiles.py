@@ -25,6 +25,8 @@ _STEP_MS = 20
 _TIMEOUT_MS = 500
 _FIRST_BACK_OFF_SECONDS = 0.1
 _LONGEST_BACK_OFF_SECONDS = 30.0
+# How long the ends of groups are waited for; each ends with its next look, if it lives.
+_CLOSING_SECONDS = 5.0
 # The kernel's queue holds 16,384 events, two or three to a file: a batch of this size may be what an overflow left over.
 _SUSPICIOUS_BATCH = 4096
 
@@ -76,7 +78,7 @@ class WatchfilesHints:
         for group in groups:
             group.stop.set()
         for group in groups:
-            group.runner.join()
+            group.runner.join(_CLOSING_SECONDS)
 
     def _begin(self, folders: set[str]) -> dict[str, str]:
         if not folders:

@@ -1,0 +1,62 @@
+"""Lines that say the same: a few are printed, the rest is counted and told; different lines and records are never held back."""
+
+from __future__ import annotations
+
+import io
+import logging
+from contextlib import redirect_stdout
+
+from wakeful.narration import Voice
+from wakeful.repeats import PERIOD_SECONDS, PRINTED, Repeats, RepeatsFilter
+
+
+def test_the_same_line_is_printed_a_few_times_and_then_counted() -> None:
+    """After a minute the count is told, and the line may be printed again."""
+    now = [0.0]
+    repeats = Repeats(lambda: now[0])
+    assert [repeats.take("no room") for _ in range(1000)].count(True) == PRINTED
+    assert repeats.take("another") and repeats.end_periods() == []
+    now[0] = PERIOD_SECONDS
+    assert repeats.end_periods() == [f"no room (the line above {1000 - PRINTED} more times)"]
+    assert repeats.take("no room")
+
+
+def test_many_different_lines_take_no_memory() -> None:
+    repeats = Repeats(lambda: 0.0)
+    for number in range(10_000):
+        assert repeats.take(f"line {number}")
+        repeats.end_periods()
+    assert len(repeats._known) < 100
+
+
+def test_the_voice_tells_a_line_of_its_own_a_few_times_and_every_record() -> None:
+    """What it held back is told when it closes."""
+    heard = io.StringIO()
+    with redirect_stdout(heard):
+        voice = Voice(is_terminal=False)
+        for number in range(1000):
+            voice.say("no room")
+            voice.say("noted", name="talk", fields={"WAKEFUL_SEQ": str(number)})
+        voice.close(60.0)
+    lines = [line.partition(" ")[2] for line in heard.getvalue().splitlines()]
+    assert lines.count("no room") == PRINTED and lines.count("talk: noted") == 1000
+    assert lines[-1] == f"no room (the line above {1000 - PRINTED} more times)"
+
+
+def test_a_traceback_that_comes_back_is_written_a_few_times() -> None:
+    """By where it was raised: another line of code is another defect."""
+    written, told = io.StringIO(), list[str]()
+    now = [0.0]
+    handler = logging.StreamHandler(written)
+    handler.addFilter(RepeatsFilter(Repeats(lambda: now[0]), told.append))
+    logger = logging.Logger("test")
+    logger.addHandler(handler)
+    for number in range(1000):
+        try:
+            raise OSError(f"fault {number}")
+        except OSError:
+            logger.exception("Exception in callback")
+    assert written.getvalue().count("Traceback") == PRINTED
+    now[0] = PERIOD_SECONDS
+    logger.error("something else")
+    assert len(told) == 1 and "OSError in test_repeats.py" in told[0] and f"{1000 - PRINTED} more times" in told[0]
