@@ -77,6 +77,10 @@ class _Instance(Inotify):
     def watch(self, folder: str) -> int:
         return libc.inotify_add_watch(self.fd, os.fsencode(folder), _WATCHED)
 
+    def disown(self) -> None:
+        """Its descriptor is closed already, and the number may be another file's: it is never closed by us, nor when this object goes."""
+        self._finalizer.detach()
+
     def unwatch(self, wd: int) -> None:
         libc.inotify_rm_watch(self.fd, wd)
 
@@ -107,6 +111,8 @@ class InotifyHints:
         self._exchange: asyncio.TimerHandle | None = None
         self._exchange_seconds = _FIRST_EXCHANGE_SECONDS
         self._is_read = False
+        # Somebody closed the instance under us.
+        self._is_closed = False
         loop.add_reader(self._instance.fd, self._drain)
 
     def arm(self, folders: Iterable[str]) -> dict[str, str]:
@@ -142,16 +148,9 @@ class InotifyHints:
         for timer in (self._timer, self._pause, self._exchange):
             if timer is not None:
                 timer.cancel()
-        self._loop.remove_reader(self._instance.fd)
-        self._close_instance()
-
-    def _close_instance(self) -> None:
-        try:
+        if not self._is_closed:
+            self._loop.remove_reader(self._instance.fd)
             self._instance.close()
-        except OSError as problem:
-            # Somebody closed it: there is nothing left to close.
-            if problem.errno != errno.EBADF:
-                raise
 
     def _note(self, folder: str, wd: int) -> None:
         known = self._watches.get(folder)
@@ -209,6 +208,9 @@ class InotifyHints:
             self._exchange_seconds = _FIRST_EXCHANGE_SECONDS
         self._is_read = False
         self._loop.remove_reader(self._instance.fd)
+        if problem.errno == errno.EBADF:
+            self._is_closed = True
+            self._instance.disown()
         if self._pause is not None:
             self._pause.cancel()
             self._pause = None
@@ -226,7 +228,9 @@ class InotifyHints:
             return
         self._exchange, self.degraded = None, None
         with self._lock:
-            self._close_instance()
+            if not self._is_closed:
+                self._instance.close()
+            self._is_closed = False
             folders, self._instance = list(self._watches), fresh
             self._watches, self._folders, self._newer, self._older = {}, {}, {}, {}
         # Its first event finds a listener, and its watches whoever looks at the change that came before them.
