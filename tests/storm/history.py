@@ -6,8 +6,8 @@ no session may sleep without a reason of ours, and the log must be whole. `run.p
 
 from __future__ import annotations
 
+import contextlib
 import json
-import os
 import random
 import signal
 import time
@@ -15,12 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from e2e.box import Box
+from storm.journey import NAME as TRAVELLER
+from storm.journey import Journey
 from storm.project import Declared, Project
 from storm.work import Poisoned, digest_files, find_tree
 from waiting import eventually
 
 # A shared machine stalls; a change that was not dealt with after this long is lost.
 PATIENCE_SECONDS = 60.0
+# How long a session whose input was just saved is waited for, before it is stopped.
+LONGEST_START_SECONDS = 5.0
+SLOW = "slow"
 TERMS = 3
 ACTIONS = 14
 
@@ -37,12 +42,15 @@ class StormBox(Box):
 
 
 class Storm:
-    def __init__(self, seed: int, folder: Path, *, can_mount: bool, can_be_strict: bool) -> None:
+    def __init__(self, seed: int, folder: Path, *, can_mount: bool, can_be_strict: bool, has_journeys_alone: bool = False) -> None:
         self.rng = random.Random(seed)
+        self.has_journeys_alone = has_journeys_alone
         self.box = StormBox(folder)
         self.project = Project(folder, self.rng, can_mount=can_mount, can_be_strict=can_be_strict)
         self.history: list[str] = []
-        self.kills = 0
+        # How often each kind of event happened.
+        self.counts = self.project.counts
+        self.journey = Journey(self.box, StormBox(folder.with_name(f"{folder.name}.away")), self.rng, self._note_journey)
         self.messages: list[str] = []
         # Sessions whose changes a person gave up: what they left may be old until they are run again.
         self.given_up: set[str] = set()
@@ -51,39 +59,58 @@ class Storm:
     def live_through(self) -> None:
         try:
             self.box.start()
+            self.journey.away.start()
             # What is there at the first look is where sessions that take every commit begin.
             self._judge()
+            self.journey.begin()
             for _ in range(TERMS):
-                for _ in range(self.rng.randrange(4, ACTIONS)):
-                    self._act()
+                self._live_through_term()
                 self._calm_down()
                 self._judge()
+                self.journey.judge()
+            self.journey.judge_past()
             self._judge_log()
         except AssertionError as error:
-            raise Lost("\n".join([str(error), "", *self.history, "", "\n".join(self.box.output.read_text(errors="replace").splitlines()[-40:])])) from error
+            raise Lost("\n".join([str(error), "", *self.history, *map(read_end, (self.box, self.journey.away))])) from error
         finally:
             self.project.close()
+            self.journey.close()
             self.box.close()
 
     # -- what happens -------------------------------------------------------------------------
+
+    def _live_through_term(self) -> None:
+        """One journey at least."""
+        count = self.rng.randrange(4, ACTIONS)
+        journey = self.rng.randrange(count)
+        for number in range(count):
+            if number == journey:
+                self.journey.travel()
+            elif self.has_journeys_alone:
+                self.journey.act()
+            else:
+                self._act()
 
     def _act(self) -> None:
         choice = self.rng.random()
         if choice < 0.10:
             self._note("kill -9 and start again")
-            self.kills += 1
+            self.counts["kill -9"] += 1
             self.box.kill()
             self._act_offline()
             self.box.start()
         elif choice < 0.13:
             self._note("stop and start again")
+            self.counts["stop and start"] += 1
             self.box.stop()
             self._act_offline()
             self.box.start()
         elif choice < 0.16:
             self._hold_still()
-        elif choice < 0.30:
+        elif choice < 0.28:
             self._call()
+        elif choice < 0.40:
+            self.journey.act()
         else:
             self._note(self.project.act())
         time.sleep(self.rng.choice((0, 0, 0.01, 0.1, 0.4)))
@@ -95,6 +122,7 @@ class Storm:
     def _hold_still(self) -> None:
         daemon = self.box.daemon
         assert daemon is not None
+        self.counts["daemon held still"] += 1
         daemon.send_signal(signal.SIGSTOP)
         try:
             for _ in range(self.rng.randrange(1, 4)):
@@ -112,6 +140,7 @@ class Storm:
                 for _ in range(self.rng.choice((1, 2))):
                     done = self.box.run("send", self.renamed.get("mailbox", "mailbox"), text, "--key", f"k{len(self.messages)}")
                 if done.returncode == 0:
+                    self.counts["send"] += 1
                     self.messages.append(text)
                 self._note(f"send {text}: {done.returncode}")
             case "sleep":
@@ -125,19 +154,34 @@ class Storm:
             case "save":
                 self._run("save", now, "-o", str(self.box.folder / "saved.bundle"))
             case "cancel" | "interrupt" as verb:
-                if self._run(verb, now) == 0:
-                    self.given_up.add(name)
+                self._stop_run(verb)
             case verb:
                 self._run(verb, now)
 
+    def _stop_run(self, verb: str) -> None:
+        """In the middle of a run that takes its time, unless that one is quicker."""
+        now = self.renamed.get(SLOW, SLOW)
+        self._note(self.project.wake_slow())
+        with contextlib.suppress(AssertionError):
+            eventually(lambda: self.box.row(now)["state"] == "running", LONGEST_START_SECONDS)
+        if self._run(verb, now) == 0:
+            self.given_up.add(SLOW)
+
     def _run(self, *words: str) -> int:
         done = self.box.run(*words)
+        if done.returncode == 0:
+            self.counts[words[0]] += 1
         self._note(f"wakeful {' '.join(words)}: {done.returncode} {(done.stdout + done.stderr).splitlines()[:1]}")
         assert "Traceback" not in done.stdout + done.stderr, done.stderr
         return done.returncode
 
     def _note(self, words: str) -> None:
         self.history.append(words)
+
+    def _note_journey(self, kind: str, words: str) -> None:
+        self.history.append(f"(journey) {kind} {words}")
+        if kind:
+            self.counts[kind] += 1
 
     # -- what must hold -----------------------------------------------------------------------
 
@@ -153,12 +197,14 @@ class Storm:
             eventually(lambda one=session: self._is_true(one), PATIENCE_SECONDS, what=f"{session.name} has dealt with everything")
         rows = eventually(self._find_rest, PATIENCE_SECONDS, what="all sessions at rest")
         for row in rows:
+            if row["name"].startswith(TRAVELLER):
+                continue
             assert row["state"] in ("suspended", "sleeping"), row
             assert not (row["reason"] or "").startswith(("loop", "crashing", "undeclared")), row
-        runs = {row["name"]: row["runs"] for row in rows}
+        runs = {row["name"]: row["runs"] for row in rows if not row["name"].startswith(TRAVELLER)}
         for session in self.project.sessions.values():
             assert self._is_true(session), f"{session.name} is not what it was a moment ago"
-        later = {row["name"]: row["runs"] for row in self.box.rows()}
+        later = {row["name"]: row["runs"] for row in self.box.rows() if row["name"] in runs}
         assert later == runs, f"runs go on at rest: {runs} -> {later}"
 
     def _is_true(self, session: Declared) -> bool:
@@ -196,6 +242,8 @@ class Storm:
             assert started == finished, f"{name}: {started} were started, {finished} ended"
             without = [one for one in records if one["kind"] == "run_started" and not one["payload"]["causes"]]
             assert not without, f"{name} ran without a cause: {without}"
+            self.counts["runs"] += len(started)
+            self.counts.update(f"run {one['payload']['outcome']}" for one in records if one["kind"] == "run_finished")
         texts = [one["payload"]["text"] for one in self.box.log(self.renamed.get("mailbox", "mailbox")) if one["kind"] == "message_added"]
         assert texts == self.messages, f"messages: {self.messages} were taken, {texts} are recorded"
         done = self.box.run("verify")
@@ -204,5 +252,11 @@ class Storm:
         assert not [check for check in told if check["name"] == "defects" and check["verdict"] != "good"], told
 
     @property
-    def runs(self) -> int:
-        return sum(row["runs"] for row in self.box.rows()) if os.path.exists(self.box.socket) else 0
+    def kills(self) -> int:
+        return self.counts["kill -9"] + self.journey.kills
+
+
+def read_end(box: Box) -> str:
+    """The last words of a daemon."""
+    lines = box.output.read_text(errors="replace").splitlines() if box.output.exists() else []
+    return "\n".join(["", f"-- {box.folder}", *lines[-40:]])

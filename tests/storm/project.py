@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,12 @@ from pathlib import Path
 HERE = Path(__file__).parent
 NAMES = ("a", "b", "c", "d")
 WORK = ("work.py", "note_commit.py")
+# Actions that people call by another name.
+KINDS = {
+    "write_slowly": "slow writer", "swap_link": "link and target swapped", "relink_hard": "hard link made", "toggle_mount": "bind mount on or off",
+    "commit_side": "commit in a linked worktree", "commit_module": "commit in a submodule", "pull_shallow": "fetch into a shallow clone", "rename": "file renamed",
+    "rename_project_away": "specs renamed away and back", "make_executable": "chmod", "poison": "input that fails", "burst": "burst of thirty files", "move_folder": "folder moved",
+}  # fmt: skip
 _MS_BIND, _MNT_DETACH = 1 << 12, 2
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -47,6 +54,9 @@ class Project:
         self.repository = folder / "repo"
         self.sessions: dict[str, Declared] = {}
         self.mounted = False
+        # How often each kind of event happened, those left out that could not be done.
+        self.counts: Counter[str] = Counter()
+        self._is_undone = False
         self._writers: list[threading.Thread] = []
         self._count = 0
         self._make()
@@ -125,14 +135,20 @@ class Project:
         actions = [
             (8, self.write), (6, self.save), (3, self.touch), (3, self.write_slowly), (3, self.remove), (2, self.swap_link), (1, self.link_to_itself),
             (2, self.relink_hard), (2, self.rename), (2, self.move_folder), (1, self.make_executable), (2, self.burst), (2, self.poison),
-            (6, self.commit), (2, self.merge), (2, self.commit_side), (2, self.commit_module), (1, self.collect_garbage),
-            (1, self.pull_shallow), (1, self.rename_project_away),
+            (6, self.commit), (2, self.merge), (1, self.collect_garbage), (1, self.rename_project_away),
         ]  # fmt: skip
-        return [*actions, (2, self.toggle_mount)] if self.can_mount else actions
+        # Where a session looks.
+        watched = {"shared": (3, self.toggle_mount), "side-tree": (3, self.commit_side), "module": (3, self.commit_module), "shallow-tree": (3, self.pull_shallow)}
+        return [*actions, *(action for name, action in watched.items() if name in self.sessions)]
 
     def act(self) -> str:
         weights, actions = zip(*self.list_actions(), strict=True)
-        return self.rng.choices(actions, weights)[0]()
+        action = self.rng.choices(actions, weights)[0]
+        self._is_undone = False
+        words = action()
+        if not self._is_undone:
+            self.counts[KINDS.get(action.__name__, action.__name__.replace("_", " "))] += 1
+        return words
 
     def text(self) -> str:
         self._count += 1
@@ -236,6 +252,10 @@ class Project:
                 (self.data / f"burst-{number % 7}.txt").write_text(self.text())
 
         return self._try("burst", do)
+
+    def wake_slow(self) -> str:
+        path = self.data / "b.txt"
+        return self._try("write b.txt", lambda: path.write_text(self.text()))
 
     def poison(self) -> str:
         path = self.data / "c.txt"
@@ -343,7 +363,14 @@ class Project:
         return self._commit_elsewhere("repo/vendor", "commit in the submodule")
 
     def pull_shallow(self) -> str:
-        return self._try("pull the shallow clone", lambda: self.git(self.folder / "shallow", "pull", "--quiet", "--depth=1", "--force"))
+        """The newest commit alone, which has no history in common with the one before."""
+        shallow = self.folder / "shallow"
+
+        def do() -> None:
+            self.git(shallow, "fetch", "--quiet", "--depth=1", "origin", "main")
+            self.git(shallow, "reset", "--quiet", "--hard", "FETCH_HEAD")
+
+        return self._try("fetch into the shallow clone", do)
 
     def _commit_elsewhere(self, place: str, words: str) -> str:
         folder = self.folder / place
@@ -384,6 +411,7 @@ class Project:
         try:
             do()
         except OSError as error:
+            self._is_undone = True
             return f"{words}: {error}"
         return words
 
