@@ -21,7 +21,7 @@ from wakeful.core.action import LandOutputs, Look, RecoverRun, StartProcess, Sto
 from wakeful.core.calls import Call, Called, Reply
 from wakeful.core.decide import Observation, decide
 from wakeful.core.decision import Decision, Entry
-from wakeful.core.events import RunFinished, RunReadopted, RunStarted, SpecDeclared, SpecRemoved
+from wakeful.core.events import RunFinished, RunReadopted, RunStarted, SessionArrived, SpecDeclared, SpecRemoved
 from wakeful.core.machine import Core
 from wakeful.core.observation import ClockTicked, Moment
 from wakeful.core.state import OpenRun, Session
@@ -366,6 +366,8 @@ def _group(entries: list[Entry]) -> list[Append]:
             expected_seq=own[0].seq - 1,
             drafts=tuple(_draft(entry) for entry in own),
             key=next((entry.key for entry in own if entry.key is not None), None),
+            # A session that comes from another host is here with the record of its arrival, and not before.
+            finishes_import=isinstance(own[0].event, SessionArrived),
         )
         for session_id, own in by_session.items()
     ]

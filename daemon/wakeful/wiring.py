@@ -25,6 +25,7 @@ import msgspec
 from wakeful.allocator import bound_allocator
 from wakeful.blobs import Blobs
 from wakeful.bundles.blob_archive import BlobArchive
+from wakeful.bundles.scratch import remove_unfinished
 from wakeful.contents.capture import Limits as ContentLimits
 from wakeful.contents.keeper import Keeper
 from wakeful.contents.replay import MakeOrder as MakeReplayOrder
@@ -198,6 +199,7 @@ def build_daemon(
     voice = Voice(is_terminal=sys.stdout.isatty(), journal=find_journal() if style is None else None, style=style or "text")
     blobs = Blobs(f"{places.state}/blobs", BlobArchive(Path(places.state) / "archive" / "outputs"))
     blobs.remove_unfinished()
+    remove_unfinished(Path(places.state) / "scratch")
     blobs.screen = known
     voice.redact = known.redact_text
     if logging.lastResort is not None:

@@ -31,6 +31,7 @@ from wakeful.bundles.load import Loaded, inspect, restore_archive, verify_bundle
 from wakeful.bundles.load import load as take_bundle
 from wakeful.bundles.save import Saved
 from wakeful.bundles.save import save as cut_bundle
+from wakeful.bundles.scratch import OLDER, STAGED
 from wakeful.core import calls
 from wakeful.core.judge_history import FROM_BUNDLE
 from wakeful.core.state import Session
@@ -160,7 +161,7 @@ async def _load_archived(desk: Desk, name: str) -> Answer:
 async def _load_fork(desk: Desk, path: Path, body: LoadBody) -> Answer:
     """Its records as they are, inert; and a session of its own that goes on from their end."""
     _refuse_archived(desk, path)
-    staged = desk.scratch(f".loading-{secrets.token_hex(8)}")
+    staged = desk.scratch(f"{STAGED}{secrets.token_hex(8)}")
     # Those of an older bundle are read alone: a newer one goes on where they end.
     is_read_alone = inspect(path).session not in desk.service.core.state.sessions
     loaded = await asyncio.to_thread(
@@ -216,20 +217,8 @@ async def _load_moved(desk: Desk, path: Path) -> Answer:
     if manifest.cut != "migrate" or move is None:
         raise CallerError(f"{path} was cut by {manifest.cut}, not by migrate: two copies could live; load it without --move to make a fork")
     _refuse_archived(desk, path)
-    known = desk.service.core.state.sessions.get(manifest.session)
-    another = f"{known.name if known is not None else manifest.session} lives here, and {path} holds another history of it: a move was given up on one side; load it without --move, then merge"
-    if known is not None and not known.is_frozen and not known.has_departed and known.seq < manifest.records:
-        raise CallerError(another)
-    scratch = desk.scratch(manifest.session)
-    with moving(known):
-        try:
-            loaded = await asyncio.to_thread(_take_moved, desk, path, scratch)
-        except Conflict as conflict:
-            raise CallerError(another) from conflict
-        manifest = loaded.contents.manifest
-        past = await asyncio.to_thread(fold_at, desk.log, manifest.session, desk.log.head(manifest.session).seq)
-        origin = manifest.about.get("host", "another host")
-        words = await desk.call(calls.Arrive(name=past.name, past=past, move=move, origin=origin, store=desk.log.store))
+    with moving(manifest.session, manifest.name):
+        loaded, past, words = await _take_moved(desk, path, manifest, move)
     arrived = next(desk.log.read(manifest.session, from_seq=manifest.records + 1, kinds=("session_arrived",)), None)
     if arrived is None:
         raise CallerError(f"{past.name} was not brought in; ask for it again")
@@ -243,18 +232,37 @@ async def _load_moved(desk: Desk, path: Path) -> Answer:
     return {"name": past.name, "words": words, "receipt": msgspec.to_builtins(receipt), "records": loaded.records, **_show_asked(desk, past.name)}
 
 
-def _take_moved(desk: Desk, path: Path, scratch: Path) -> Loaded:
-    """With its scratch files as they are now: those that it left here when it went are older."""
-    staged = desk.scratch(f".loading-{secrets.token_hex(8)}")
-    loaded = take_bundle(desk.log, desk.blobs, path, extend=True, scratch=staged, progress=desk.tell)
-    if loaded.records and staged.is_dir():
-        older = desk.scratch(f".older-{secrets.token_hex(8)}")
-        if scratch.exists():
-            scratch.rename(older)
-        staged.rename(scratch)
+async def _take_moved(desk: Desk, path: Path, manifest: Manifest, move: str) -> tuple[Loaded, Session, str]:
+    """The session counts with the record of its arrival. Killed before that, it is here as it was, and the same call goes on."""
+    known = desk.service.core.state.sessions.get(manifest.session)
+    another = f"{known.name if known is not None else manifest.session} lives here, and {path} holds another history of it: a move was given up on one side; load it without --move, then merge"
+    if known is not None and not known.is_frozen and not known.has_departed and known.seq < manifest.records:
+        raise CallerError(another)
+    has_arrived = known is not None and known.seq > manifest.records
+    try:
+        loaded = await asyncio.to_thread(_take_in, desk, path, manifest.session, has_arrived=has_arrived)
+    except Conflict as conflict:
+        raise CallerError(another) from conflict
+    manifest = loaded.contents.manifest
+    past = await asyncio.to_thread(fold_at, desk.log, manifest.session, desk.log.head(manifest.session).seq)
+    origin = manifest.about.get("host", "another host")
+    return loaded, past, await desk.call(calls.Arrive(name=past.name, past=past, move=move, origin=origin, store=desk.log.store))
+
+
+def _take_in(desk: Desk, path: Path, session_id: str, *, has_arrived: bool) -> Loaded:
+    """Take in records, blobs and scratch files. Scratch files that the session left here when it went are older.
+
+    `has_arrived`: this move is complete, and the session may have worked here since."""
+    staged, scratch = desk.scratch(f"{STAGED}{secrets.token_hex(8)}"), desk.scratch(session_id)
+    loaded = take_bundle(desk.log, desk.blobs, path, extend=True, is_moved=True, scratch=None if has_arrived else staged, progress=desk.tell)
+    if has_arrived:
+        return loaded
+    if scratch.exists():
+        older = desk.scratch(f"{OLDER}{secrets.token_hex(8)}")
+        scratch.rename(older)
         shutil.rmtree(older, ignore_errors=True)
-    elif staged.is_dir():
-        shutil.rmtree(staged)
+    if staged.is_dir():
+        staged.rename(scratch)
     return loaded
 
 

@@ -347,17 +347,16 @@ async def prepare_migrate(service: Service, body: MigrateBody) -> Prepared:
     text = msgspec.json.encode(receipt).decode()
     if receipt.record is None or session.has_departed or session.move != receipt.move:
         return calls.Depart(name=body.name, move=receipt.move, receipt=text)
-    with moving(session):
+    with moving(session.id, session.name):
         past = await asyncio.to_thread(_take_arrival, service, session, receipt, receipt.record)
     return calls.Depart(name=body.name, move=receipt.move, receipt=text, past=past)
 
 
 @contextmanager
-def moving(session: Session | None) -> Iterator[None]:
-    """Records come in while the session is closed here: nobody may open it meanwhile."""
-    session_id = session.id if session is not None else ""
-    if session is not None and session_id in _MOVING:
-        raise CallerError(f"{session.name} is being moved just now; ask again in a moment")
+def moving(session_id: str, name: str) -> Iterator[None]:
+    """Records come in while the session is closed here: nobody may open it meanwhile, or bring it in a second time."""
+    if session_id in _MOVING:
+        raise CallerError(f"{name} is being moved just now; ask again in a moment")
     _MOVING.add(session_id)
     try:
         yield
@@ -374,9 +373,7 @@ def _take_arrival(service: Service, session: Session, receipt: Receipt, arrival:
     )  # fmt: skip
     if arrival.kind != "session_arrived" or receipt.seq != session.seq + 1:
         raise CallerError(f"this receipt does not follow record {session.seq} of {session.name}, where it was frozen")
-    service.log.begin_import(session.id, record.seq, record.hash, extend=True)
-    service.log.import_records(session.id, [record])
-    service.log.finish_import(session.id)
+    service.log.import_next(session.id, record)
     return fold_at(service.log, session.id, record.seq).seen_from(service.log.store)
 
 

@@ -79,6 +79,7 @@ def load(
     *,
     extend: bool = False,
     is_inert: bool = False,
+    is_moved: bool = False,
     scratch: Path | None = None,
     progress: Progress | None = None,
     limits: Limits | None = None,
@@ -86,10 +87,11 @@ def load(
     """Verify a bundle, then take it in: its records under their own session, its blobs, and its files where `scratch` says.
 
     `extend` lets the records follow those of a shorter copy of the session that is here (one that moved away and comes back).
+    `is_moved`: the import is left open, and the record of the arrival finishes it.
     `is_inert`: to be read by those who are forked from it, and opened by nobody; one that lives here already goes on to."""
     with OpenBundle(path, limits) as bundle:
         contents = check_bundle(bundle, progress)
-        return take_in(log, blobs, bundle, contents, extend=extend, is_inert=is_inert, scratch=scratch, progress=progress)
+        return take_in(log, blobs, bundle, contents, extend=extend, is_inert=is_inert, is_moved=is_moved, scratch=scratch, progress=progress)
 
 
 def restore_archive(log: EventLog, blobs: Blobs, path: Path, progress: Progress | None = None, limits: Limits | None = None) -> int:
@@ -217,6 +219,7 @@ def take_in(
     *,
     extend: bool = False,
     is_inert: bool = False,
+    is_moved: bool = False,
     scratch: Path | None = None,
     progress: Progress | None = None,
 ) -> Loaded:
@@ -243,7 +246,7 @@ def take_in(
             folder.discard()
         raise
     is_new = missing <= manifest.records
-    if is_new or not is_inert:
+    if not is_moved and (is_new or not is_inert):
         log.finish_import(session, is_inert=is_inert)
     head = Head(manifest.records, bytes.fromhex(manifest.head))
     files = contents.files if folder is not None else 0

@@ -17,6 +17,9 @@ from wakeful.blobs import Screen
 from wakeful.bundles.format import CHUNK_BYTES, BundleNotWritten, BundleRefused, FileLine
 from wakeful.folders import make_private
 
+# Folders beside those of the sessions, while a bundle is loaded: files that come, and files that they replace.
+STAGED, OLDER = ".loading-", ".older-"
+_PARTIAL = ".{}.partial"
 _DEPTH = 64
 _NAME_BYTES = 255
 _PATH_BYTES = 4_000
@@ -117,7 +120,7 @@ class ScratchFolder:
             raise BundleRefused(f"{folder} exists; scratch files are brought into a folder of their own")
         self._folder = folder
         self._names = ScratchNames()
-        self._partial = folder.with_name(f".{folder.name}.partial")
+        self._partial = folder.with_name(_PARTIAL.format(folder.name))
         shutil.rmtree(self._partial, ignore_errors=True)
         make_private(self._partial)
 
@@ -136,6 +139,13 @@ class ScratchFolder:
 
     def discard(self) -> None:
         shutil.rmtree(self._partial, ignore_errors=True)
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Before anybody loads: a load that died left folders that its repetition makes anew."""
+    for pattern in (f"{STAGED}*", f"{OLDER}*", _PARTIAL.format(f"{STAGED}*")):
+        for path in folder.glob(pattern):
+            shutil.rmtree(path)
 
 
 def _walk(folder: Path) -> Iterator[tuple[str, str]]:

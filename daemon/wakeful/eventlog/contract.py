@@ -107,12 +107,15 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
 
 
 class Append(msgspec.Struct, frozen=True):
-    """Drafts for one session. `expected_seq` is its head before (0: a new session); `key` is unique per session."""
+    """Drafts for one session. `expected_seq` is its head before (0: a new session); `key` is unique per session.
+
+    `finishes_import`: the drafts follow records that were imported, and the import counts as finished with them."""
 
     session: str
     expected_seq: int
     drafts: tuple[Draft, ...]
     key: str | None = None
+    finishes_import: bool = False
 
 
 class Appended(msgspec.Struct, frozen=True, gc=False):
@@ -316,7 +319,7 @@ class EventLog(Protocol):
     def head(self, session: str) -> Head: ...
 
     def heads(self) -> dict[str, Head]:
-        """Of every session but those whose import is not finished."""
+        """Of every session, as it was before an import that is not finished; one that was not here before is left out."""
 
     def find_key(self, session: str, key: str) -> Appended | None:
         """Where the append with this key landed."""
@@ -330,7 +333,8 @@ class EventLog(Protocol):
     def tails(self) -> Iterator[tuple[str, Snapshot | None, list[Record] | StoreDamaged]]:
         """Every session with its newest snapshot and the records after it: all a start needs, in one pass.
 
-        A session whose import is not finished is left out: half a history has no state. One whose records cannot be read comes with the reason."""
+        Half a history has no state: a session whose import is not finished ends where it ended before, and is left out where it was not here.
+        One whose records cannot be read comes with the reason."""
 
     def position(self) -> int:
         """The newest record's place in the order of all sessions; 0 when there is none."""
@@ -348,13 +352,17 @@ class EventLog(Protocol):
 
         Returns the seq of the first one that is missing; `last_seq` + 1 says that all are here, and nothing was begun.
         A session that is here and shorter is taken up only with `extend`; one with another history is a Conflict.
-        Until the import is finished the session takes no appends. Begun again, it goes on where it was left."""
+        Until the import is finished the session takes no appends, but one that finishes it. Begun again, it goes on where it was left.
+        A longer history may take the place of one that was announced and never finished: its records are compared with those that came."""
 
     def import_records(self, session: str, records: Sequence[Record]) -> Head:
         """Record them as they are: seq, time, author, hashes. Each is checked against the chain while it is written.
 
         Records that are here already and equal are passed over; a different one is a Conflict, one that does not verify
         a BadImport, and then nothing of this call is written. A payload of None comes in as erased."""
+
+    def import_next(self, session: str, record: Record) -> Head:
+        """Record the one that follows a session's last, from elsewhere: announced, checked and finished in one step."""
 
     def finish_import(self, session: str, *, is_inert: bool = False) -> Head:
         """The session now counts. A BadImport when it has not come to the head that was announced.
@@ -363,7 +371,7 @@ class EventLog(Protocol):
         import is finished again without."""
 
     def imports(self) -> tuple[Import, ...]:
-        """Those begun and not finished: hidden from heads and tails, and resumed by importing the same again."""
+        """Those begun and not finished: their records are hidden from heads, tails and search, and resumed by importing the same again."""
 
     def erase(self, session: str, seqs: Iterable[int]) -> int:
         """Forget these payloads for good; returns how many were still there. The records and their hashes stay.

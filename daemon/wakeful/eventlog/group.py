@@ -42,7 +42,7 @@ class Known(Protocol):
 class Rows:
     """Rows by table, each in column order."""
 
-    __slots__ = ("clock_steps", "events", "keys", "payloads", "sessions")
+    __slots__ = ("clock_steps", "events", "finished", "imported", "keys", "payloads", "sessions")
 
     def __init__(self) -> None:
         self.sessions: list[tuple[int, str]] = []
@@ -50,6 +50,9 @@ class Rows:
         self.payloads: list[tuple[int, bytes | None]] = []
         self.keys: list[tuple[int, str, int, int]] = []
         self.clock_steps: list[tuple[int, int]] = []
+        # Sessions whose import ends with this group, and spans that were imported in one step.
+        self.finished: list[tuple[str]] = []
+        self.imported: list[tuple[str, int, int]] = []
 
     def sizes(self) -> tuple[int, ...]:
         return tuple([len(getattr(self, table)) for table in self.__slots__])
@@ -100,8 +103,8 @@ class Group:
             self._undo(sizes, tips, appends)
             raise
 
-    def add_records(self, session: str, records: Sequence[Record]) -> Head:
-        """Take a batch of an import whole. Raises Conflict or BadImport and takes nothing of it.
+    def add_records(self, session: str, records: Sequence[Record], *, is_whole: bool = False) -> Head:
+        """Take a batch of an import whole. Raises Conflict or BadImport and takes nothing of it. `is_whole`: it is the import.
 
         The writer ends a group with such a batch, so what the store holds is all there is of its session."""
         if not records:
@@ -112,8 +115,13 @@ class Group:
             raise BadImport(f"session {session}: records from seq {first} on, but its log ends at {head}; bring those between first")
         held = self._known.read_hashes(session, first - 1, first + len(records) - 1)
         previous = chain.NOTHING if first == 1 else held.pop(0)
-        imports.check_records(session, records, self._known.imports.get(session), previous, held)
+        announced = self._known.imports.get(session)
+        if is_whole:
+            announced = _announce_whole(session, records, announced)
+        imports.check_records(session, records, announced, previous, held)
         fresh = records[len(held) :]
+        if is_whole and fresh:
+            self.rows.imported.append((session, fresh[0].seq, fresh[-1].seq))
         if fresh:
             self.tips[session] = self._add_records(session, fresh, tip)
         return Head(max(head, records[-1].seq), self.tip(session).hash)  # type: ignore[union-attr]
@@ -125,9 +133,10 @@ class Group:
         session = append.session
         if not append.drafts:
             raise BadAppend(f"session {session}: an append without drafts; give it at least one")
-        if session in self._known.imports:
-            raise Conflict(f"session {session}: its import is not finished, so nothing follows its last record yet; finish it first")
         tip = self.tip(session)
+        begun = self._known.imports.get(session)
+        if begun is not None and not (append.finishes_import and tip is not None and (tip.seq, tip.hash) == (begun.last_seq, begun.head)):
+            raise Conflict(f"session {session}: its import is not finished, so nothing follows its last record yet; finish it first")
         is_new = tip is None
         if tip is None:
             tip = Tip(self.sessions + 1, 0, at, chain.NOTHING)
@@ -137,6 +146,8 @@ class Group:
                 "read again and decide anew"
             )
         self.tips[session] = self._add_drafts(append, tip, at)
+        if append.finishes_import:
+            self.rows.finished.append((session,))
         if is_new:
             self.rows.sessions.append((tip.key, session))
         if at < tip.at:
@@ -211,3 +222,10 @@ class Group:
         if append.key is None:
             return None
         return self._appended.get((append.session, append.key)) or self._known.find_key(append.session, append.key)
+
+
+def _announce_whole(session: str, records: Sequence[Record], begun: Import | None) -> Import:
+    if begun is not None:
+        raise Conflict(f"session {session}: another import, up to seq {begun.last_seq}, is not finished; finish it with its own bundle first")
+    last = records[-1]
+    return Import(session, last.seq, last.hash, records[0].seq - 1)

@@ -58,7 +58,9 @@ def begin(connection: apsw.Connection, session: str, last_seq: int, head: bytes,
     here = read_head(connection, session)
     begun = connection.execute("SELECT last_seq, head FROM import WHERE session = ?", (session,)).get
     if begun is not None and begun != (last_seq, head):
-        raise Conflict(f"session {session}: another import, up to seq {begun[0]}, is not finished; finish it with its own bundle first")
+        if last_seq <= begun[0]:
+            raise Conflict(f"session {session}: another import, up to seq {begun[0]}, is not finished; finish it with its own bundle first")
+        return _announce_longer(connection, session, begun[0], last_seq, head)
     if here.seq >= last_seq:
         if read_hash(connection, session, last_seq) != head:
             raise Conflict(f"session {session}: another record stands at seq {last_seq} already; these are two histories of one session")
@@ -72,6 +74,14 @@ def begin(connection: apsw.Connection, session: str, last_seq: int, head: bytes,
         connection.execute("INSERT INTO import VALUES (?, ?, ?)", (session, last_seq, head))
         connection.execute("INSERT INTO imported VALUES (?, ?, ?)", (session, here.seq + 1, last_seq))
     return here.seq + 1
+
+
+def _announce_longer(connection: apsw.Connection, session: str, before: int, last_seq: int, head: bytes) -> int:
+    """A move that was given up before it was complete, and begun again later, has more records. All that came are compared once more."""
+    first = connection.execute("SELECT first_seq FROM imported WHERE session = ? AND last_seq = ?", (session, before)).get
+    connection.execute("UPDATE import SET last_seq = ?, head = ? WHERE session = ?", (last_seq, head, session))
+    connection.execute("UPDATE imported SET last_seq = ? WHERE session = ? AND last_seq = ?", (last_seq, session, before))
+    return first or 1
 
 
 def finish(connection: apsw.Connection, session: str, is_inert: bool) -> Head:

@@ -24,8 +24,13 @@ _NO_LIMIT = 2**63 - 1
 _COLUMNS = "e.seq, e.at, e.kind, e.author, e.run, e.parent, e.rationale, CAST(p.body AS BLOB), e.payload_hash, e.hash"
 _PAYLOAD = 7
 _NEWEST = "(SELECT max(seq) FROM snapshot WHERE session = s.key)"
-_WHOLE = "s.id NOT IN (SELECT session FROM import)"
-_LIVING = "s.id NOT IN (SELECT session FROM import UNION ALL SELECT session FROM inert)"
+# Where sessions whose import is not finished ended before it began; 0 where they were not here.
+_ENDS = """
+    SELECT i.session AS session, coalesce(max(d.first_seq), 1) - 1 AS seq FROM import i
+    LEFT JOIN imported d ON d.session = i.session AND d.last_seq = i.last_seq GROUP BY i.session
+"""
+_WHOLE = f"NOT EXISTS (SELECT 1 FROM ({_ENDS}) ends WHERE ends.session = s.id AND e.seq > ends.seq)"
+_LIVING = f"s.id NOT IN (SELECT session FROM ({_ENDS}) WHERE seq = 0 UNION ALL SELECT session FROM inert)"
 _OWN = "AND NOT EXISTS (SELECT 1 FROM imported i WHERE i.session = s.id AND e.seq BETWEEN i.first_seq AND i.last_seq)"
 _FROM = "FROM event e INDEXED BY event_by_seq LEFT JOIN payload p ON p.event = e.id"
 
@@ -122,7 +127,11 @@ def read_heads(connection: apsw.Connection) -> dict[str, Head]:
         ON e.session = s.key AND e.seq = (SELECT max(seq) FROM event WHERE session = s.key) WHERE {_LIVING}
         """
     )
-    return {session: Head(seq, digest) for session, seq, digest in rows}
+    heads = {session: Head(seq, digest) for session, seq, digest in rows}
+    cut = connection.execute(
+        f"SELECT s.id, e.seq, e.hash FROM ({_ENDS}) ends JOIN session s ON s.id = ends.session JOIN event e ON e.session = s.key AND e.seq = ends.seq WHERE {_LIVING}"
+    )
+    return heads | {session: Head(seq, digest) for session, seq, digest in cut}
 
 
 def read_sizes(connection: apsw.Connection) -> dict[str, int]:
@@ -166,6 +175,11 @@ def read_positions(
     return ((row[0], make_record(row[1], row[2:])) for row in rows)
 
 
+def read_ends(connection: apsw.Connection) -> dict[str, int]:
+    """Where each session ends whose import is not finished."""
+    return dict(connection.execute(_ENDS))
+
+
 def read_tails(connection: apsw.Connection) -> Iterator[tuple[str, Snapshot | None, list[Record]]]:
     """Every session, its newest snapshot and the records after it: two ordered scans side by side, in one transaction
     of a connection that belongs to the caller of this alone."""
@@ -183,6 +197,7 @@ def read_tails(connection: apsw.Connection) -> Iterator[tuple[str, Snapshot | No
         WHERE {_LIVING} ORDER BY s.key, e.seq
         """
     )
+    ends = read_ends(connection)
     newest = next(snapshots, None)
     for key, tail in groupby(rows, key=itemgetter(0)):
         snapshot = None
@@ -191,5 +206,6 @@ def read_tails(connection: apsw.Connection) -> Iterator[tuple[str, Snapshot | No
             newest = next(snapshots, None)
         first = next(tail)
         session = first[1]
+        end = ends.get(session, _NO_LIMIT)
         # A session whose snapshot is its head has one row without a record.
-        yield session, snapshot, [make_record(session, row[2:]) for row in (first, *tail) if row[2] is not None]
+        yield session, snapshot, [make_record(session, row[2:]) for row in (first, *tail) if row[2] is not None and row[2] <= end]

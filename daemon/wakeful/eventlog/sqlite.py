@@ -350,7 +350,8 @@ class SqliteLog:
     def _read_tail(self, session: str) -> tuple[str, Snapshot | None, list[Record] | StoreDamaged]:
         try:
             snapshot = self.snapshot(session)
-            return session, snapshot, list(self.read(session, from_seq=snapshot.seq + 1 if snapshot else 1))
+            end = reads.read_ends(self._reader()).get(session)
+            return session, snapshot, list(self.read(session, from_seq=snapshot.seq + 1 if snapshot else 1, to_seq=end))
         except StoreDamaged as damaged:
             return session, None, damaged
 
@@ -369,6 +370,11 @@ class SqliteLog:
     def import_records(self, session: str, records: Sequence[Record]) -> Head:
         waiter: concurrent.futures.Future[Head] = concurrent.futures.Future()
         self._put(ImportCall(session, records, waiter))
+        return waiter.result()
+
+    def import_next(self, session: str, record: Record) -> Head:
+        waiter: concurrent.futures.Future[Head] = concurrent.futures.Future()
+        self._put(ImportCall(session, [record], waiter, is_whole=True))
         return waiter.result()
 
     def finish_import(self, session: str, *, is_inert: bool = False) -> Head:

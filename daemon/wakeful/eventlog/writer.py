@@ -80,11 +80,12 @@ class SnapshotCall(msgspec.Struct, frozen=True):
 
 
 class ImportCall(msgspec.Struct, frozen=True):
-    """A batch of records from elsewhere; it is the last call of its group."""
+    """A batch of records from elsewhere; it is the last call of its group. `is_whole`: nothing was announced, and nothing follows."""
 
     session: str
     records: Sequence[Record]
     waiter: Waiter
+    is_whole: bool = False
 
 
 class KeepCall(msgspec.Struct, frozen=True):
@@ -264,6 +265,8 @@ class Writer:
         self._mark = mark
         self._sessions = group.sessions
         self._tips.update(group.tips)
+        if group.rows.finished:
+            self._read_imports()
         self._refuse_loss()
         _answer(calls, outcomes)
 
@@ -354,6 +357,9 @@ class Writer:
             ("INSERT INTO payload VALUES (?, ?)", rows.payloads),
             ("INSERT INTO idempotency VALUES (?, ?, ?, ?)", rows.keys),
             ("INSERT INTO clock_step VALUES (?, ?)", rows.clock_steps),
+            ("INSERT INTO imported VALUES (?, ?, ?)", rows.imported),
+            ("DELETE FROM import WHERE session = ?", rows.finished),
+            ("DELETE FROM inert WHERE session = ?", rows.finished),
         ):
             if some:
                 self._connection.executemany(insert, some)
@@ -469,7 +475,7 @@ def _decide(group: Group, call: Call) -> Outcome:
             case AppendCall():
                 return group.add(call.appends, call.at)
             case ImportCall():
-                return group.add_records(call.session, call.records)
+                return group.add_records(call.session, call.records, is_whole=call.is_whole)
             case SnapshotCall():
                 tip = group.tip(call.session)
                 if tip is None or not 0 < call.seq <= tip.seq:
