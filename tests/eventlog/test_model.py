@@ -139,8 +139,10 @@ class LogMachine(RuleBasedStateMachine):
         whole = [msgspec.structs.replace(record, payload=self.records[session][record.seq - 1][1]) for record in records]
         restored = sum((session, record.seq) not in self.erased for record in whole)
         assert self.log.restore_payloads(session, whole) == restored
-        if whole:
+        if whole and whole[-1].seq < last:
             self.archived[session] = (whole[-1].seq + 1, last)
+        elif whole:
+            del self.archived[session]
 
     def payload_of(self, session: str, seq: int) -> bytes | None:
         first, last = self.archived.get(session, (1, 0))

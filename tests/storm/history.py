@@ -16,13 +16,11 @@ from typing import Any
 
 from e2e.box import Box
 from storm.journey import NAME as TRAVELLER
-from storm.journey import Journey
+from storm.journey import PATIENCE_SECONDS, Journey
 from storm.project import Declared, Project
 from storm.work import Poisoned, digest_files, find_tree
 from waiting import eventually
 
-# A shared machine stalls; a change that was not dealt with after this long is lost.
-PATIENCE_SECONDS = 60.0
 # How long a session whose input was just saved is waited for, before it is stopped.
 LONGEST_START_SECONDS = 5.0
 SLOW = "slow"
