@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -157,6 +158,26 @@ def test_the_past_of_a_loaded_session_can_be_read(box: Box, there: Box) -> None:
     there.ask("fork", "back", "--at", "march", "--as", "again")
     assert [fact["value"] for fact in there.json("facts", "again")] == ["March"]
     assert there.run("show", "back", "--at", f"~{length + 1}").returncode == 1
+
+
+def test_a_load_that_is_repeated_completes_what_a_kill_left_undone(box: Box, there: Box) -> None:
+    """It is the same session. Its scratch files come if they are missing, and are left alone if they are there."""
+    start_counting(box)
+    box.ask("save", "count", "-o", "count.bundle")
+    there.start()
+    load = ("load", str(box.folder / "count.bundle"), "--as", "back")
+    there.ask(*load)
+    notes = there.state / "scratch" / there.row("back")["id"] / "notes"
+    # As a daemon leaves it that is killed once the session is on record.
+    there.kill()
+    shutil.rmtree(notes.parent)
+    there.start()
+    assert "already" in there.words(*load)
+    assert notes.read_text() == "run\n"
+    notes.write_text("its own\n")
+    assert "already" in there.words(*load)
+    assert notes.read_text() == "its own\n"
+    assert [path.name for path in (there.state / "scratch").iterdir()] == [notes.parent.name]
 
 
 def test_what_a_loaded_session_learnt_is_merged_back_at_home(box: Box, there: Box) -> None:

@@ -176,10 +176,17 @@ async def _load_fork(desk: Desk, path: Path, body: LoadBody) -> Answer:
         raise CallerError(problem)
     doubt = None if _is_own(desk, manifest) else FROM_BUNDLE
     words = await desk.call(calls.Fork(name=past.name, new=new, past=past, origin_hash=manifest.head, root=body.root, needs_trust=doubt))
-    if staged.is_dir():
-        await asyncio.to_thread(staged.rename, desk.scratch(taken[new]))
+    await asyncio.to_thread(_settle_staged, staged, desk.scratch(taken[new]))
     answer = {"name": new, "words": words, "origin": manifest.session, "head": manifest.head, "records": loaded.records}
     return answer | _show_asked(desk, new)
+
+
+def _settle_staged(staged: Path, scratch: Path) -> None:
+    """A load that is repeated completes one that was killed, and leaves alone the files of one that was not."""
+    if staged.is_dir() and scratch.exists():
+        shutil.rmtree(staged)
+    elif staged.is_dir():
+        staged.rename(scratch)
 
 
 def _is_own(desk: Desk, manifest: Manifest) -> bool:
