@@ -189,6 +189,16 @@ class Storm:
         for name in sorted(self.given_up):
             self._run("activate", self.renamed.get(name, name))
         self.given_up.clear()
+        for row in self.box.rows():
+            if (row["reason"] or "").startswith("crashing") and row["name"] != TRAVELLER:
+                self._wake_crashing(row["name"])
+
+    def _wake_crashing(self, name: str) -> None:
+        """Three runs of one wake were lost with a daemon that was killed: the session waits for a person (rule 22)."""
+        outcomes = [one["payload"]["outcome"] for one in self.box.log(name) if one["kind"] == "run_finished"]
+        assert outcomes[-3:] == ["lost"] * 3, f"{name} sleeps as crashing after {outcomes[-3:]}"
+        self.counts["asleep after three kills in one wake"] += 1
+        self._run("activate", name)
 
     def _judge(self) -> None:
         for session in self.project.sessions.values():
