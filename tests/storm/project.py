@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import os
 import random
 import shutil
@@ -303,7 +304,7 @@ class Project:
             commit = ahead.pop()
             if commit in parents:
                 continue
-            parents[commit] = self.git(self.repository, "log", "-1", "--format=%P", commit).split()
+            parents[commit] = self.find_parents(commit)
             ahead += parents[commit][:1] if line == "first-parent" else parents[commit]
         before = set(self.git(self.repository, "rev-list", self.base).split())
         for commit in self.git(self.repository, "rev-list", "--topo-order", "--reverse", "main").split():
@@ -313,6 +314,11 @@ class Project:
                     wanted.append(commit)
         return wanted
 
+    @functools.cache  # noqa: B019 (a commit never changes, and the project lives as long as its process)
+    def find_parents(self, commit: str) -> list[str]:
+        return self.git(self.repository, "log", "-1", "--format=%P", commit).split()
+
+    @functools.cache  # noqa: B019
     def find_tree(self, commit: str) -> str:
         try:
             return self.git(self.repository, "rev-parse", f"{commit}:src")
