@@ -85,6 +85,22 @@ def test_a_session_goes_away_and_comes_home_again_and_again(box: Box, there: Box
     assert [fact["value"] for fact in there.json("facts", "count-before")] == ["the one that was there"]
 
 
+def test_a_payload_that_was_erased_away_is_erased_at_home_too(box: Box, there: Box) -> None:
+    """The bytes were in the log at home before the session went."""
+    start_counting(box)
+    box.ask("note", "count", "the password is swordfish")
+    seq = box.log("count")[-1]["seq"]
+    start_counting(there)
+    move(box, there)
+    there.ask("erase", "count", str(seq))
+    move(there, box)
+    assert "swordfish" not in box.ask("log", "count") and "swordfish" not in box.ask("search", "swordfish")
+    assert hashes(there) == hashes(box)[: len(hashes(there))]
+    assert "sound" in box.words("verify")
+    box.kill()
+    assert b"swordfish" not in b"".join(path.read_bytes() for path in box.state.glob("events.db*"))
+
+
 def test_a_session_whose_receipt_was_lost_comes_home_all_the_same(box: Box, there: Box) -> None:
     """Frozen here, it lives there; back here it goes on. A receipt that comes late changes nothing."""
     start_counting(box)

@@ -21,7 +21,7 @@ from starlette.responses import Response
 
 from wakeful.api.answers import answer_lines, caller_of, find_named, service_of
 from wakeful.api.calling import build_call, decode_body, read_body
-from wakeful.api.history import ArrivalRecord, Receipt, find_free_name, moving
+from wakeful.api.history import ArrivalRecord, Receipt, find_free_name, finish_erase, moving
 from wakeful.api.participants import refuse_by_uid
 from wakeful.api.peers import Caller
 from wakeful.api.service import Service
@@ -33,10 +33,12 @@ from wakeful.bundles.save import Saved
 from wakeful.bundles.save import save as cut_bundle
 from wakeful.bundles.scratch import OLDER, STAGED
 from wakeful.core import calls
+from wakeful.core.events import PayloadErased
 from wakeful.core.judge_history import FROM_BUNDLE
 from wakeful.core.state import Session
 from wakeful.counting import count
 from wakeful.errors import CallerError, WakefulError
+from wakeful.eventlog.codec import decode
 from wakeful.eventlog.contract import Conflict
 from wakeful.past import fold_at
 from wakeful.specs.scalars import find_name_problem
@@ -226,6 +228,7 @@ async def _load_moved(desk: Desk, path: Path) -> Answer:
     _refuse_archived(desk, path)
     with moving(manifest.session, manifest.name):
         loaded, past, words = await _take_moved(desk, path, manifest, move)
+        await _erase_again(desk, manifest.session)
     arrived = next(desk.log.read(manifest.session, from_seq=manifest.records + 1, kinds=("session_arrived",)), None)
     if arrived is None:
         raise CallerError(f"{past.name} was not brought in; ask for it again")
@@ -254,6 +257,15 @@ async def _take_moved(desk: Desk, path: Path, manifest: Manifest, move: str) -> 
     past = await asyncio.to_thread(fold_at, desk.log, manifest.session, desk.log.head(manifest.session).seq)
     origin = manifest.about.get("host", "another host")
     return loaded, past, await desk.call(calls.Arrive(name=past.name, past=past, move=move, origin=origin, store=desk.log.store))
+
+
+async def _erase_again(desk: Desk, session_id: str) -> None:
+    """Payloads that were erased on another host leave this log, too: the bytes may be here from before the session went."""
+    erasures = await asyncio.to_thread(lambda: list(desk.log.read(session_id, kinds=("payload_erased",))))
+    for record in erasures:
+        event = decode(record.kind, record.payload) if record.payload is not None else None
+        if isinstance(event, PayloadErased):
+            await finish_erase(desk.service, desk.service.core.state.get(session_id).name, event.erased)
 
 
 def _take_in(desk: Desk, path: Path, session_id: str, *, has_arrived: bool) -> Loaded:
