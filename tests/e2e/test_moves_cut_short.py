@@ -56,6 +56,7 @@ def test_a_target_killed_before_the_record_of_the_arrival_takes_the_session_agai
         take_in(there, log, box.folder / "away.bundle")
     assert [(row["name"], row["id"]) for row in there.rows()] == [("count", namesake)]
     assert not list((there.state / "scratch").glob(".*"))
+    assert f"session {session_id} was loaded to record" in there.words("doctor")
     assert "nothing to give up" in there.words("migrate", "count", "--give-up")
     there.write("in.txt", "1\n2\n")
     there.wait_at_rest("count", runs=2)

@@ -131,8 +131,8 @@ def _check_blobs(found: Examined, state: Path) -> Iterator[Check]:
 
 
 def _check_import(one: Import) -> Check:
-    words = f"session {one.session} was loaded to record {one.seq} of {one.last_seq} and not to its end; it is not listed until then"
-    return Check("load", "warn", words, "wakeful load FILE, with the same bundle: it goes on where it stopped")
+    words = f"session {one.session} was loaded to record {one.seq} of {one.last_seq}, and the load was cut short; the new records do not count until it is complete"
+    return Check("load", "warn", words, "give the same command again: wakeful load FILE here, or wakeful migrate on the host it comes from")
 
 
 def mend(options: Options, state: Path) -> None:
