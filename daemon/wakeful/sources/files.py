@@ -92,6 +92,8 @@ class FileSource:
         self._trie: PathTrie[Followed] = PathTrie()
         self._looker = Looker(cache, self._hints.arm, self._state, mounts or Mounts(), self._trie)
         self._followed: dict[str, Followed] = {}
+        # Targets below whose mount points something was mounted or unmounted since they were last seen.
+        self._remounted: set[str] = set()
         self._excludes: dict[tuple[str, tuple[str, ...], tuple[str, ...]], Excludes] = {}
         self._folders = WatchedFolders(_APPROVAL_SECONDS)
         self._links = Links()
@@ -130,6 +132,7 @@ class FileSource:
             self._trie.remove(followed.pattern, followed)
             self._cache.put_version(key, None)
             self._cache.put_mounts(key, frozenset())
+            self._remounted.discard(key)
             self._folders.release(followed.folders)
             self._polls.end(key)
             self._git_holds.forget(key)
@@ -168,8 +171,9 @@ class FileSource:
         return self._lanes.is_near_taken
 
     def hear(self) -> None:
-        """Take in what the watcher has not told yet: what a run's inputs went through must be known before its end is."""
+        """Take in what the watcher and the mount table have not told yet: what a run's inputs went through must be known before its end is."""
         self._hints.hear()
+        self._take_mounts()
 
     # -- looking --------------------------------------------------------------------------------------------------
 
@@ -340,6 +344,10 @@ class FileSource:
             followed.problem = None
             followed.manifest = finding.manifest
             followed.version = finding.version
+            if followed.key in self._remounted:
+                # A run may have read what lies below the mount point (rule 17).
+                self._remounted.discard(followed.key)
+                finding.manifest.note_write()
             self._cache.put_version(followed.key, finding.version)
             self._note_mounts(followed, finding)
         for path in finding.unstable:
@@ -544,8 +552,10 @@ class FileSource:
     def _take_mounts(self) -> None:
         """No watcher reports what is mounted over a folder, or unmounted while its file system goes on elsewhere."""
         hinted: dict[str, None] = {}
-        for point in self._looker.mounts.take_changed():
+        changed = self._looker.mounts.take_changed()
+        for point in changed:
             self._try_take(self._take_folder, point, hinted)
+        self._remounted.update(key for key in hinted if not changed.isdisjoint(self._followed[key].mounts))
         self._hint(hinted)
 
     def _sweep_on(self) -> None:
