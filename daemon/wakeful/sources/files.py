@@ -92,8 +92,6 @@ class FileSource:
         self._trie: PathTrie[Followed] = PathTrie()
         self._looker = Looker(cache, self._hints.arm, self._state, mounts or Mounts(), self._trie)
         self._followed: dict[str, Followed] = {}
-        # Targets below whose mount points something was mounted or unmounted since they were last seen.
-        self._remounted: set[str] = set()
         self._excludes: dict[tuple[str, tuple[str, ...], tuple[str, ...]], Excludes] = {}
         self._folders = WatchedFolders(_APPROVAL_SECONDS)
         self._links = Links()
@@ -132,7 +130,6 @@ class FileSource:
             self._trie.remove(followed.pattern, followed)
             self._cache.put_version(key, None)
             self._cache.put_mounts(key, frozenset())
-            self._remounted.discard(key)
             self._folders.release(followed.folders)
             self._polls.end(key)
             self._git_holds.forget(key)
@@ -344,12 +341,8 @@ class FileSource:
             followed.problem = None
             followed.manifest = finding.manifest
             followed.version = finding.version
-            if followed.key in self._remounted:
-                # A run may have read what lies below the mount point (rule 17).
-                self._remounted.discard(followed.key)
-                finding.manifest.note_write()
             self._cache.put_version(followed.key, finding.version)
-            self._note_mounts(followed, finding)
+            self._looker.note_mounts(followed, finding)
         for path in finding.unstable:
             followed.mark(path)
         self._hear_late_writes(followed, finding)
@@ -366,13 +359,6 @@ class FileSource:
             is_absent=survey.is_absent and not survey.problems,
             also_dirty=also_dirty,
         )
-
-    def _note_mounts(self, followed: Followed, finding: Finding) -> None:
-        """On which mount points its paths lie, as far as this look visited them."""
-        if finding.survey.folders or finding.survey.is_whole:
-            points = self._looker.mounts.find_points(followed.target.root, followed.pattern.base, finding.survey.folders)
-            followed.mounts = points if finding.survey.is_whole else followed.mounts | points
-            self._cache.put_mounts(followed.key, followed.mounts)
 
     def _hear_late_writes(self, followed: Followed, finding: Finding) -> None:
         """A write that came before the stat of a look is in the watcher's queue by now: then it was more than attributes (rule 17)."""
@@ -555,7 +541,8 @@ class FileSource:
         changed = self._looker.mounts.take_changed()
         for point in changed:
             self._try_take(self._take_folder, point, hinted)
-        self._remounted.update(key for key in hinted if not changed.isdisjoint(self._followed[key].mounts))
+        for key in hinted:
+            self._followed[key].note_remount(changed)
         self._hint(hinted)
 
     def _sweep_on(self) -> None:

@@ -62,7 +62,7 @@ class Followed:
     """One target and what is known of it. Ten thousand of these at rest: nothing is kept twice."""
 
     __slots__ = (
-        "asked_again", "folders", "is_looking", "is_whole", "key", "looked_at", "manifest", "mounts", "naming", "paths", "pattern",
+        "asked_again", "folders", "is_looking", "is_remounted", "is_whole", "key", "looked_at", "manifest", "mounts", "naming", "paths", "pattern",
         "problem", "refused", "target", "trees", "version", "walker",
     )  # fmt: skip
 
@@ -81,6 +81,8 @@ class Followed:
         self.folders: dict[str, int] = {}
         # The mount points that its paths lay on when they were last seen: where one is missing, nothing can be seen (rule 5).
         self.mounts: frozenset[str] = frozenset()
+        # Something was mounted or unmounted at one of them since: a run may have read what lies below (rule 17).
+        self.is_remounted = False
         # Folders that could not be armed, each with the reason.
         self.refused: dict[str, str] = {}
         self.paths: dict[str, Evidence] | None = None
@@ -89,6 +91,9 @@ class Followed:
         self.is_looking = False
         # The generation asked for while a look was under way, and whether that one takes open files.
         self.asked_again: tuple[int, bool] | None = None
+
+    def note_remount(self, points: set[str]) -> None:
+        self.is_remounted = self.is_remounted or not points.isdisjoint(self.mounts)
 
     def mark(self, path: str, evidence: Evidence = "unknown") -> None:
         """Visit this path at the next look. A write that was reported stays one, whatever else is reported."""
@@ -282,6 +287,16 @@ class Looker:
         if missing is not None:
             visit.survey.problems.append(f"{show(missing)}: nothing is mounted there any more")
         return visit.survey
+
+    def note_mounts(self, followed: Followed, finding: Finding) -> None:
+        """On which mount points its paths lie, as far as this look visited them."""
+        if followed.is_remounted:
+            followed.is_remounted = False
+            finding.manifest.note_write()
+        if finding.survey.folders or finding.survey.is_whole:
+            points = self.mounts.find_points(followed.target.root, followed.pattern.base, finding.survey.folders)
+            followed.mounts = points if finding.survey.is_whole else followed.mounts | points
+            self.cache.put_mounts(followed.key, followed.mounts)
 
     def _may_follow(self, path: str) -> bool:
         return not self.state.holds(os.path.realpath(path))
