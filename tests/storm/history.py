@@ -70,8 +70,9 @@ class Storm:
                 self.journey.judge()
             self.journey.judge_past()
             self._judge_log()
-        except AssertionError as error:
-            raise Lost("\n".join([str(error), "", *self.history, *map(read_end, (self.box, self.journey.away))])) from error
+        except Exception as error:
+            # A daemon that is gone, or a command that fails where it may not, breaks a promise as well.
+            raise Lost("\n".join([f"{type(error).__name__}: {error}", "", *self.history, *map(read_end, (self.box, self.journey.away))])) from error
         finally:
             self.project.close()
             self.journey.close()
