@@ -56,7 +56,6 @@ ABANDONED = (
         {
             r"file\s+events|lost events?|event queue|watched by events|not events|\bevents are lost": "a report of the kernel or of git",
             r"events\.db|memory\.events|event-stream|event loop": "names of files and of other systems",
-            r"none, in [\d,]+ events": "a step of a random history",
         },
     ),
     Abandoned("job", r"\bjobs?\b"),
@@ -66,7 +65,7 @@ ABANDONED = (
 )
 # The glossary names the words itself; the roadmap tells of what is still to be done, in passing words.
 UNREAD = (GLOSSARY, REPOSITORY / "docs" / "roadmap.md")
-_SQL = re.compile(r"\b(SELECT|INSERT INTO|FROM event|UPDATE|LEFT JOIN)\b")
+_SQL = re.compile(r"\b(SELECT|INSERT INTO|FROM event|JOIN event|UPDATE|LEFT JOIN)\b")
 
 
 def list_pages() -> Iterator[tuple[str, str]]:
