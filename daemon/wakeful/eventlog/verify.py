@@ -21,6 +21,7 @@ from wakeful.eventlog import bodies, chain
 from wakeful.eventlog.anchor import Mark, judge_store, read_anchor
 from wakeful.eventlog.contract import Finding, Progress, Report
 from wakeful.eventlog.imports import read_imports
+from wakeful.eventlog.migrate import load_migrations, read_version
 from wakeful.eventlog.store import connect_reader, read_mark, read_roll
 
 PROGRESS_RECORDS = 10_000
@@ -29,6 +30,7 @@ _LINK_BROKEN = "its hash does not follow from its content and the record before 
 # As SQLite words it: "row 12 missing from index event_by_seq", "wrong # of entries in index event_by_seq", "Tree 9 page 9 cell 0: ...".
 _INDEX_DISAGREES = re.compile(r"missing from index|entries in index|values differ from index|non-unique entry in index")
 _TREE = re.compile(r"Tree (\d+) ")
+_SCHEMA_ROWS = "SELECT name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite!_%' ESCAPE '!'"
 STEP_WRONG = "whether the clock was set back before it is recorded wrongly"
 
 
@@ -267,12 +269,29 @@ def _check_structure_beside(database: Path) -> list[Finding]:
 
 
 def _check_structure(connection: apsw.Connection) -> Iterator[Finding]:
+    yield from _check_schema(connection)
     roots = {root: name for name, root in connection.execute("SELECT name, rootpage FROM sqlite_schema WHERE type = 'index'")}
     for (line,) in connection.execute("PRAGMA integrity_check"):
         if line != "ok":
             yield from (_name_structure(one, roots) for one in line.splitlines() if not one.startswith("*** in database"))
     for table, rowid, parent, _ in connection.execute("PRAGMA foreign_key_check"):
         yield Finding("store", f"row {rowid} of {table} refers to a row of {parent} that does not exist")
+
+
+def _check_schema(connection: apsw.Connection) -> Iterator[Finding]:
+    """Compare the declarations of tables and indices with those that the migrations make. SQLite itself accepts a column of another name."""
+    made = apsw.Connection(":memory:")
+    try:
+        for step in load_migrations():
+            if step.number <= read_version(connection):
+                made.execute(step.sql)
+        expected = dict(made.execute(_SCHEMA_ROWS))
+    finally:
+        made.close()
+    found = dict(connection.execute(_SCHEMA_ROWS))
+    for name in sorted(expected.keys() | found.keys()):
+        if expected.get(name) != found.get(name):
+            yield Finding("store", f"the declaration of {name} is not the one that this release made")
 
 
 def _name_structure(line: str, roots: dict[int, str]) -> Finding:
