@@ -116,7 +116,7 @@ def test_a_damaged_payload_is_served_to_nobody(state: Path) -> None:
 def test_a_damaged_session_takes_no_call_and_no_record(state: Path) -> None:
     damage(state, "UPDATE payload SET body = x'00' WHERE event = 10")
     core = Core(load(state).values())
-    moment = Moment(8, 8.0)
+    moment = Moment(8, 8.0, 8.0)
     for call in (Note(name="b", text="x"), Open(name="b"), Rename(name="b", new="z"), Send(name="b", text="x"), Terminate(name="b"), Activate(name="b")):
         with pytest.raises(CallerError, match=r"b is read-only: seq 4: .*`wakeful doctor`.*`wakeful restore BACKUP`"):
             decide(core, Called(call=call, author="person:x"), moment)

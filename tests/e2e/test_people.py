@@ -31,7 +31,7 @@ def test_people_and_runs_are_told_apart(box: Box) -> None:
     finally:
         following.terminate()
         following.wait(PATIENCE_SECONDS)
-    assert box.lines("followed")[0].endswith(f"words  note: seen  ({me})")
+    assert box.lines("followed")[0].endswith(f"words  hand-off: seen  ({me})")
     found = {one["author"]: (one["role"], one["records"]) for one in box.json("show", "words")["participants"]}
     assert found[me] == ("maintainer", len(box.log("words", "--author", me)))
     assert found["run:words"] == (None, 1) and found["person:nobody-yet"] == ("observer", 0)
