@@ -544,6 +544,8 @@ class Daemon:
         return self.reactor.submit(call, author=author, key=key, run=run)
 
     async def report_written(self, session_id: str, paths: Iterable[str]) -> None:
+        # Reports of the last files may still be in the watcher's queue: without them the look finds half of the writing, and readers start on it.
+        self._edges.sources.hear()
         self.reactor.observe(FilesWritten(session=session_id, paths=tuple(paths)))
         # Looks take milliseconds, and the core gives up on one that hangs.
         while session_id in self.core.looked.writing and not self._stopping.is_set():
