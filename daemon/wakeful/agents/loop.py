@@ -73,6 +73,10 @@ class _Ended(Exception):
         self.words = words
 
 
+class _Redacted(Exception):
+    """The request was recorded, and not sent: the daemon took the value of a secret out of the conversation that it tells."""
+
+
 class _TooLong(Exception):
     """The next request would tell the model more than its agent wants it to be told."""
 
@@ -154,14 +158,31 @@ class Loop:
         self._entries.append(entry)
         self._size_tokens += estimate_entry(entry)
 
-    async def _record(self, *steps: work.PostedStep) -> None:
-        """With what waits to be recorded before them."""
+    async def _record(self, *steps: work.PostedStep) -> bool:
+        """With what waits to be recorded before them. Tells whether the conversation is another since: a secret was taken out of it."""
         gathered = self._gather(steps)
         if not gathered:
-            return
+            return False
         recorded = await self._post(*gathered)
+        for step in recorded.redacted:
+            self._take_over(step)
         if recorded.end is not None:
             raise _Ended(recorded.end)
+        return bool(recorded.redacted)
+
+    def _take_over(self, step: work.RecordAnswer | work.ReturnTool) -> None:
+        """Put the recorded words in the place of those that held the value of a secret. One post has at most one answer: the last."""
+        places = range(len(self._entries) - 1, -1, -1)
+        match step:
+            case work.RecordAnswer(answer=recorded, purpose="work"):
+                self._replace(next(place for place in places if isinstance(self._entries[place], Answered)), recorded)
+            case work.ReturnTool(call=call):
+                entry = Returned(call=call, name=step.name, text=step.text, is_error=step.is_error)
+                self._replace(next(place for place in places if isinstance(found := self._entries[place], Returned) and found.call == call), entry)
+
+    def _replace(self, place: int, entry: Entry) -> None:
+        self._size_tokens += estimate_entry(entry) - estimate_entry(self._entries[place])
+        self._entries[place] = entry
 
     async def _tell(self, step: work.PostedStep) -> None:
         """Likewise, for what may go on meanwhile: it has no effect before the next step that is waited for."""
@@ -174,7 +195,7 @@ class Loop:
     @asynccontextmanager
     async def _recording(self, step: work.PostedStep) -> AsyncIterator[Awaitable[None]]:
         """A step on its way to the record, for what may be done meanwhile; whoever did it waits for this before anything comes of it."""
-        recording = asyncio.create_task(self._record(step), name="record a step")
+        recording = asyncio.create_task(self._record_unchanged(step), name="record a step")
         # Posted before anything else begins, which may let nobody have a turn for milliseconds.
         await asyncio.sleep(0)
         try:
@@ -185,6 +206,11 @@ class Loop:
             raise
         finally:
             recording.cancel()
+
+    async def _record_unchanged(self, step: work.PostedStep) -> None:
+        """Likewise; what was made ready meanwhile must not be used where it tells other words than the record."""
+        if await self._record(step):
+            raise _Redacted
 
     async def _halt(self, words: str) -> None:
         await self._record(work.Halt(words=words))
@@ -231,8 +257,11 @@ class Loop:
             turn=self._turn, model=model.name, input_tokens=self._told_tokens + self._size_tokens, max_output_tokens=self._agent.settings.max_output_tokens
         )
         try:
-            async with self._recording(step) as recorded:
-                return await model.answer(request, self._say, recorded)
+            try:
+                async with self._recording(step) as recorded:
+                    return await model.answer(request, self._say, recorded)
+            except _Redacted:
+                return await model.answer(self._make_request(), self._say)
         except ProviderFault as fault:
             self._unposted.append(work.RecordFault(turn=self._turn, model=model.name, fault=fault.kind, words=str(fault)))
             return fault

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -38,9 +39,27 @@ _BOUNDS = Bounds(paths=PATHS_IN_A_CAUSE, contents=MOST_COMPARED, content_bytes=L
 async def assemble_for(service: Service, session: Session, agent: AgentSpec, *, is_fresh: bool = False) -> Assembled:
     """For the run under way in `session`, which may be an imagined one."""
     trees = await _compare_commits(service, session)
-    return await asyncio.to_thread(
-        assemble, session, agent, log=service.log, blobs=service.blobs, redact=service.redact, trees=trees, is_fresh=is_fresh
-    )  # fmt: skip
+
+    def assemble_redacted() -> Assembled:
+        made = assemble(session, agent, log=service.log, blobs=service.blobs, redact=service.redact, trees=trees, is_fresh=is_fresh)
+        return redact_assembled(made, service)
+
+    return await asyncio.to_thread(assemble_redacted)
+
+
+def redact_assembled(made: Assembled, service: Service) -> Assembled:
+    """Take out the values of secrets, also those that were recorded before anybody called them secrets.
+
+    Pending calls stay as they are recorded: they are carried out, and other words would have other effects."""
+    kept: Assembled = service.redact(made)
+    entries = tuple(drop_changed_raw(before, after) for before, after in zip(made.entries, kept.entries, strict=True))
+    return made if kept is made else replace(kept, entries=entries, pending=made.pending)
+
+
+def drop_changed_raw(before: Entry, after: Entry) -> Entry:
+    """Providers sign their thoughts, and refuse a message in which one was changed: the words and the calls are told without it."""
+    is_changed = isinstance(before, Answered) and isinstance(after, Answered) and before.raw != after.raw
+    return replace(after, raw=None) if is_changed else after
 
 
 async def _compare_commits(service: Service, session: Session) -> dict[str, Compared]:

@@ -122,9 +122,12 @@ class Beginning(Struct, frozen=True, kw_only=True):
 
 
 class Recorded(Struct, frozen=True, kw_only=True):
-    """The daemon's answer to steps. `end`: why nothing more is to be begun, in words; the steps before it are on record."""
+    """The daemon's answer to steps. `end`: why nothing more is to be begun, in words; the steps before it are on record.
+
+    `redacted`: answers and results that held the value of a secret, as they were recorded. A model is sent these words and no others."""
 
     end: str | None = None
+    redacted: tuple[RecordAnswer | ReturnTool, ...] = ()
 
 
 class OwnFile(Struct, frozen=True, kw_only=True):
