@@ -172,9 +172,10 @@ def test_a_request_whose_answer_never_came_counts_at_its_worst(ending: str) -> N
     assert the(world).spent["day"].tokens == 150
 
 
-def test_a_request_that_was_turned_away_costs_nothing() -> None:
+@pytest.mark.parametrize("fault", ["busy", "unreached"])
+def test_a_request_that_was_turned_away_or_never_sent_costs_nothing(fault: str) -> None:
     world = make_world(thinking(budget=Budget(day=Amounts(tokens=1000))))
-    post(world, request(), work.RecordFault(turn=1, model=MODEL.name, fault="busy", words="429"))
+    post(world, request(), work.RecordFault(turn=1, model=MODEL.name, fault=fault, words="429"))
     assert the(world).run.progress.spent_tokens == 0 and "day" not in the(world).spent or the(world).spent["day"].tokens == 0
 
 

@@ -15,9 +15,9 @@ from wakeful.core.agent import ModelSettings
 from wakeful.core.turn import Answered, Entry, TokenUsage
 from wakeful.errors import OperatorError
 
-# Whose fault it is, and so what to do: `key` and `refused` mend themselves never, `busy`, `network` and `garbage` may in a moment,
-# `too_long` is for whoever assembles the context.
-FaultKind = Literal["key", "busy", "network", "garbage", "too_long", "refused"]
+# Whose fault it is, and so what to do: `key` and `refused` mend themselves never, `busy`, `unreached`, `network` and `garbage` may in a moment,
+# `too_long` is for whoever assembles the context. An `unreached` provider was sent nothing; after `network` nobody knows what it has done.
+FaultKind = Literal["key", "busy", "unreached", "network", "garbage", "too_long", "refused"]
 
 
 class ProviderFault(OperatorError):

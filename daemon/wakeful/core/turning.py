@@ -14,7 +14,7 @@ from wakeful.core.state import OpenRun, Question, Session
 from wakeful.core.turn import WroteFile
 from wakeful.core.work import WRITING_TOOLS, OwnFile, Progress
 
-# Nobody knows whether the provider has done the work: it counts.
+# Nobody knows whether the provider has done the work: it counts. A provider that was not reached (`unreached`) has done none.
 UNKNOWN_EFFECT = "network"
 
 
