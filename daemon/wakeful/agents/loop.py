@@ -21,7 +21,7 @@ from wakeful.agents.contract import Model, ModelAnswer, ModelRequest, ProviderFa
 from wakeful.agents.tools.box import ToolBox, read_arguments
 from wakeful.core import work
 from wakeful.core.agent import AgentSpec
-from wakeful.core.tokens import estimate_entry, estimate_tokens
+from wakeful.core.tokens import complete_usage, estimate_entry, estimate_tokens
 from wakeful.core.turn import Answered, Asked, Entry, Returned, ToolCall
 
 # Puts a question to a person: no tool carries it out, the run ends with it.
@@ -230,8 +230,9 @@ class Loop:
                 await self._pause_for(pause, fault)
                 answer = await self._try(request)
                 if not isinstance(answer, ProviderFault):
+                    usage = complete_usage(answer.usage, self._told_tokens + self._size_tokens, answer.answered)
                     self._add(answer.answered)
-                    self._unposted.append(work.RecordAnswer(turn=self._turn, answer=answer.answered, usage=answer.usage))
+                    self._unposted.append(work.RecordAnswer(turn=self._turn, answer=answer.answered, usage=usage))
                     return answer.answered
                 fault = answer
                 if fault.kind in LASTING_FAULTS:
@@ -263,7 +264,7 @@ class Loop:
             except _Redacted:
                 return await model.answer(self._make_request(), self._say)
         except ProviderFault as fault:
-            self._unposted.append(work.RecordFault(turn=self._turn, model=model.name, fault=fault.kind, words=str(fault)))
+            self._unposted.append(work.RecordFault(turn=self._turn, model=model.name, fault=fault.kind, words=str(fault), usage=fault.count(step.input_tokens)))
             return fault
 
     def _make_request(self) -> ModelRequest:

@@ -338,13 +338,15 @@ class TurnAnswered(Struct, frozen=True, kw_only=True):
 
 
 class TurnFailed(Struct, frozen=True, kw_only=True):
-    """The request brought no answer. `fault` is whose fault it was, in one word."""
+    """The request brought no answer. `fault` is whose fault it was, in one word; `usage` is of an answer that was of no use, and was paid for."""
 
     run: int
     turn: int
     model: str
     fault: str
     words: str
+    usage: TokenUsage | None = None
+    usd: float | None = None
     # When the periods of its budgets began, by time zone: what is charged here counts from then. None: in logs of older releases.
     periods: Periods | None = None
 

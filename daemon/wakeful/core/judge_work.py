@@ -138,7 +138,8 @@ def _(step: work.RecordAnswer, core: Core, session: Session, run: OpenRun, wall:
 
 @_take_step.register
 def _(step: work.RecordFault, core: Core, session: Session, run: OpenRun, wall: int) -> list[ev.Event]:
-    return [ev.TurnFailed(run=run.run, turn=step.turn, model=step.model, fault=step.fault, words=step.words)]
+    usd = find_cost(core.settings.prices, step.model, step.usage) if step.usage is not None else None
+    return [ev.TurnFailed(run=run.run, turn=step.turn, model=step.model, fault=step.fault, words=step.words, usage=step.usage, usd=usd)]
 
 
 @_take_step.register

@@ -28,11 +28,15 @@ class ToolCall(Struct, frozen=True, kw_only=True):
 
 
 class TokenUsage(Struct, frozen=True, kw_only=True):
-    """As the provider counted it. `input` includes what it had cached."""
+    """As the provider counted it. `input` includes what it read from its cache (`cached`) and what it put there (`cache_written`).
+
+    `is_estimated`: the provider told no number, or only one of both, and ours stands in its place."""
 
     input: int = 0
     output: int = 0
     cached: int = 0
+    cache_written: int = 0
+    is_estimated: bool = False
 
     @property
     def total(self) -> int:

@@ -51,6 +51,8 @@ class RecordFault(Struct, frozen=True, kw_only=True, tag_field="step", tag="faul
     model: str
     fault: str
     words: str
+    # Of an answer that was of no use: what it took all the same. None: nothing is known of it.
+    usage: TokenUsage | None = None
 
 
 class CallTool(Struct, frozen=True, kw_only=True, tag_field="step", tag="call"):
@@ -148,6 +150,8 @@ class Progress(Struct, frozen=True, kw_only=True):
     turns: int = 0
     tokens: int = 0
     usd: float = 0.0
+    # Of the tokens, those that no provider counted.
+    estimated_tokens: int = 0
     # Of the request under way, at its worst; what it took replaces them.
     reserved_tokens: int = 0
     reserved_usd: float = 0.0
