@@ -170,6 +170,27 @@ async def test_the_model_is_sent_the_words_that_were_recorded_and_never_a_secret
     assert world.kinds().count("RequestTurn") == 2 and world.loop.last_words == "[secret gh]!"
 
 
+async def test_definitions_of_tools_are_on_record_once_and_are_sent_as_they_were_recorded() -> None:
+    class Redacting(World):
+        async def __call__(self, *steps: work.PostedStep) -> work.Recorded:
+            recorded = await super().__call__(*steps)
+            told = [step for step in steps if isinstance(step, work.RequestTurn) and step.tools]
+            return replace(recorded, redacted=tuple(replace(step, tools=tuple(replace(tool, description="[secret gh]") for tool in step.tools)) for step in told))
+
+    offered: list[set[str]] = []
+
+    class Noting(Scripted):
+        async def answer(self, request: ModelRequest, say: Callable[[str], None], recorded: Awaitable[object] | None = None) -> ModelAnswer:
+            answer = await super().answer(request, say, recorded)
+            offered.append({tool.description for tool in request.tools})
+            return answer
+
+    world = Redacting(Noting(call(1), say("done")))
+    assert (await world.loop.run()).words is None
+    assert offered == [{"[secret gh]"}, {"[secret gh]"}]
+    assert [bool(step.tools) for step in world.journal if isinstance(step, work.RequestTurn)] == [True, False]
+
+
 async def test_two_calls_of_one_answer_are_two_effects_each_on_record_first() -> None:
     world = World(Scripted(call(1, 2), say("done")))
     await world.loop.run()

@@ -15,6 +15,16 @@ VALUE = "ghp-canary-5d1f0c77ab"
 SECRETS = {**KEY, "WAKEFUL_SECRET_GH": VALUE}
 SERVER = Path(__file__).with_name("mcp_server.py")
 
+# A server whose words hold what a bound file holds.
+TELLING = """\
+import runpy
+
+server = runpy.run_path({server!r})["server"]
+words = open({code!r}).read()
+server.tool(name="told", description="Tell " + words)(lambda: words)
+server.run()
+"""
+
 
 def told(provider: Provider) -> str:
     return json.dumps([asked.raw for asked in provider.requests])
@@ -43,20 +53,31 @@ def test_the_value_of_a_secret_in_a_bound_file_reaches_no_provider(box: Box, pro
     assert sent == recorded
     assert all("[secret GH]" in text for text in sent[:3]), sent
     assert "It says [secret GH]." in last.text and "Log in with [secret GH]." in last.system
+    shown = box.json("context", "docs")["tools"]
+    assert [(tool["name"], tool["description"], tool["parameters"]) for tool in shown["offered"]] == [
+        (tool["name"], tool["description"], tool["input_schema"]) for tool in last.raw["tools"]
+    ]
+    assert shown["tokens"] == sum(tool["tokens"] for tool in shown["offered"]) > 500
+    assert f"tools: {len(shown['offered'])}, as run 3 offered them" in box.ask("context", "docs", "--brief")
     assert "+rate = 2  # [secret GH]" in last.text and "Is [secret GH] the token?" in last.text
 
 
 @pytest.mark.long
-def test_the_value_of_a_secret_in_a_servers_result_reaches_no_provider(box: Box, provider: Provider) -> None:
+def test_the_value_of_a_secret_in_a_servers_words_reaches_no_provider(box: Box, provider: Provider) -> None:
+    """Neither by the result of a tool nor by its definition."""
     library = pytest.importorskip("mcp", reason="tools of other programs come with the extra agents")
-    provider.play([Call("mcp__small__shout", {"text": "the token"}), Call("mcp__small__read", {"path": str(box.folder / "code.py")}), Say("done")])
-    places = json.dumps([str(SERVER.parent), str(Path(library.__file__).parents[1]), sys.prefix, sys.base_prefix])
-    declare(box, provider, agent=f"mcp: {{small: {json.dumps([sys.executable, str(SERVER)])}}}\n", allow=f"{{read: {places}}}")
+    provider.play([Call("mcp__small__shout", {"text": "the token"}), Call("mcp__small__told", {}), Say("done")])
+    box.write("servers/serve.py", TELLING.format(server=str(SERVER), code=str(box.folder / "code.py")))
+    places = json.dumps(["servers", str(SERVER.parent), str(Path(library.__file__).parents[1]), sys.prefix, sys.base_prefix])
+    declare(box, provider, agent=f"mcp: {{small: {json.dumps([sys.executable, str(box.folder / 'servers' / 'serve.py')])}}}\n", allow=f"{{read: {places}}}")
     box.write("code.py", f"token = '{VALUE}'\n")
     box.start(env=SECRETS)
     box.wait_at_rest("docs", runs=1)
-    assert [result.content for result in provider.requests[-1].results] == ["THE TOKEN", "token = '[secret GH]'\n"]
+    assert [result.content for result in provider.requests[-1].results] == ["THE TOKEN", "token = '[secret GH]'\n"], box.ask("output", "docs")
     assert VALUE not in told(provider)
+    offered = {tool["name"]: tool["description"] for tool in box.json("context", "docs")["tools"]["offered"]}
+    sent = {tool["name"]: tool["description"] for tool in provider.requests[0].raw["tools"]}
+    assert offered == sent and "Tell token = '[secret GH]'" in sent["mcp__small__told"]
 
 
 @pytest.mark.long

@@ -10,7 +10,6 @@ ends a run before its agent is done is an `Ending`, never an exception.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
@@ -21,8 +20,8 @@ from wakeful.agents.contract import Model, ModelAnswer, ModelRequest, ProviderFa
 from wakeful.agents.tools.box import ToolBox, read_arguments
 from wakeful.core import work
 from wakeful.core.agent import AgentSpec
-from wakeful.core.tokens import complete_usage, estimate_entry, estimate_tokens
-from wakeful.core.turn import Answered, Asked, Entry, Returned, ToolCall
+from wakeful.core.tokens import complete_usage, estimate_definition, estimate_entry, estimate_tokens
+from wakeful.core.turn import Answered, Asked, Entry, Returned, ToolCall, ToolDefinition
 
 # Puts a question to a person: no tool carries it out, the run ends with it.
 ASK_PERSON = "ask_person"
@@ -100,8 +99,9 @@ class Loop:
         self._tools = tools
         self._may_ask = beginning.tools.get(ASK_PERSON) != "deny"
         self._offers = (*tools.offers, ASK_PERSON_OFFER) if self._may_ask else tools.offers
+        self._unrecorded = tuple(ToolDefinition(name=offer.name, description=offer.description, parameters=dict(offer.parameters)) for offer in self._offers)
         # What every request tells besides the conversation, by estimate.
-        self._told_tokens = _estimate_told(beginning.instructions, self._offers)
+        self._told_tokens = estimate_tokens(beginning.instructions) + sum(map(estimate_definition, self._unrecorded))
         self._post = record
         self._say = say
         self._pause = pause
@@ -170,12 +170,14 @@ class Loop:
             raise _Ended(recorded.end)
         return bool(recorded.redacted)
 
-    def _take_over(self, step: work.RecordAnswer | work.ReturnTool) -> None:
+    def _take_over(self, step: work.SentStep) -> None:
         """Put the recorded words in the place of those that held the value of a secret. One post has at most one answer: the last."""
         places = range(len(self._entries) - 1, -1, -1)
         match step:
             case work.RecordAnswer(answer=recorded, purpose="work"):
                 self._replace(next(place for place in places if isinstance(self._entries[place], Answered)), recorded)
+            case work.RequestTurn(tools=tools) if tools:
+                self._offers = tuple(ToolOffer(name=tool.name, description=tool.description, parameters=tool.parameters) for tool in tools)
             case work.ReturnTool(call=call):
                 entry = Returned(call=call, name=step.name, text=step.text, is_error=step.is_error)
                 self._replace(next(place for place in places if isinstance(found := self._entries[place], Returned) and found.call == call), entry)
@@ -255,7 +257,11 @@ class Loop:
         """One request, made ready while the record of it is on its way, and sent when it is on disk."""
         model = self._models[0]
         step = work.RequestTurn(
-            turn=self._turn, model=model.name, input_tokens=self._told_tokens + self._size_tokens, max_output_tokens=self._agent.settings.max_output_tokens
+            turn=self._turn,
+            model=model.name,
+            input_tokens=self._told_tokens + self._size_tokens,
+            max_output_tokens=self._agent.settings.max_output_tokens,
+            tools=self._take_definitions(),
         )
         try:
             try:
@@ -266,6 +272,11 @@ class Loop:
         except ProviderFault as fault:
             self._unposted.append(work.RecordFault(turn=self._turn, model=model.name, fault=fault.kind, words=str(fault), usage=fault.count(step.input_tokens)))
             return fault
+
+    def _take_definitions(self) -> tuple[ToolDefinition, ...]:
+        """What is offered, for the record: once, since it stays the same."""
+        definitions, self._unrecorded = self._unrecorded, ()
+        return definitions
 
     def _make_request(self) -> ModelRequest:
         return ModelRequest(instructions=self._beginning.instructions, entries=self._entries, tools=self._offers, settings=self._agent.settings)
@@ -331,7 +342,3 @@ class Loop:
         words = f"may it call {call.name} {call.arguments}?"
         await self._record(work.AskPerson(call=call.id, name=call.name, text=words, is_permission=True))
         raise _Ended(words)
-
-
-def _estimate_told(instructions: str, offers: Sequence[ToolOffer]) -> int:
-    return estimate_tokens(instructions) + sum(estimate_tokens(json.dumps(offer.parameters) + offer.description) for offer in offers)

@@ -27,13 +27,15 @@ from wakeful.core.sides import Bounds, Compared
 from wakeful.core.spec import CommitsBinding
 from wakeful.core.state import Session
 from wakeful.core.target import target_of
-from wakeful.core.tokens import estimate_entry
+from wakeful.core.tokens import estimate_definition, estimate_entry
 from wakeful.core.turn import Answered, Asked, Entry, Returned, ToolCall
 from wakeful.eventlog.codec import decode
 from wakeful.eventlog.contract import EventLog
 from wakeful.views.causes import view_causes
 
 _BOUNDS = Bounds(paths=PATHS_IN_A_CAUSE, contents=MOST_COMPARED, content_bytes=LARGEST_TEXT_BYTES)
+# Of one run: the first has the definitions of its tools.
+MOST_REQUESTS = 1_000
 
 
 async def assemble_for(service: Service, session: Session, agent: AgentSpec, *, is_fresh: bool = False) -> Assembled:
@@ -84,12 +86,14 @@ async def read_context(request: Request) -> Response:
     is_due = is_wanted(service.core, present)
     assembled = await assemble_for(service, imagined.session, imagined.agent, is_fresh=imagined.is_fresh)
     counted = await asyncio.to_thread(read_counted, service.log, present)
+    offered = await asyncio.to_thread(read_offered, service.log, present)
     return answer_json(
         {
             "session": present.name,
             "state": "running" if present.run is not None else "at rest",
             "wanted": is_due,
             **view_assembled(imagined.session, imagined.agent, assembled),
+            "tools": view_offered(service.redact(offered)) if offered is not None else None,
             "counted": counted,
         }
     )
@@ -132,6 +136,22 @@ def _view_entry(entry: Entry) -> dict[str, Any]:
 def _view_call(call: ToolCall, permissions: dict[str, bool]) -> dict[str, Any]:
     allowed = {"permitted": permissions[call.id]} if call.id in permissions else {}
     return {"call": call.id, "name": call.name, "arguments": call.arguments, **allowed}
+
+
+def read_offered(log: EventLog, session: Session) -> ev.TurnRequested | None:
+    """Blocks. The last request that told the tools of its run; None before the first. Those of MCP servers are known when a run starts."""
+    for record in log.read(session.id, kinds=("turn_requested",), newest_first=True, limit=MOST_REQUESTS):
+        match decode(record.kind, record.payload) if record.payload is not None else None:
+            case ev.TurnRequested(tools=tools) as event if tools:
+                return event
+    return None
+
+
+def view_offered(event: ev.TurnRequested) -> dict[str, Any]:
+    definitions = [
+        {"name": tool.name, "description": tool.description, "parameters": tool.parameters, "tokens": estimate_definition(tool)} for tool in event.tools
+    ]
+    return {"run": event.run, "model": event.model, "tokens": sum(one["tokens"] for one in definitions), "offered": definitions}
 
 
 def read_counted(log: EventLog, session: Session) -> dict[str, Any] | None:

@@ -32,8 +32,6 @@ from wakeful.errors import CallerError
 
 # What stays of a conversation that is made shorter, of what it may have before it is.
 KEPT_SHARE = 0.3
-# Steps whose words the next request tells the model.
-SENT_STEPS = (work.RecordAnswer, work.ReturnTool)
 # About what a token of prose and code has.
 BYTES_PER_TOKEN = 3.5
 
@@ -69,7 +67,7 @@ async def record_steps(request: Request) -> Response:
     # It is the first line's, where that has none of its own.
     key = take_key(request, Posted, {})
     recording: list[Awaitable[calls.Reply]] = []
-    redacted: list[work.RecordAnswer | work.ReturnTool] = []
+    redacted: list[work.SentStep] = []
     try:
         async for line in read_lines(request):
             _find_run(service, caller)
@@ -77,7 +75,7 @@ async def record_steps(request: Request) -> Response:
                 break
             posted = _read_posted(line)
             steps = tuple(_redact_step(service, step) for step in posted.steps)
-            redacted += (after for before, after in zip(posted.steps, steps, strict=True) if after is not before and isinstance(after, SENT_STEPS))
+            redacted += (after for before, after in zip(posted.steps, steps, strict=True) if after is not before and isinstance(after, work.SentStep))
             recording.append(_submit(service, caller, steps, check_key(posted.key) or key))
             key = None
     except ClientDisconnect:

@@ -7,11 +7,12 @@ charged by that. Short words are never taken for less than one token each.
 
 from __future__ import annotations
 
+import json
 import math
 
 from msgspec.structs import replace
 
-from wakeful.core.turn import Answered, Asked, Entry, Returned, TokenUsage
+from wakeful.core.turn import Answered, Asked, Entry, Returned, TokenUsage, ToolDefinition
 
 _DIGITS = b"0123456789"
 _MARKS = bytes(set(range(33, 127)) - set(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") - set(_DIGITS))
@@ -38,6 +39,11 @@ def estimate_entry(entry: Entry) -> int:
             return estimate_tokens(text)
         case Answered(text=text, calls=calls):
             return estimate_tokens(text) + sum(estimate_tokens(call.name) + estimate_tokens(call.arguments) for call in calls)
+
+
+def estimate_definition(tool: ToolDefinition) -> int:
+    """What the definition of one tool takes in every request."""
+    return estimate_tokens(json.dumps(tool.parameters) + tool.description)
 
 
 def complete_usage(usage: TokenUsage, input_tokens: int, answered: Answered) -> TokenUsage:

@@ -6,7 +6,7 @@ rebuilt from. Nothing here belongs to one provider but `raw`, which only the pro
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -25,6 +25,14 @@ class ToolCall(Struct, frozen=True, kw_only=True):
     id: str
     name: str
     arguments: str
+
+
+class ToolDefinition(Struct, frozen=True, kw_only=True):
+    """A tool as a model is told of it. `parameters` is a JSON Schema of an object."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any] = {}
 
 
 class TokenUsage(Struct, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from typing import Literal
 from msgspec import Struct
 
 from wakeful.core.agent import AgentSpec, ToolPolicy
-from wakeful.core.turn import Answered, Asked, Entry, Purpose, TokenUsage, ToolCall, WroteFile
+from wakeful.core.turn import Answered, Asked, Entry, Purpose, TokenUsage, ToolCall, ToolDefinition, WroteFile
 
 # The tools that write files.
 WRITING_TOOLS = ("write", "edit")
@@ -37,6 +37,8 @@ class RequestTurn(Struct, frozen=True, kw_only=True, tag_field="step", tag="requ
     input_tokens: int
     max_output_tokens: int
     purpose: Purpose = "work"
+    # With the first request of a process; the later ones offer the same.
+    tools: tuple[ToolDefinition, ...] = ()
 
 
 class RecordAnswer(Struct, frozen=True, kw_only=True, tag_field="step", tag="answer"):
@@ -79,6 +81,8 @@ class Halt(Struct, frozen=True, kw_only=True, tag_field="step", tag="halt"):
 
 
 Step = Assemble | RequestTurn | RecordAnswer | RecordFault | CallTool | ReturnTool | AskPerson | Halt
+# Those whose words a request tells the model.
+SentStep = RequestTurn | RecordAnswer | ReturnTool
 # What a process may post.
 PostedStep = RequestTurn | RecordAnswer | RecordFault | CallTool | ReturnTool | AskPerson | Halt
 
@@ -126,10 +130,10 @@ class Beginning(Struct, frozen=True, kw_only=True):
 class Recorded(Struct, frozen=True, kw_only=True):
     """The daemon's answer to steps. `end`: why nothing more is to be begun, in words; the steps before it are on record.
 
-    `redacted`: answers and results that held the value of a secret, as they were recorded. A model is sent these words and no others."""
+    `redacted`: answers, results and definitions of tools that held the value of a secret, as they were recorded. A model is sent these words and no others."""
 
     end: str | None = None
-    redacted: tuple[RecordAnswer | ReturnTool, ...] = ()
+    redacted: tuple[SentStep, ...] = ()
 
 
 class OwnFile(Struct, frozen=True, kw_only=True):
