@@ -22,6 +22,7 @@ import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from wakeful import __version__
 from wakeful.affinity import Affinity
@@ -567,8 +568,8 @@ class Daemon:
     def defects(self) -> dict[str, int]:
         return self._edges.sources.list_defects()
 
-    def redact(self, text: str) -> str:
-        return self._edges.secrets.redact_text(text)
+    def redact(self, value: Any) -> Any:
+        return self._edges.secrets.redact(value)
 
     def secrets(self) -> tuple[list[Known], str]:
         return self._edges.secrets.list_known(), self._edges.secrets.places.folder

@@ -176,7 +176,7 @@ def _resolve_prices(keys: Mapping[str, PriceKeys], data: bytes, file: str) -> di
         if not is_external and split_model(name.removesuffix("*") + ("x" if name.endswith(":*") else "")) is None:
             words = f"'{shorten(name)}' is no model; write PROVIDER:NAME, such as anthropic:claude-sonnet-4-5, openai-compatible:* or acp:PROGRAM"
             raise refuse(file, *read_marks(data, file).of_key(("prices", name)), words)
-    return {**read_known_prices(), **{name: Price(input=one.input, output=one.output, cached=one.cached) for name, one in keys.items()}}
+    return {**read_known_prices(), **{name: Price(input=one.input, output=one.output, cached=one.cached, cache_write=one.cache_write) for name, one in keys.items()}}
 
 
 def _read_bytes(path: Path) -> bytes:

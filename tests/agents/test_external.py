@@ -54,7 +54,7 @@ def test_an_external_agent_works_within_the_bindings_and_everything_is_on_record
     assert steps == ["prompt_assembled", "turn_requested", "tool_called", "tool_returned", "turn_answered", "note_added"]
     answered = next(record for record in box.log("docs") if record["kind"] == "turn_answered")["payload"]
     assert (answered["answer"]["text"], answered["answer"]["model"]) == ("The page is true.", "acp:acp_program.py")
-    assert answered["usage"] == {"input": 20, "output": 15, "cached": 5}
+    assert answered["usage"] == {"input": 20, "output": 15, "cached": 5, "cache_written": 0, "is_estimated": False}
     tried = told(folder)[0][-1]
     assert "PermissionError" in tried and "not for it" not in tried and "RequestError" in tried
     assert "Bring page.md in line." in told(folder)[0][1]

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from waiting import eventually_async
 from wakeful.agents.contract import ModelAnswer, ModelRequest, ProviderFault, ToolOffer, ToolResult
 from wakeful.agents.loop import Loop
@@ -143,6 +144,51 @@ async def test_an_effect_after_a_look_of_the_same_answer_waits_for_the_record_of
     ended = World(Scripted(answer, say("never")), end_at=work.CallTool)
     assert (await ended.loop.run()).words == "no more"
     assert [step for step in ended.journal if isinstance(step, tuple)] == [("done", "c1")]
+
+
+@pytest.mark.parametrize("is_look", [False, True])
+async def test_the_model_is_sent_the_words_that_were_recorded_and_never_a_secret_s_value(is_look: bool) -> None:
+    """The request that was made ready meanwhile is not sent; the one that is tells the recorded words, and is on record once."""
+
+    class Redacting(World):
+        def __init__(self, *models: Scripted, **beginning: Any) -> None:
+            super().__init__(*models, **beginning)
+            self.answered = 0
+
+        async def __call__(self, *steps: work.PostedStep) -> work.Recorded:
+            recorded = await super().__call__(*steps)
+            new, self.answered = self.journal[self.answered :], len(self.journal)
+            results = [replace(step, text="[secret gh]") for step in new if isinstance(step, work.ReturnTool)]
+            answers = [replace(step, answer=replace(step.answer, text="[secret gh]!")) for step in new if isinstance(step, work.RecordAnswer) and step.answer.text]
+            return work.Recorded(end=recorded.end, redacted=(*answers, *results))
+
+    model = Scripted(replace(call(1), text="a value"), say("done"))
+    world = Redacting(model, is_look=is_look)
+    assert (await world.loop.run()).words is None
+    assert len(model.asked) == 2
+    assert [entry.text for entry in model.asked[1]] == ["add them", "[secret gh]!", "[secret gh]"]
+    assert world.kinds().count("RequestTurn") == 2 and world.loop.last_words == "[secret gh]!"
+
+
+async def test_definitions_of_tools_are_on_record_once_and_are_sent_as_they_were_recorded() -> None:
+    class Redacting(World):
+        async def __call__(self, *steps: work.PostedStep) -> work.Recorded:
+            recorded = await super().__call__(*steps)
+            told = [step for step in steps if isinstance(step, work.RequestTurn) and step.tools]
+            return replace(recorded, redacted=tuple(replace(step, tools=tuple(replace(tool, description="[secret gh]") for tool in step.tools)) for step in told))
+
+    offered: list[set[str]] = []
+
+    class Noting(Scripted):
+        async def answer(self, request: ModelRequest, say: Callable[[str], None], recorded: Awaitable[object] | None = None) -> ModelAnswer:
+            answer = await super().answer(request, say, recorded)
+            offered.append({tool.description for tool in request.tools})
+            return answer
+
+    world = Redacting(Noting(call(1), say("done")))
+    assert (await world.loop.run()).words is None
+    assert offered == [{"[secret gh]"}, {"[secret gh]"}]
+    assert [bool(step.tools) for step in world.journal if isinstance(step, work.RequestTurn)] == [True, False]
 
 
 async def test_two_calls_of_one_answer_are_two_effects_each_on_record_first() -> None:

@@ -10,13 +10,14 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
-from agents.provider import Call, Provider, Reply, Say, Think, Usage
+from agents.provider import Call, Empty, Provider, Reply, Say, Think, Usage
 from agents.reaching import ADD, KEY, PROVIDERS, ask, hear, reach
 from waiting import PATIENCE_SECONDS
 from wakeful.agents import models
 from wakeful.agents.contract import ModelRequest, ProviderFault
 from wakeful.agents.models import make_model
 from wakeful.core.agent import ModelSpec
+from wakeful.core.tokens import complete_usage, estimate_tokens
 from wakeful.core.turn import INTERRUPTED, Answered, Asked, Entry, Returned, TokenUsage, ToolCall
 from wakeful.errors import InternalError, OperatorError
 
@@ -28,6 +29,26 @@ QUICK = PROVIDERS[:3] + PROVIDERS[4:]
 
 def always(text: str) -> Callable[[object], Say]:
     return lambda _: Say(text)
+
+
+@pytest.mark.parametrize("ours", QUICK)
+async def test_a_provider_that_tells_no_usage_is_not_taken_for_free(provider: Provider, ours: str) -> None:
+    """Its answer counts by estimate, and says so; the same for an answer of no use."""
+    provider.play([Reply((Say("Four, I think."),), usage=Usage(input=120, output=6, is_told=False))])
+    answer = await ask(reach(provider, ours), Asked(text="What is two and two?"))
+    assert answer.usage == TokenUsage()
+    assert complete_usage(answer.usage, 50, answer.answered) == TokenUsage(input=50, output=estimate_tokens("Four, I think."), is_estimated=True)
+    provider.play([Empty(usage=Usage(input=120, output=6, is_told=False))])
+    with pytest.raises(ProviderFault) as caught:
+        await ask(reach(provider, ours), Asked(text="What is two and two?"))
+    assert caught.value.count(50) == TokenUsage(input=50, is_estimated=True)
+
+
+async def test_what_a_provider_puts_into_its_cache_is_counted_apart(provider: Provider) -> None:
+    """Anthropic's alone tells it; the input has it all."""
+    provider.play([Reply((Say("Four."),), usage=Usage(input=120, output=6, cached=20, cache_written=70))])
+    answer = await ask(reach(provider, "anthropic"), Asked(text="What is two and two?"))
+    assert answer.usage == TokenUsage(input=120, output=6, cached=20, cache_written=70)
 
 
 @pytest.mark.parametrize("ours", PROVIDERS)

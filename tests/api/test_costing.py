@@ -9,7 +9,7 @@ from api.small_daemon import RunningDaemon, SmallDaemon, declare, reads
 
 from wakeful.core.calls import Activate
 
-FIGURES = {"runs", "failed", "cpu_seconds", "wall_seconds", "tokens", "usd", "read_bytes", "written_bytes", "output_bytes"}
+FIGURES = {"runs", "failed", "cpu_seconds", "wall_seconds", "tokens", "usd", "read_bytes", "written_bytes", "output_bytes", "estimated_tokens"}
 
 
 @pytest.fixture

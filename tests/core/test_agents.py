@@ -155,14 +155,23 @@ def test_an_answer_costs_what_its_model_costs(model: str, usd: float | None) -> 
     assert find_cost(PRICES, model, usage) == (None if usd is None else pytest.approx(usd))
 
 
+def test_cache_reads_and_writes_cost_their_own_price() -> None:
+    """Each part of the input once, at its price; without one, as any other."""
+    price = Price(input=4, output=10, cached=1, cache_write=5)
+    usage = TokenUsage(input=1_000_000, output=100_000, cached=500_000, cache_written=300_000)
+    assert find_cost({"anthropic:m": price}, "anthropic:m", usage) == pytest.approx(0.2 * 4 + 0.5 * 1 + 0.3 * 5 + 1)
+    assert find_cost({"anthropic:m": Price(input=4, output=10)}, "anthropic:m", usage) == pytest.approx(4 + 1)
+
+
 def test_the_worst_case_is_never_less_than_what_it_comes_to() -> None:
-    """Nothing cached, and the longest answer."""
-    for model in ("openai:a", "openai:a-bc", "openai-compatible:x"):
-        worst = find_worst_case(PRICES, model, 1000, 500)
-        for cached, made in ((0, 500), (1000, 0), (5000, 500)):
-            cost = find_cost(PRICES, model, TokenUsage(input=1000, output=made, cached=cached))
+    """All of it at the dearest price, and the longest answer."""
+    prices = {**PRICES, "anthropic:m": Price(input=4, output=10, cached=1, cache_write=5)}
+    for model in ("openai:a", "openai:a-bc", "openai-compatible:x", "anthropic:m"):
+        worst = find_worst_case(prices, model, 1000, 500)
+        for cached, written, made in ((0, 0, 500), (0, 1000, 500), (1000, 0, 0), (5000, 5000, 500)):
+            cost = find_cost(prices, model, TokenUsage(input=1000, output=made, cached=cached, cache_written=written))
             assert worst is not None and cost is not None and cost <= worst
-    assert find_worst_case(PRICES, "google:x", 1, 1) is None
+    assert find_worst_case(prices, "google:x", 1, 1) is None
 
 
 def test_a_session_that_binds_servers_gets_those_and_no_others() -> None:

@@ -172,10 +172,32 @@ def test_a_request_whose_answer_never_came_counts_at_its_worst(ending: str) -> N
     assert the(world).spent["day"].tokens == 150
 
 
-def test_a_request_that_was_turned_away_costs_nothing() -> None:
+@pytest.mark.parametrize("fault", ["busy", "unreached"])
+def test_a_request_that_was_turned_away_or_never_sent_costs_nothing(fault: str) -> None:
     world = make_world(thinking(budget=Budget(day=Amounts(tokens=1000))))
-    post(world, request(), work.RecordFault(turn=1, model=MODEL.name, fault="busy", words="429"))
+    post(world, request(), work.RecordFault(turn=1, model=MODEL.name, fault=fault, words="429"))
     assert the(world).run.progress.spent_tokens == 0 and "day" not in the(world).spent or the(world).spent["day"].tokens == 0
+
+
+def test_an_answer_of_no_use_costs_what_it_took() -> None:
+    """It came, and its provider counted it: neither nothing nor the worst."""
+    world = make_world(thinking(budget=Budget(day=Amounts(tokens=1000))))
+    usage = TokenUsage(input=100, output=7)
+    post(world, request(), work.RecordFault(turn=1, model=MODEL.name, fault="garbage", words="nothing at all", usage=usage))
+    assert the(world).run.progress.spent_tokens == the(world).spent["day"].tokens == 107
+    assert the(world).run.progress.estimated_tokens == 0
+
+
+def test_tokens_that_no_provider_counted_are_marked_in_the_run() -> None:
+    """Those of an estimated answer, and those of a request whose connection broke; not those that were counted."""
+    world = make_world(thinking())
+    guessed = replace(answer(2), usage=TokenUsage(input=40, output=2, is_estimated=True))
+    broken = work.RecordFault(turn=3, model=MODEL.name, fault="network", words="reset")
+    post(world, request(), answer(tokens=30), request(2), guessed, request(3), broken)
+    assert (the(world).run.progress.tokens, the(world).run.progress.estimated_tokens) == (30 + 42 + 150, 42 + 150)
+    end(world)
+    usage = last(world, ev.RunFinished).usage
+    assert (usage.tokens, usage.estimated_tokens) == (222, 192)
 
 
 def test_turns_have_a_bound() -> None:

@@ -12,22 +12,28 @@ from typing import Any, Literal, Protocol
 from msgspec import Struct
 
 from wakeful.core.agent import ModelSettings
+from wakeful.core.tokens import complete_usage
 from wakeful.core.turn import Answered, Entry, TokenUsage
 from wakeful.errors import OperatorError
 
-# Whose fault it is, and so what to do: `key` and `refused` mend themselves never, `busy`, `network` and `garbage` may in a moment,
-# `too_long` is for whoever assembles the context.
-FaultKind = Literal["key", "busy", "network", "garbage", "too_long", "refused"]
+# Whose fault it is, and so what to do: `key` and `refused` mend themselves never, `busy`, `unreached`, `network` and `garbage` may in a moment,
+# `too_long` is for whoever assembles the context. An `unreached` provider was sent nothing; after `network` nobody knows what it has done.
+FaultKind = Literal["key", "busy", "unreached", "network", "garbage", "too_long", "refused"]
 
 
 class ProviderFault(OperatorError):
-    """A request that brought no answer. `retry_after` is the provider's own word, in seconds."""
+    """A request that brought no answer. `retry_after` is the provider's own word, in seconds; `useless` is an answer that came and was paid for."""
 
-    def __init__(self, kind: FaultKind, words: str, *, status: int | None = None, retry_after: float | None = None) -> None:
+    def __init__(self, kind: FaultKind, words: str, *, status: int | None = None, retry_after: float | None = None, useless: ModelAnswer | None = None) -> None:
         super().__init__(words)
         self.kind = kind
         self.status = status
         self.retry_after = retry_after
+        self.useless = useless
+
+    def count(self, input_tokens: int) -> TokenUsage | None:
+        """What the request took, where an answer came; None: nothing is known of it."""
+        return complete_usage(self.useless.usage, input_tokens, self.useless.answered) if self.useless is not None else None
 
 
 class ToolOffer(Struct, frozen=True, kw_only=True):

@@ -367,12 +367,14 @@ def _choose(options: list[schema.PermissionOption], is_allowed: bool) -> schema.
 def _count(usage: schema.Usage | None, told: int, said: str) -> TokenUsage:
     """By its own count, else by estimate: nothing is free because nobody counted it."""
     if usage is None:
-        return TokenUsage(input=told, output=estimate_tokens(said))
+        return TokenUsage(input=told, output=estimate_tokens(said), is_estimated=True)
     # Some count what was cached and thought within the two, some beside them: what the sum has more is theirs.
     beside = max(usage.total_tokens - usage.input_tokens - usage.output_tokens, 0)
     thoughts = min(usage.thought_tokens or 0, beside)
     taken_in = usage.input_tokens + beside - thoughts
-    return TokenUsage(input=taken_in, output=usage.output_tokens + thoughts, cached=min(usage.cached_read_tokens or 0, taken_in))
+    cached = min(usage.cached_read_tokens or 0, taken_in)
+    written = min(usage.cached_write_tokens or 0, taken_in - cached)
+    return TokenUsage(input=taken_in, output=usage.output_tokens + thoughts, cached=cached, cache_written=written)
 
 
 def _list_words(words: Sequence[str]) -> str:

@@ -34,6 +34,8 @@ _KINDS: tuple[tuple[type[library.ModelAPIError], FaultKind, str], ...] = (
     (library.ModelTimeoutError, "network", "did not answer in time"),
     (library.ModelConnectionError, "network", "cannot be reached, or the connection broke"),
 )
+# A transport that failed here had not begun to send: nothing can have been spent.
+_UNSENT_PHASES = ("pool", "connect")
 
 
 def fault_of(error: Exception, model: str, key: str | None) -> ProviderFault:
@@ -53,6 +55,8 @@ def fault_of(error: Exception, model: str, key: str | None) -> ProviderFault:
 
 
 def _kind_of(error: library.ModelAPIError, status: int | None) -> tuple[FaultKind, str]:
+    if isinstance(error, library.ModelConnectionError) and error.phase in _UNSENT_PHASES:
+        return "unreached", "cannot be reached, and nothing was sent"
     if status == 413 or (status in (400, 422) and _TOO_LONG.search(_said(error))):
         return "too_long", _TOO_LONG_WORDS
     for cause, kind, what in _KINDS:

@@ -10,7 +10,6 @@ ends a run before its agent is done is an `Ending`, never an exception.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
@@ -21,8 +20,8 @@ from wakeful.agents.contract import Model, ModelAnswer, ModelRequest, ProviderFa
 from wakeful.agents.tools.box import ToolBox, read_arguments
 from wakeful.core import work
 from wakeful.core.agent import AgentSpec
-from wakeful.core.tokens import estimate_entry, estimate_tokens
-from wakeful.core.turn import Answered, Asked, Entry, Returned, ToolCall
+from wakeful.core.tokens import complete_usage, estimate_definition, estimate_entry, estimate_tokens
+from wakeful.core.turn import Answered, Asked, Entry, Returned, ToolCall, ToolDefinition
 
 # Puts a question to a person: no tool carries it out, the run ends with it.
 ASK_PERSON = "ask_person"
@@ -73,6 +72,10 @@ class _Ended(Exception):
         self.words = words
 
 
+class _Redacted(Exception):
+    """The request was recorded, and not sent: the daemon took the value of a secret out of the conversation that it tells."""
+
+
 class _TooLong(Exception):
     """The next request would tell the model more than its agent wants it to be told."""
 
@@ -96,8 +99,9 @@ class Loop:
         self._tools = tools
         self._may_ask = beginning.tools.get(ASK_PERSON) != "deny"
         self._offers = (*tools.offers, ASK_PERSON_OFFER) if self._may_ask else tools.offers
+        self._unrecorded = tuple(ToolDefinition(name=offer.name, description=offer.description, parameters=dict(offer.parameters)) for offer in self._offers)
         # What every request tells besides the conversation, by estimate.
-        self._told_tokens = _estimate_told(beginning.instructions, self._offers)
+        self._told_tokens = estimate_tokens(beginning.instructions) + sum(map(estimate_definition, self._unrecorded))
         self._post = record
         self._say = say
         self._pause = pause
@@ -154,14 +158,33 @@ class Loop:
         self._entries.append(entry)
         self._size_tokens += estimate_entry(entry)
 
-    async def _record(self, *steps: work.PostedStep) -> None:
-        """With what waits to be recorded before them."""
+    async def _record(self, *steps: work.PostedStep) -> bool:
+        """With what waits to be recorded before them. Tells whether the conversation is another since: a secret was taken out of it."""
         gathered = self._gather(steps)
         if not gathered:
-            return
+            return False
         recorded = await self._post(*gathered)
+        for step in recorded.redacted:
+            self._take_over(step)
         if recorded.end is not None:
             raise _Ended(recorded.end)
+        return bool(recorded.redacted)
+
+    def _take_over(self, step: work.SentStep) -> None:
+        """Put the recorded words in the place of those that held the value of a secret. One post has at most one answer: the last."""
+        places = range(len(self._entries) - 1, -1, -1)
+        match step:
+            case work.RecordAnswer(answer=recorded, purpose="work"):
+                self._replace(next(place for place in places if isinstance(self._entries[place], Answered)), recorded)
+            case work.RequestTurn(tools=tools) if tools:
+                self._offers = tuple(ToolOffer(name=tool.name, description=tool.description, parameters=tool.parameters) for tool in tools)
+            case work.ReturnTool(call=call):
+                entry = Returned(call=call, name=step.name, text=step.text, is_error=step.is_error)
+                self._replace(next(place for place in places if isinstance(found := self._entries[place], Returned) and found.call == call), entry)
+
+    def _replace(self, place: int, entry: Entry) -> None:
+        self._size_tokens += estimate_entry(entry) - estimate_entry(self._entries[place])
+        self._entries[place] = entry
 
     async def _tell(self, step: work.PostedStep) -> None:
         """Likewise, for what may go on meanwhile: it has no effect before the next step that is waited for."""
@@ -174,7 +197,7 @@ class Loop:
     @asynccontextmanager
     async def _recording(self, step: work.PostedStep) -> AsyncIterator[Awaitable[None]]:
         """A step on its way to the record, for what may be done meanwhile; whoever did it waits for this before anything comes of it."""
-        recording = asyncio.create_task(self._record(step), name="record a step")
+        recording = asyncio.create_task(self._record_unchanged(step), name="record a step")
         # Posted before anything else begins, which may let nobody have a turn for milliseconds.
         await asyncio.sleep(0)
         try:
@@ -185,6 +208,11 @@ class Loop:
             raise
         finally:
             recording.cancel()
+
+    async def _record_unchanged(self, step: work.PostedStep) -> None:
+        """Likewise; what was made ready meanwhile must not be used where it tells other words than the record."""
+        if await self._record(step):
+            raise _Redacted
 
     async def _halt(self, words: str) -> None:
         await self._record(work.Halt(words=words))
@@ -204,8 +232,9 @@ class Loop:
                 await self._pause_for(pause, fault)
                 answer = await self._try(request)
                 if not isinstance(answer, ProviderFault):
+                    usage = complete_usage(answer.usage, self._told_tokens + self._size_tokens, answer.answered)
                     self._add(answer.answered)
-                    self._unposted.append(work.RecordAnswer(turn=self._turn, answer=answer.answered, usage=answer.usage))
+                    self._unposted.append(work.RecordAnswer(turn=self._turn, answer=answer.answered, usage=usage))
                     return answer.answered
                 fault = answer
                 if fault.kind in LASTING_FAULTS:
@@ -228,14 +257,26 @@ class Loop:
         """One request, made ready while the record of it is on its way, and sent when it is on disk."""
         model = self._models[0]
         step = work.RequestTurn(
-            turn=self._turn, model=model.name, input_tokens=self._told_tokens + self._size_tokens, max_output_tokens=self._agent.settings.max_output_tokens
+            turn=self._turn,
+            model=model.name,
+            input_tokens=self._told_tokens + self._size_tokens,
+            max_output_tokens=self._agent.settings.max_output_tokens,
+            tools=self._take_definitions(),
         )
         try:
-            async with self._recording(step) as recorded:
-                return await model.answer(request, self._say, recorded)
+            try:
+                async with self._recording(step) as recorded:
+                    return await model.answer(request, self._say, recorded)
+            except _Redacted:
+                return await model.answer(self._make_request(), self._say)
         except ProviderFault as fault:
-            self._unposted.append(work.RecordFault(turn=self._turn, model=model.name, fault=fault.kind, words=str(fault)))
+            self._unposted.append(work.RecordFault(turn=self._turn, model=model.name, fault=fault.kind, words=str(fault), usage=fault.count(step.input_tokens)))
             return fault
+
+    def _take_definitions(self) -> tuple[ToolDefinition, ...]:
+        """What is offered, for the record: once, since it stays the same."""
+        definitions, self._unrecorded = self._unrecorded, ()
+        return definitions
 
     def _make_request(self) -> ModelRequest:
         return ModelRequest(instructions=self._beginning.instructions, entries=self._entries, tools=self._offers, settings=self._agent.settings)
@@ -301,7 +342,3 @@ class Loop:
         words = f"may it call {call.name} {call.arguments}?"
         await self._record(work.AskPerson(call=call.id, name=call.name, text=words, is_permission=True))
         raise _Ended(words)
-
-
-def _estimate_told(instructions: str, offers: Sequence[ToolOffer]) -> int:
-    return estimate_tokens(instructions) + sum(estimate_tokens(json.dumps(offer.parameters) + offer.description) for offer in offers)

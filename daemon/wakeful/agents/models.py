@@ -102,8 +102,6 @@ class _ProviderModel:
         return self._parameters
 
     def _answer_of(self, response: library.ModelResponse) -> ModelAnswer:
-        if not _is_whole(response, self._spec):
-            raise ProviderFault("garbage", f"{self.name} broke off in the middle of its answer")
         response = _with_distinct_ids(response, self._transcript.call_ids)
         calls = tuple(
             ToolCall(id=part.tool_call_id, name=part.tool_name, arguments=_arguments_of(part))
@@ -112,10 +110,13 @@ class _ProviderModel:
         )
         text = "".join(part.content for part in response.parts if isinstance(part, library.TextPart))
         stop = _stop_of(response.finish_reason, bool(calls))
-        if stop == "done" and not text.strip():
-            raise ProviderFault("garbage", f"{self.name} answered with nothing at all")
         answered = Answered(model=self.name, text=text, calls=calls, stop=stop, raw=write_raw(response))
-        return ModelAnswer(answered=answered, usage=_usage_of(response.usage))
+        answer = ModelAnswer(answered=answered, usage=_usage_of(response.usage))
+        if not _is_whole(response, self._spec):
+            raise ProviderFault("garbage", f"{self.name} broke off in the middle of its answer", useless=answer)
+        if stop == "done" and not text.strip():
+            raise ProviderFault("garbage", f"{self.name} answered with nothing at all", useless=answer)
+        return answer
 
 
 def _is_whole(response: library.ModelResponse, spec: ModelSpec) -> bool:
@@ -203,4 +204,4 @@ def _stop_of(reason: str | None, has_calls: bool) -> StopReason:
 
 
 def _usage_of(usage: RequestUsage) -> TokenUsage:
-    return TokenUsage(input=usage.input_tokens, output=usage.output_tokens, cached=usage.cache_read_tokens)
+    return TokenUsage(input=usage.input_tokens, output=usage.output_tokens, cached=usage.cache_read_tokens, cache_written=usage.cache_write_tokens)

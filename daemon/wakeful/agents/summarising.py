@@ -17,7 +17,7 @@ from wakeful.agents.daemon import DaemonLink
 from wakeful.agents.loop import Record
 from wakeful.core import work
 from wakeful.core.agent import ModelSettings
-from wakeful.core.tokens import estimate_tokens
+from wakeful.core.tokens import complete_usage, estimate_tokens
 from wakeful.core.turn import Answered, Asked, Entry, Returned
 
 ATTEMPTS = 2
@@ -140,9 +140,10 @@ async def _ask(beginning: work.Beginning, entries: Sequence[Entry], model: Model
     try:
         answer = await model.answer(request, lambda text: None)
     except ProviderFault as fault:
-        await record(work.RecordFault(turn=turn, model=model.name, fault=fault.kind, words=str(fault)))
+        await record(work.RecordFault(turn=turn, model=model.name, fault=fault.kind, words=str(fault), usage=fault.count(size)))
         return Answered(model=model.name)
-    recorded = await record(work.RecordAnswer(turn=turn, answer=answer.answered, usage=answer.usage, purpose="summary"))
+    usage = complete_usage(answer.usage, size, answer.answered)
+    recorded = await record(work.RecordAnswer(turn=turn, answer=answer.answered, usage=usage, purpose="summary"))
     return answer.answered if recorded.end is None else recorded.end
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -26,21 +27,41 @@ from wakeful.core.sides import Bounds, Compared
 from wakeful.core.spec import CommitsBinding
 from wakeful.core.state import Session
 from wakeful.core.target import target_of
-from wakeful.core.tokens import estimate_entry
+from wakeful.core.tokens import estimate_definition, estimate_entry
 from wakeful.core.turn import Answered, Asked, Entry, Returned, ToolCall
 from wakeful.eventlog.codec import decode
 from wakeful.eventlog.contract import EventLog
 from wakeful.views.causes import view_causes
 
 _BOUNDS = Bounds(paths=PATHS_IN_A_CAUSE, contents=MOST_COMPARED, content_bytes=LARGEST_TEXT_BYTES)
+# Of one run: the first has the definitions of its tools.
+MOST_REQUESTS = 1_000
 
 
 async def assemble_for(service: Service, session: Session, agent: AgentSpec, *, is_fresh: bool = False) -> Assembled:
     """For the run under way in `session`, which may be an imagined one."""
     trees = await _compare_commits(service, session)
-    return await asyncio.to_thread(
-        assemble, session, agent, log=service.log, blobs=service.blobs, redact=service.redact, trees=trees, is_fresh=is_fresh
-    )  # fmt: skip
+
+    def assemble_redacted() -> Assembled:
+        made = assemble(session, agent, log=service.log, blobs=service.blobs, redact=service.redact, trees=trees, is_fresh=is_fresh)
+        return redact_assembled(made, service)
+
+    return await asyncio.to_thread(assemble_redacted)
+
+
+def redact_assembled(made: Assembled, service: Service) -> Assembled:
+    """Take out the values of secrets, also those that were recorded before anybody called them secrets.
+
+    Pending calls stay as they are recorded: they are carried out, and other words would have other effects."""
+    kept: Assembled = service.redact(made)
+    entries = tuple(drop_changed_raw(before, after) for before, after in zip(made.entries, kept.entries, strict=True))
+    return made if kept is made else replace(kept, entries=entries, pending=made.pending)
+
+
+def drop_changed_raw(before: Entry, after: Entry) -> Entry:
+    """Providers sign their thoughts, and refuse a message in which one was changed: the words and the calls are told without it."""
+    is_changed = isinstance(before, Answered) and isinstance(after, Answered) and before.raw != after.raw
+    return replace(after, raw=None) if is_changed else after
 
 
 async def _compare_commits(service: Service, session: Session) -> dict[str, Compared]:
@@ -65,12 +86,14 @@ async def read_context(request: Request) -> Response:
     is_due = is_wanted(service.core, present)
     assembled = await assemble_for(service, imagined.session, imagined.agent, is_fresh=imagined.is_fresh)
     counted = await asyncio.to_thread(read_counted, service.log, present)
+    offered = await asyncio.to_thread(read_offered, service.log, present)
     return answer_json(
         {
             "session": present.name,
             "state": "running" if present.run is not None else "at rest",
             "wanted": is_due,
             **view_assembled(imagined.session, imagined.agent, assembled),
+            "tools": view_offered(service.redact(offered)) if offered is not None else None,
             "counted": counted,
         }
     )
@@ -113,6 +136,22 @@ def _view_entry(entry: Entry) -> dict[str, Any]:
 def _view_call(call: ToolCall, permissions: dict[str, bool]) -> dict[str, Any]:
     allowed = {"permitted": permissions[call.id]} if call.id in permissions else {}
     return {"call": call.id, "name": call.name, "arguments": call.arguments, **allowed}
+
+
+def read_offered(log: EventLog, session: Session) -> ev.TurnRequested | None:
+    """Blocks. The last request that told the tools of its run; None before the first. Those of MCP servers are known when a run starts."""
+    for record in log.read(session.id, kinds=("turn_requested",), newest_first=True, limit=MOST_REQUESTS):
+        match decode(record.kind, record.payload) if record.payload is not None else None:
+            case ev.TurnRequested(tools=tools) as event if tools:
+                return event
+    return None
+
+
+def view_offered(event: ev.TurnRequested) -> dict[str, Any]:
+    definitions = [
+        {"name": tool.name, "description": tool.description, "parameters": tool.parameters, "tokens": estimate_definition(tool)} for tool in event.tools
+    ]
+    return {"run": event.run, "model": event.model, "tokens": sum(one["tokens"] for one in definitions), "offered": definitions}
 
 
 def read_counted(log: EventLog, session: Session) -> dict[str, Any] | None:

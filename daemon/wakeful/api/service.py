@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from wakeful.contents.replay import Replays
 from wakeful.blobs import Blobs
@@ -112,8 +112,8 @@ class Service(Protocol):
         """Every secret as it stands now, looked at anew, and the folder of those that are files."""
         ...
 
-    def redact(self, text: str) -> str:
-        """Without the values of secrets, each replaced by its name. Called in any thread."""
+    def redact(self, value: Any) -> Any:
+        """A text, or a value with texts in it, without the values of secrets: each is replaced by its name. Called in any thread."""
         ...
 
     def problems(self) -> dict[str, str]:

@@ -11,11 +11,12 @@ from collections.abc import Awaitable
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from wakeful.api.answers import Forbidden, answer_json, caller_of, service_of
-from wakeful.api.assembling import assemble_for
+from wakeful.api.assembling import assemble_for, drop_changed_raw
 from wakeful.api.calling import check_key, read_body, read_lines, take_key
 from wakeful.api.peers import Caller
 from wakeful.api.service import Service
@@ -53,7 +54,8 @@ async def begin(request: Request) -> Response:
     instructions, opening = await asyncio.to_thread(_keep, service, assembled)
     step = work.Assemble(agent=agent.name, model=agent.model_name, instructions=instructions, opening=opening, tokens=assembled.tokens)
     await _submit(service, caller, (step,), take_key(request, Posted, {}))
-    return answer_json(_describe_beginning(session, run, agent, assembled))
+    beginning = _describe_beginning(session, run, agent, assembled)
+    return answer_json(replace(beginning, summary=service.redact(beginning.summary), memory=service.redact(beginning.memory)))
 
 
 async def record_steps(request: Request) -> Response:
@@ -64,14 +66,17 @@ async def record_steps(request: Request) -> Response:
     _find_run(service, caller)
     # It is the first line's, where that has none of its own.
     key = take_key(request, Posted, {})
-    recording: list[Awaitable[str]] = []
+    recording: list[Awaitable[calls.Reply]] = []
+    redacted: list[work.SentStep] = []
     try:
         async for line in read_lines(request):
             _find_run(service, caller)
             if recording and _find_end(service, caller) is not None:
                 break
             posted = _read_posted(line)
-            recording.append(_submit(service, caller, posted.steps, check_key(posted.key) or key))
+            steps = tuple(_redact_step(service, step) for step in posted.steps)
+            redacted += (after for before, after in zip(posted.steps, steps, strict=True) if after is not before and isinstance(after, work.SentStep))
+            recording.append(_submit(service, caller, steps, check_key(posted.key) or key))
             key = None
     except ClientDisconnect:
         # Its process ended in the middle: what it told until then counts, and nobody is there to be answered.
@@ -79,7 +84,16 @@ async def record_steps(request: Request) -> Response:
     finally:
         for recorded in recording:
             await recorded
-    return answer_json(work.Recorded(end=_find_end(service, caller)))
+    # The shape of `work.Recorded`, and for nearly every post the answer of earlier releases to the letter.
+    return answer_json({"end": _find_end(service, caller), **({"redacted": redacted} if redacted else {})})
+
+
+def _redact_step(service: Service, step: work.PostedStep) -> work.PostedStep:
+    """Return a step as it may be recorded: the very same, unless it holds the value of a secret."""
+    kept = service.redact(step)
+    if isinstance(step, work.RecordAnswer) and isinstance(kept, work.RecordAnswer):
+        return step if kept is step else replace(kept, answer=drop_changed_raw(step.answer, kept.answer))
+    return kept
 
 
 def _read_posted(line: bytes) -> Posted:

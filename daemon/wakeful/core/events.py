@@ -16,7 +16,7 @@ from wakeful.core.budget import Periods
 from wakeful.core.knowledge import Conflict, Fact, Origin, Recollection, Stretch, Workspace
 from wakeful.core.observation import ChangeWord, Enforced, KeptOutput, Output, StagedOutput, Traced, Usage
 from wakeful.core.spec import SessionSpec
-from wakeful.core.turn import Answered, Purpose, TokenUsage, ToolCall, WroteFile
+from wakeful.core.turn import Answered, Purpose, TokenUsage, ToolCall, ToolDefinition, WroteFile
 
 Outcome = Literal["succeeded", "failed", "cancelled", "interrupted", "lost"]
 # Ordered by strength: the stronger replaces the weaker (rule 23).
@@ -322,6 +322,8 @@ class TurnRequested(Struct, frozen=True, kw_only=True):
     # None: nobody knows what this model costs.
     usd: float | None = None
     purpose: Purpose = "work"
+    # With the first request of a process; the later ones offer the same.
+    tools: tuple[ToolDefinition, ...] = ()
 
 
 class TurnAnswered(Struct, frozen=True, kw_only=True):
@@ -338,13 +340,15 @@ class TurnAnswered(Struct, frozen=True, kw_only=True):
 
 
 class TurnFailed(Struct, frozen=True, kw_only=True):
-    """The request brought no answer. `fault` is whose fault it was, in one word."""
+    """The request brought no answer. `fault` is whose fault it was, in one word; `usage` is of an answer that was of no use, and was paid for."""
 
     run: int
     turn: int
     model: str
     fault: str
     words: str
+    usage: TokenUsage | None = None
+    usd: float | None = None
     # When the periods of its budgets began, by time zone: what is charged here counts from then. None: in logs of older releases.
     periods: Periods | None = None
 

@@ -165,7 +165,9 @@ def _judge_end(session: Session, run: OpenRun, report: ProcessEnded | None, wall
         facts["workspace"] = report.workspace
     if run.agent is not None:
         usage = report.usage if report is not None else Usage()
-        facts["usage"] = replace(usage, tokens=run.progress.spent_tokens, usd=run.progress.spent_usd)
+        done = run.progress
+        guessed = done.estimated_tokens + done.reserved_tokens
+        facts["usage"] = replace(usage, tokens=done.spent_tokens, estimated_tokens=guessed, usd=done.spent_usd)
     stop = run.stop
     if run.staged is not None:
         # Whoever terminates it now does so after the success (rule 23).

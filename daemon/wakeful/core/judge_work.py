@@ -92,6 +92,8 @@ def _check_step(core: Core, step: work.Step) -> None:
             check_size(core, "message", text)
         case work.RequestTurn(input_tokens=taken, max_output_tokens=made) if taken < 0 or made < 1:
             raise CallerError(f"a request takes in at least 0 tokens and may answer with at least 1, not {taken} and {made}")
+        case work.RequestTurn(tools=tools) if tools:
+            check_size(core, "payload", "".join(f"{tool.description}{tool.parameters}" for tool in tools))
 
 
 @singledispatch
@@ -126,6 +128,7 @@ def _(step: work.RequestTurn, core: Core, session: Session, run: OpenRun, wall: 
             max_output_tokens=step.max_output_tokens,
             usd=usd,
             purpose=step.purpose,
+            tools=step.tools,
         )
     ]
 
@@ -138,7 +141,8 @@ def _(step: work.RecordAnswer, core: Core, session: Session, run: OpenRun, wall:
 
 @_take_step.register
 def _(step: work.RecordFault, core: Core, session: Session, run: OpenRun, wall: int) -> list[ev.Event]:
-    return [ev.TurnFailed(run=run.run, turn=step.turn, model=step.model, fault=step.fault, words=step.words)]
+    usd = find_cost(core.settings.prices, step.model, step.usage) if step.usage is not None else None
+    return [ev.TurnFailed(run=run.run, turn=step.turn, model=step.model, fault=step.fault, words=step.words, usage=step.usage, usd=usd)]
 
 
 @_take_step.register

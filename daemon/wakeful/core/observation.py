@@ -159,8 +159,9 @@ class Usage(Struct, frozen=True, kw_only=True):
     read_bytes: int = 0
     written_bytes: int = 0
     wall_seconds: float = 0.0
-    # Counted by the runner of an agent.
+    # Counted by the runner of an agent; of the tokens, those that no provider counted.
     tokens: int = 0
+    estimated_tokens: int = 0
     usd: float = 0.0
 
 

@@ -19,11 +19,12 @@ _DATE = re.compile(r"-(\d{8}|\d{4}-\d{2}-\d{2}|latest)$")
 
 
 class Price(Struct, frozen=True, kw_only=True):
-    """USD for a million tokens. `cached`: of input that the provider still had; None: as any other."""
+    """USD for a million tokens. `cached`: of input that the provider read from its cache; `cache_write`: of input that it put there. None: as any other."""
 
     input: float
     output: float
     cached: float | None = None
+    cache_write: float | None = None
 
 
 Prices = Mapping[str, Price]
@@ -46,13 +47,17 @@ def find_cost(prices: Prices, model: str, usage: TokenUsage) -> float | None:
     if price is None:
         return None
     cached = min(usage.cached, usage.input)
+    written = min(usage.cache_written, usage.input - cached)
     per_cached = price.input if price.cached is None else price.cached
-    return ((usage.input - cached) * price.input + cached * per_cached + usage.output * price.output) / _MILLION
+    per_written = price.input if price.cache_write is None else price.cache_write
+    taken_in = (usage.input - cached - written) * price.input + cached * per_cached + written * per_written
+    return (taken_in + usage.output * price.output) / _MILLION
 
 
 def find_worst_case(prices: Prices, model: str, input_tokens: int, max_output_tokens: int) -> float | None:
-    """What a request may cost at most: nothing of it cached, and the longest answer."""
+    """What a request may cost at most: all of it at the dearest of its prices, and the longest answer."""
     price = find_price(prices, model)
     if price is None:
         return None
-    return (input_tokens * max(price.input, price.cached or 0.0) + max_output_tokens * price.output) / _MILLION
+    dearest = max(price.input, price.cached or 0.0, price.cache_write or 0.0)
+    return (input_tokens * dearest + max_output_tokens * price.output) / _MILLION

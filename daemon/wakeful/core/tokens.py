@@ -7,9 +7,12 @@ charged by that. Short words are never taken for less than one token each.
 
 from __future__ import annotations
 
+import json
 import math
 
-from wakeful.core.turn import Answered, Asked, Entry, Returned
+from msgspec.structs import replace
+
+from wakeful.core.turn import Answered, Asked, Entry, Returned, TokenUsage, ToolDefinition
 
 _DIGITS = b"0123456789"
 _MARKS = bytes(set(range(33, 127)) - set(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") - set(_DIGITS))
@@ -36,6 +39,19 @@ def estimate_entry(entry: Entry) -> int:
             return estimate_tokens(text)
         case Answered(text=text, calls=calls):
             return estimate_tokens(text) + sum(estimate_tokens(call.name) + estimate_tokens(call.arguments) for call in calls)
+
+
+def estimate_definition(tool: ToolDefinition) -> int:
+    """What the definition of one tool takes in every request."""
+    return estimate_tokens(json.dumps(tool.parameters) + tool.description)
+
+
+def complete_usage(usage: TokenUsage, input_tokens: int, answered: Answered) -> TokenUsage:
+    """What a request took: by its provider's count, and by estimate where the provider told none. Every request has words that go in."""
+    said = estimate_entry(answered)
+    if usage.input and (usage.output or not said):
+        return usage
+    return replace(usage, input=usage.input or input_tokens, output=usage.output or said, is_estimated=True)
 
 
 def cut_to_tokens(text: str, tokens: int) -> str:

@@ -6,7 +6,7 @@ rebuilt from. Nothing here belongs to one provider but `raw`, which only the pro
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -27,12 +27,24 @@ class ToolCall(Struct, frozen=True, kw_only=True):
     arguments: str
 
 
+class ToolDefinition(Struct, frozen=True, kw_only=True):
+    """A tool as a model is told of it. `parameters` is a JSON Schema of an object."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any] = {}
+
+
 class TokenUsage(Struct, frozen=True, kw_only=True):
-    """As the provider counted it. `input` includes what it had cached."""
+    """As the provider counted it. `input` includes what it read from its cache (`cached`) and what it put there (`cache_written`).
+
+    `is_estimated`: the provider told no number, or only one of both, and ours stands in its place."""
 
     input: int = 0
     output: int = 0
     cached: int = 0
+    cache_written: int = 0
+    is_estimated: bool = False
 
     @property
     def total(self) -> int:

@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from wakeful.core import events as ev
 from wakeful.core.budget import Budget, Periods, Spent, charge
 from wakeful.core.state import OpenRun, Question, Session
-from wakeful.core.turn import WroteFile
+from wakeful.core.turn import TokenUsage, WroteFile
 from wakeful.core.work import WRITING_TOOLS, OwnFile, Progress
 
-# Nobody knows whether the provider has done the work: it counts.
+# Nobody knows whether the provider has done the work: it counts. A provider that was not reached (`unreached`) has done none.
 UNKNOWN_EFFECT = "network"
 
 
@@ -30,8 +30,7 @@ def fold_turn(
         case ev.TurnRequested(turn=turn, input_tokens=taken, max_output_tokens=made, usd=usd):
             return _put(session, run, replace(done, turns=turn, reserved_tokens=taken + made, reserved_usd=usd or 0.0), at)
         case ev.TurnAnswered(usage=usage, usd=usd, answer=answer, purpose=purpose):
-            settled = replace(done, tokens=done.tokens + usage.total, usd=done.usd + (usd or 0.0), reserved_tokens=0, reserved_usd=0.0)
-            session = _put(_charge(session, run, at, event.periods, usage.total, usd or 0.0), run, settled, at)
+            session = _settle_counted(session, run, at, event.periods, usage, usd or 0.0)
             if purpose == "summary":
                 return session
             return replace(session, size_tokens=usage.total, conversation=session.conversation.add(answer.words))
@@ -40,6 +39,8 @@ def fold_turn(
         case ev.ToolReturned(call=call_id, text=text, wrote=wrote):
             session = replace(session, conversation=session.conversation.grow(text))
             return _put(session, run, _come_back(done, call_id, wrote), at)
+        case ev.TurnFailed(usage=TokenUsage() as usage, usd=usd):
+            return _settle_counted(session, run, at, event.periods, usage, usd or 0.0)
         case ev.TurnFailed(fault=fault):
             return _settle_unanswered(session, run, at, event.periods) if fault == UNKNOWN_EFFECT else _put(session, run, replace(done, reserved_tokens=0, reserved_usd=0.0), at)
         case ev.QuestionAsked(call=call, name=name, text=text, is_permission=is_permission):
@@ -65,9 +66,18 @@ def settle_run(session: Session, run: OpenRun, at: int, periods: Periods | None)
     return _settle_unanswered(session, run, at, periods) if run.progress.reserved_tokens else session
 
 
+def _settle_counted(session: Session, run: OpenRun, at: int, periods: Periods | None, usage: TokenUsage, usd: float) -> Session:
+    """What a request took replaces what it might have taken."""
+    done = run.progress
+    guessed = done.estimated_tokens + (usage.total if usage.is_estimated else 0)
+    settled = replace(done, tokens=done.tokens + usage.total, usd=done.usd + usd, estimated_tokens=guessed, reserved_tokens=0, reserved_usd=0.0)
+    return _put(_charge(session, run, at, periods, usage.total, usd), run, settled, at)
+
+
 def _settle_unanswered(session: Session, run: OpenRun, at: int, periods: Periods | None) -> Session:
     done = run.progress
-    settled = replace(done, tokens=done.spent_tokens, usd=done.spent_usd, reserved_tokens=0, reserved_usd=0.0)
+    guessed = done.estimated_tokens + done.reserved_tokens
+    settled = replace(done, tokens=done.spent_tokens, usd=done.spent_usd, estimated_tokens=guessed, reserved_tokens=0, reserved_usd=0.0)
     return _put(_charge(session, run, at, periods, done.reserved_tokens, done.reserved_usd), run, settled, at)
 
 

@@ -11,7 +11,7 @@ from typing import Literal
 from msgspec import Struct
 
 from wakeful.core.agent import AgentSpec, ToolPolicy
-from wakeful.core.turn import Answered, Asked, Entry, Purpose, TokenUsage, ToolCall, WroteFile
+from wakeful.core.turn import Answered, Asked, Entry, Purpose, TokenUsage, ToolCall, ToolDefinition, WroteFile
 
 # The tools that write files.
 WRITING_TOOLS = ("write", "edit")
@@ -37,6 +37,8 @@ class RequestTurn(Struct, frozen=True, kw_only=True, tag_field="step", tag="requ
     input_tokens: int
     max_output_tokens: int
     purpose: Purpose = "work"
+    # With the first request of a process; the later ones offer the same.
+    tools: tuple[ToolDefinition, ...] = ()
 
 
 class RecordAnswer(Struct, frozen=True, kw_only=True, tag_field="step", tag="answer"):
@@ -51,6 +53,8 @@ class RecordFault(Struct, frozen=True, kw_only=True, tag_field="step", tag="faul
     model: str
     fault: str
     words: str
+    # Of an answer that was of no use: what it took all the same. None: nothing is known of it.
+    usage: TokenUsage | None = None
 
 
 class CallTool(Struct, frozen=True, kw_only=True, tag_field="step", tag="call"):
@@ -77,6 +81,8 @@ class Halt(Struct, frozen=True, kw_only=True, tag_field="step", tag="halt"):
 
 
 Step = Assemble | RequestTurn | RecordAnswer | RecordFault | CallTool | ReturnTool | AskPerson | Halt
+# Those whose words a request tells the model.
+SentStep = RequestTurn | RecordAnswer | ReturnTool
 # What a process may post.
 PostedStep = RequestTurn | RecordAnswer | RecordFault | CallTool | ReturnTool | AskPerson | Halt
 
@@ -122,9 +128,12 @@ class Beginning(Struct, frozen=True, kw_only=True):
 
 
 class Recorded(Struct, frozen=True, kw_only=True):
-    """The daemon's answer to steps. `end`: why nothing more is to be begun, in words; the steps before it are on record."""
+    """The daemon's answer to steps. `end`: why nothing more is to be begun, in words; the steps before it are on record.
+
+    `redacted`: answers, results and definitions of tools that held the value of a secret, as they were recorded. A model is sent these words and no others."""
 
     end: str | None = None
+    redacted: tuple[SentStep, ...] = ()
 
 
 class OwnFile(Struct, frozen=True, kw_only=True):
@@ -145,6 +154,8 @@ class Progress(Struct, frozen=True, kw_only=True):
     turns: int = 0
     tokens: int = 0
     usd: float = 0.0
+    # Of the tokens, those that no provider counted.
+    estimated_tokens: int = 0
     # Of the request under way, at its worst; what it took replaces them.
     reserved_tokens: int = 0
     reserved_usd: float = 0.0

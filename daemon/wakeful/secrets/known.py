@@ -135,7 +135,7 @@ class KnownSecrets:
         return self.redactor.redact(self.redactor.trim_start(tail))
 
     def redact(self, value: Any) -> Any:
-        """An observation or a call without the values of secrets. Nearly always the very same, after one search of its bytes."""
+        """An observation, a call or a text without the values of secrets. Nearly always the very same, after one search of its bytes."""
         redactor = self.redactor
         if not redactor or redactor.find(_pack(value)) is None:
             return value

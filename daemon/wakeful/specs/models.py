@@ -378,6 +378,7 @@ class PriceKeys(Keys):
     input: Rate = _describe(..., "USD for a million tokens that go in.")
     output: Rate = _describe(..., "USD for a million tokens that come out.")
     cached: Rate | None = _describe(None, "USD for a million tokens that go in and that the provider still had. Default: as input.")
+    cache_write: Rate | None = _describe(None, "USD for a million tokens that go in and that the provider puts into its cache. Default: as input.")
 
 
 class SizeLevels(Keys):

@@ -67,7 +67,7 @@ def view_link(link: Link) -> dict[str, Any]:
         "versions": _name_versions(link) if started is not None else {},
         "written": finished.written if finished is not None else {},
         "workspace": finished.workspace if finished is not None else None,
-        "usage": None if finished is None else {name: getattr(finished.usage, name) for name in ("wall_seconds", "cpu_seconds", "tokens", "usd")},
+        "usage": None if finished is None else {name: getattr(finished.usage, name) for name in ("wall_seconds", "cpu_seconds", "tokens", "estimated_tokens", "usd")},
         "led_by": [_view_origin(origin) for origin in link.origins],
         "words": say_link(link),
     }

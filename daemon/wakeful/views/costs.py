@@ -22,7 +22,7 @@ from wakeful.views.times import show_time
 
 Key = Literal["session", "agent", "cause", "day"]
 KEYS: tuple[Key, ...] = ("session", "agent", "cause", "day")
-FIGURES = ("runs", "failed", "cpu_seconds", "wall_seconds", "tokens", "usd", "read_bytes", "written_bytes", "output_bytes")
+FIGURES = ("runs", "failed", "cpu_seconds", "wall_seconds", "tokens", "usd", "read_bytes", "written_bytes", "output_bytes", "estimated_tokens")
 CAUSES_NAMED = 3
 # The kinds of records the ledger takes anything from.
 COUNTED = ("run_finished", "run_started", "session_migrated", "spec_declared")
@@ -83,7 +83,7 @@ class Ledger:
         self._at, self._session, self._agent, self._cause = array("q"), array("l"), array("l"), array("l")
         self._failed = array("b")
         self._cpu, self._wall, self._usd = array("d"), array("d"), array("d")
-        self._tokens = array("q")
+        self._tokens, self._estimated = array("q"), array("q")
         self._read, self._written, self._output = array("q"), array("q"), array("q")
 
     def __len__(self) -> int:
@@ -116,6 +116,7 @@ class Ledger:
         self._cpu.append(usage.cpu_seconds)
         self._wall.append(usage.wall_seconds)
         self._tokens.append(usage.tokens)
+        self._estimated.append(usage.estimated_tokens)
         self._usd.append(usage.usd)
         self._read.append(usage.read_bytes)
         self._written.append(usage.written_bytes)
@@ -135,14 +136,14 @@ class Ledger:
             columns["day"] = array("l", (at // _DAY for at in self._at))
         sums: dict[tuple[Any, ...], list[float]] = {}
         groups = zip(*(columns[key] for key in keys), strict=True)
-        figures = (self._failed, self._cpu, self._wall, self._tokens, self._usd, self._read, self._written, self._output)
+        figures = (self._failed, self._cpu, self._wall, self._tokens, self._usd, self._read, self._written, self._output, self._estimated)
         rows = zip(groups, self._at, *figures, strict=True)
-        for group, at, failed, cpu, wall, tokens, usd, read, written, output in rows:
+        for group, at, failed, cpu, wall, tokens, usd, read, written, output, estimated in rows:
             if since is not None and at < since:
                 continue
             row = sums.get(group)
             if row is None:
-                sums[group] = [1, failed, cpu, wall, tokens, usd, read, written, output]
+                sums[group] = [1, failed, cpu, wall, tokens, usd, read, written, output, estimated]
                 continue
             row[0] += 1
             row[1] += failed
@@ -153,6 +154,7 @@ class Ledger:
             row[6] += read
             row[7] += written
             row[8] += output
+            row[9] += estimated
         return {tuple(one if key == "day" else self._words[one] for key, one in zip(keys, group, strict=True)): row for group, row in sums.items()}
 
 

@@ -176,4 +176,7 @@ def view_runs(records_newest_first: Iterable[Recorded], most: int) -> list[dict[
 def say_cost(usage: dict[str, Any]) -> str:
     """The cost of a run in words: its time, and the tokens and money if an agent worked."""
     words = f"{usage.get('wall_seconds', 0):.2f} s, {usage.get('cpu_seconds', 0):.2f} s of CPU"
-    return words + (f", {usage['tokens']:,} tokens, {usage.get('usd', 0.0):.4f} USD" if usage.get("tokens") else "")
+    if not usage.get("tokens"):
+        return words
+    guessed = f" ({usage['estimated_tokens']:,} of the tokens by estimate)" if usage.get("estimated_tokens") else ""
+    return f"{words}, {usage['tokens']:,} tokens, {usage.get('usd', 0.0):.4f} USD{guessed}"

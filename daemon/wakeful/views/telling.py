@@ -67,7 +67,7 @@ def _tell_work(event: ev.Event) -> str | None:
             return f"run {run}: {answer.model} summarised the conversation in {count(usage.output, 'token')}"
         case ev.TurnAnswered(run=run, turn=turn, answer=answer, usage=usage):
             calls = f", and calls {', '.join(call.name for call in answer.calls)}" if answer.calls else ""
-            return f"run {run}, turn {turn}: {answer.model} answered with {count(usage.output, 'token')}{calls}"
+            return f"run {run}, turn {turn}: {answer.model} answered with {'about ' if usage.is_estimated else ''}{count(usage.output, 'token')}{calls}"
         case ev.ToolReturned(run=run, name=name, is_error=is_error, text=text):
             return f"run {run}: {name} {'failed' if is_error else 'returned'}: {text}"
         case ev.WorkHalted(run=run, hold=hold):

@@ -23,11 +23,15 @@ class _Word(msgspec.Struct, frozen=True, tag_field="turn", tag=str.lower, forbid
 
 
 class Usage(msgspec.Struct, frozen=True):
-    """What a response says it cost. `cached` is the part of `input` that was read from a cache."""
+    """What a response says it cost. `cached` is the part of `input` that was read from a cache, `cache_written` the part that was put there.
+
+    `is_told`: whether the response tells any of it; Anthropic's format, which always does, then tells noughts."""
 
     input: int
     output: int
     cached: int = 0
+    cache_written: int = 0
+    is_told: bool = True
 
 
 class Say(_Word, frozen=True):

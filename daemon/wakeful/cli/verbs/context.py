@@ -41,6 +41,7 @@ def format_context(found: dict[str, Any], *, is_brief: bool) -> Iterator[str]:
         yield from _format_part(f"opening: {part['name']}", part["tokens"], part["text"], is_brief)
     if not found["opening"]:
         yield from wrap("No opening: it goes on in the middle, and nothing is new.")
+    yield from _format_tools(found["tools"], is_brief)
     yield ""
     yield from wrap(_say_total(found))
 
@@ -76,6 +77,17 @@ def _format_talk(found: dict[str, Any], is_brief: bool) -> Iterator[str]:
         yield from wrap(f"To be carried out first: {escape(call['name'])}({escape(call['arguments'])}){permitted}")
 
 
+def _format_tools(tools: dict[str, Any] | None, is_brief: bool) -> Iterator[str]:
+    """The definitions that the last run offered its model."""
+    if tools is None:
+        yield from wrap("Tools: their definitions are on record from the first run of an agent on.")
+        return
+    if is_brief:
+        yield from _format_part(f"tools: {len(tools['offered'])}, as run {tools['run']} offered them", tools["tokens"], "", True)
+    for tool in tools["offered"] if not is_brief else ():
+        yield from _format_part(f"tool: {escape(tool['name'])}", tool["tokens"], f"{tool['description']}\n{json.dumps(tool['parameters'])}", False)
+
+
 def _name_entry(entry: dict[str, Any]) -> str:
     match entry["kind"]:
         case "answered":
@@ -93,7 +105,8 @@ def _show_entry(entry: dict[str, Any]) -> str:
 
 def _say_total(found: dict[str, Any]) -> str:
     tokens, counted = found["tokens"], found["counted"]
-    total = f"{tokens['total']:,} of {tokens['window']:,} tokens, by estimate; tools and the answer come on top. It is compressed from {tokens['compress_at']:,} on."
+    tools = f"{found['tools']['tokens']:,} for tools and the answer" if found["tools"] is not None else "tools and the answer"
+    total = f"{tokens['total']:,} of {tokens['window']:,} tokens, by estimate; {tools} come on top. It is compressed from {tokens['compress_at']:,} on."
     if counted is None or not counted["estimated"]:
         return total
     error = (counted["counted"] - counted["estimated"]) / counted["estimated"]

@@ -19,6 +19,8 @@ HEADINGS = {
     "runs": "RUNS", "failed": "FAIL", "cpu_seconds": "CPU", "wall_seconds": "WALL", "tokens": "TOKENS", "usd": "USD",
     "read_bytes": "READ", "written_bytes": "WROTE", "output_bytes": "PRINTED",
 }  # fmt: skip
+# Of the tokens, those that no provider counted: a mark in the table, a column in CSV.
+ESTIMATED = "estimated_tokens"
 # Of a longer name this much tells it apart; a day has ten figures and is never cut.
 NARROWEST_KEY = 10
 # Runs, failed ones, CPU and wall time are shown on the narrowest screen.
@@ -39,8 +41,9 @@ def costs_verb(options: Options, by: str, since: str | None, is_csv: bool) -> No
         print(json.dumps(found))
     elif is_csv:
         writer = csv.writer(sys.stdout, lineterminator="\n")
-        writer.writerow((*found["by"], *HEADINGS))
-        writer.writerows([row[key] for key in (*found["by"], *HEADINGS)] for row in found["rows"])
+        names = (*found["by"], *HEADINGS, ESTIMATED)
+        writer.writerow(names)
+        writer.writerows([row[name] for name in names] for row in found["rows"])
     elif not found["rows"]:
         print("no run has ended" + (" since then" if since else " yet"))
     else:
@@ -61,6 +64,8 @@ def format_costs(found: dict[str, Any]) -> Iterator[str]:
     for index, (names, figures) in enumerate(rows):
         line = _format_row(names, figures, left, right)
         yield paint(line, "dim" if index == 0 else "bold" if index == len(rows) - 1 else "")
+    if found["total"][ESTIMATED]:
+        yield paint(f"~ with {found['total'][ESTIMATED]:,} tokens by estimate: their provider told no number, or no answer came", "dim")
 
 
 def _squeeze(left: list[int], right: list[int]) -> None:
@@ -80,7 +85,7 @@ def _format_row(names: Sequence[str], figures: Sequence[str], left: Sequence[int
 
 
 def _format_figures(row: dict[str, Any], shown: Sequence[str]) -> list[str]:
-    return [_format_figure(name, row[name]) for name in shown]
+    return [("~" if name == "tokens" and row[ESTIMATED] else "") + _format_figure(name, row[name]) for name in shown]
 
 
 def _format_figure(name: str, value: float) -> str:

@@ -8,7 +8,7 @@ from agents.provider.answer import Answer, cut_args, cut_text, dump
 from agents.provider.asked import Asked, Other, Piece, Text, Thought, Tool, ToolCall, ToolResult, merge_roles
 from agents.provider.formats import Wire
 from agents.provider.formats.bearer import read_bearer
-from agents.provider.script import Call, Part, Say, Think
+from agents.provider.script import Call, Part, Say, Think, Usage
 
 _STOPS = {"end": "end_turn", "calls": "tool_use", "length": "max_tokens", "refused": "refusal"}
 _SETTINGS = {
@@ -64,7 +64,7 @@ class Anthropic:
         }
 
     def stream(self, answer: Answer, asked: Asked) -> Iterator[str]:
-        opening = {**_write_usage(answer), "output_tokens": 1}
+        opening = {**_write_usage(answer), "output_tokens": int(answer.usage.is_told)}
         yield _event("message_start", message={**_envelope(answer), "content": [], "stop_reason": None, "usage": opening})
         for index, part in enumerate(answer.parts):
             yield _event("content_block_start", index=index, content_block=_open_part(part))
@@ -73,7 +73,7 @@ class Anthropic:
             yield from (_event("content_block_delta", index=index, delta=delta) for delta in _deltas(part))
             yield _event("content_block_stop", index=index)
         ending = {"stop_reason": _STOPS[answer.stop], "stop_sequence": None}
-        yield _event("message_delta", delta=ending, usage={"output_tokens": answer.usage.output})
+        yield _event("message_delta", delta=ending, usage={"output_tokens": _write_usage(answer)["output_tokens"]})
         yield _event("message_stop")
 
     def fail(self, status: int, message: str, retry_after: float | None) -> dict[str, object]:
@@ -146,10 +146,10 @@ def _deltas(part: Part) -> Iterator[dict[str, object]]:
 
 def _write_usage(answer: Answer) -> dict[str, object]:
     # Anthropic counts what came from the cache beside the input, not within it.
-    usage = answer.usage
+    usage = answer.usage if answer.usage.is_told else Usage(0, 0)
     return {
-        "input_tokens": usage.input - usage.cached,
-        "cache_creation_input_tokens": 0,
+        "input_tokens": usage.input - usage.cached - usage.cache_written,
+        "cache_creation_input_tokens": usage.cache_written,
         "cache_read_input_tokens": usage.cached,
         "output_tokens": usage.output,
     }

@@ -148,7 +148,8 @@ def _piece(answer: Answer, parts: list[dict[str, object]], stop: str | None) -> 
     }
     if answer.usage.cached:
         usage["cachedContentTokenCount"] = answer.usage.cached
-    return {"candidates": [candidate], "usageMetadata": usage, "modelVersion": answer.model, "responseId": answer.id}
+    told = {"usageMetadata": usage} if answer.usage.is_told else {}
+    return {"candidates": [candidate], **told, "modelVersion": answer.model, "responseId": answer.id}
 
 
 def _event(value: dict[str, object]) -> str:

@@ -94,7 +94,7 @@ class OpenAI:
                     calls += 1
         yield chunk({}, _STOPS[answer.stop])
         # The usage of a stream is told only to those who ask for it.
-        if (asked.raw.get("stream_options") or {}).get("include_usage"):
+        if answer.usage.is_told and (asked.raw.get("stream_options") or {}).get("include_usage"):
             yield _event({**_envelope(answer, "chat.completion.chunk"), "choices": [], "usage": _write_usage(answer)})
         yield "data: [DONE]\n\n"
 

@@ -58,7 +58,7 @@ class Responses:
         status = "incomplete" if answer.stop == "length" else "completed"
         items = [_write_item(answer, index, part) for index, part in enumerate(answer.parts)]
         reason = {"reason": "max_output_tokens"} if answer.stop == "length" else None
-        return {**_envelope(answer, status), "incomplete_details": reason, "output": items, "usage": _write_usage(answer)}
+        return {**_envelope(answer, status), "incomplete_details": reason, "output": items, "usage": _write_usage(answer) if answer.usage.is_told else None}
 
     def stream(self, answer: Answer, asked: Asked) -> Iterator[str]:
         for number, (kind, fields) in enumerate(self._events(answer)):

@@ -1,0 +1,97 @@
+"""The bytes that reach a provider, end to end: they hold what the log holds, and never the value of a secret."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from agents.provider import Call, Provider, Say, Turns
+from agents.test_runs import KEY, declare
+from e2e.box import Box
+
+VALUE = "ghp-canary-5d1f0c77ab"
+SECRETS = {**KEY, "WAKEFUL_SECRET_GH": VALUE}
+SERVER = Path(__file__).with_name("mcp_server.py")
+
+# A server whose words hold what a bound file holds.
+TELLING = """\
+import runpy
+
+server = runpy.run_path({server!r})["server"]
+words = open({code!r}).read()
+server.tool(name="told", description="Tell " + words)(lambda: words)
+server.run()
+"""
+
+
+def told(provider: Provider) -> str:
+    return json.dumps([asked.raw for asked in provider.requests])
+
+
+def test_the_value_of_a_secret_in_a_bound_file_reaches_no_provider(box: Box, provider: Provider) -> None:
+    """By no tool, not by rules, not by a diff, not in the second conversation; the log has the same words as the requests."""
+    looks = [Call("read", {"path": "code.py"}), Call("search", {"text": "token"}), Call("shell", {"line": "cat code.py; base64 code.py"})]
+    provider.play([*looks, Call("remember", {"key": "token", "value": VALUE}), Say(f"It says {VALUE}."), Say("seen"), Say("answered")])
+    declare(box, provider, tools="{shell: allow}", conversation="continue")
+    box.write("code.py", f"token = '{VALUE}'\n")
+    box.write("rate.py", "rate = 1\n")
+    box.write("AGENTS.md", f"Log in with {VALUE}.\n")
+    path = box.specs / "docs.yaml"
+    path.write_text(path.read_text().replace("file: code.py", "file: '*.py'"))
+    box.start(env=SECRETS)
+    row = box.wait_at_rest("docs", runs=1)
+    assert row["last_run"]["outcome"] == "succeeded", box.ask("output", "docs")
+    box.write("rate.py", f"rate = 2  # {VALUE}\n")
+    box.wait_at_rest("docs", runs=2)
+    box.ask("ask", "docs", f"Is {VALUE} the token?")
+    assert VALUE not in told(provider)
+    last = provider.requests[-1]
+    sent = [result.content for result in last.results]
+    recorded = [record["payload"]["text"] for record in box.log("docs") if record["kind"] == "tool_returned"]
+    assert sent == recorded
+    assert all("[secret GH]" in text for text in sent[:3]), sent
+    assert "It says [secret GH]." in last.text and "Log in with [secret GH]." in last.system
+    shown = box.json("context", "docs")["tools"]
+    assert [(tool["name"], tool["description"], tool["parameters"]) for tool in shown["offered"]] == [
+        (tool["name"], tool["description"], tool["input_schema"]) for tool in last.raw["tools"]
+    ]
+    assert shown["tokens"] == sum(tool["tokens"] for tool in shown["offered"]) > 500
+    assert f"tools: {len(shown['offered'])}, as run 3 offered them" in box.ask("context", "docs", "--brief")
+    assert "+rate = 2  # [secret GH]" in last.text and "Is [secret GH] the token?" in last.text
+
+
+@pytest.mark.long
+def test_the_value_of_a_secret_in_a_servers_words_reaches_no_provider(box: Box, provider: Provider) -> None:
+    """Neither by the result of a tool nor by its definition."""
+    library = pytest.importorskip("mcp", reason="tools of other programs come with the extra agents")
+    provider.play([Call("mcp__small__shout", {"text": "the token"}), Call("mcp__small__told", {}), Say("done")])
+    box.write("servers/serve.py", TELLING.format(server=str(SERVER), code=str(box.folder / "code.py")))
+    places = json.dumps(["servers", str(SERVER.parent), str(Path(library.__file__).parents[1]), sys.prefix, sys.base_prefix])
+    declare(box, provider, agent=f"mcp: {{small: {json.dumps([sys.executable, str(box.folder / 'servers' / 'serve.py')])}}}\n", allow=f"{{read: {places}}}")
+    box.write("code.py", f"token = '{VALUE}'\n")
+    box.start(env=SECRETS)
+    box.wait_at_rest("docs", runs=1)
+    assert [result.content for result in provider.requests[-1].results] == ["THE TOKEN", "token = '[secret GH]'\n"], box.ask("output", "docs")
+    assert VALUE not in told(provider)
+    offered = {tool["name"]: tool["description"] for tool in box.json("context", "docs")["tools"]["offered"]}
+    sent = {tool["name"]: tool["description"] for tool in provider.requests[0].raw["tools"]}
+    assert offered == sent and "Tell token = '[secret GH]'" in sent["mcp__small__told"]
+
+
+@pytest.mark.long
+def test_a_value_that_became_a_secret_later_is_sent_no_more(box: Box, provider: Provider) -> None:
+    """The log keeps what was said before; the next request of the same conversation does without it."""
+    provider.play(Turns((Say(f"It is {VALUE}."),), by="message"))
+    declare(box, provider, conversation="continue")
+    box.start(env=KEY)
+    box.wait_at_rest("docs", runs=1)
+    box.ask("ask", "docs", f"Is {VALUE} the token?")
+    assert VALUE in told(provider)
+    box.stop()
+    box.start(env=SECRETS)
+    box.ask("ask", "docs", "And now?")
+    last = provider.requests[-1]
+    assert VALUE not in json.dumps(last.raw)
+    assert "It is [secret GH]." in last.text and "Is [secret GH] the token?" in last.text
