@@ -280,3 +280,27 @@ def test_a_conversation_that_grows_too_long_is_summarised_by_its_agent_and_goes_
     kinds = box.kinds("docs")
     assert kinds.index("fact_set") < kinds.index("conversation_compressed")
     assert "value = 'of some length'" not in provider.requests[-1].text
+
+
+@pytest.mark.long
+def test_all_facts_are_in_every_request_however_often_the_conversation_was_made_shorter(box: Box, provider: Provider) -> None:
+    def answer(asked: Any) -> Any:
+        if "summarise" in asked.tool_names:
+            return Call("summarise", {"summary": "Much was said.", "facts": [{"key": "found", "value": "by the summary"}]})
+        return Say("words of an answer " * 300)
+
+    provider.play(answer)
+    declare(box, provider, conversation="continue", agent="context: {tokens: 16000, compress_at: 4500}\nsettings: {max_output: 1000}\n")
+    box.start(env=KEY)
+    box.wait_at_rest("docs", runs=1)
+    facts = {f"fact-{number}": f"value-{number}" for number in range(8)}
+    for key, value in facts.items():
+        box.ask("remember", "docs", key, value)
+    before = len(provider.requests)
+    for number in range(5):
+        box.ask("ask", "docs", f"question {number}?")
+    assert box.kinds("docs").count("conversation_compressed") >= 2
+    work = ["\n".join(message.text for message in one.messages) for one in provider.requests[before:] if "summarise" not in one.tool_names]
+    assert len(work) == 5
+    assert [(key, number) for number, one in enumerate(work) for key, value in facts.items() if f'"{key}" = "{value}"' not in one] == []
+    assert '"found" = "by the summary"' in work[-1]

@@ -53,11 +53,16 @@ class Summary(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def tell(self, objective: str | None) -> str:
         parts = [f"Objective: {objective}"] if objective else []
+        # Before the prose: a summary that is too long for its part of the window is cut at its end.
+        parts += _list_lines(OPEN_QUESTIONS, self.open_questions)
         parts.append(self.summary.strip())
-        for title, lines in (("Decisions", self.decisions), (OPEN_QUESTIONS, self.open_questions), ("Settled", self.settled), ("Files", self.files)):
-            if lines:
-                parts.append("\n".join((f"{title}:", *(f"- {' '.join(line.split())}" for line in lines))))
+        for title, lines in (("Decisions", self.decisions), ("Settled", self.settled), ("Files", self.files)):
+            parts += _list_lines(title, lines)
         return "\n\n".join(parts)
+
+
+def _list_lines(title: str, lines: Sequence[str]) -> list[str]:
+    return ["\n".join((f"{title}:", *(f"- {' '.join(line.split())}" for line in lines)))] if lines else []
 
 
 _TEXTS = {"type": "array", "items": {"type": "string"}}

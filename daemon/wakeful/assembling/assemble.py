@@ -101,16 +101,26 @@ def assemble(
         return trees.get(cause.binding, Compared()) if cause.kind == "commits" else files.read(cause)
 
     instructions = make_instructions(run.spec, agent, run.causes, room, redact)
-    opening: tuple[Part, ...] = ()
-    if (session.id, run.run) not in turns.opened:
+    first = _begin_with_summary(session, turns.entries, room.summary)
+
+    def open_run(turns: Turns) -> tuple[Part, ...]:
+        if not turns.is_shortened and (session.id, run.run) in turns.opened:
+            return ()
         messages = read_messages(log, session, run, turns.told_position)
         if turns.entries and has_opened(log, session, run):
-            opening = open_again(session, run, turns, messages, room)
-        else:
-            opening = make_opening(session, run, turns, messages, room, read, redact)
-    first = _begin_with_summary(session, turns.entries, room.summary)
-    taken = sum(part.tokens for part in (*instructions, *opening)) + sum(map(estimate_entry, (*first, *turns.later)))
-    fitting = fit_entries(turns.entries, find_room(agent) - taken)
+            return open_again(session, run, turns, messages, room)
+        return make_opening(session, run, turns, messages, room, read, redact)
+
+    def fit(opening: tuple[Part, ...]) -> tuple[Entry, ...]:
+        taken = sum(part.tokens for part in (*instructions, *opening)) + sum(map(estimate_entry, (*first, *turns.later)))
+        return fit_entries(turns.entries, find_room(agent) - taken)
+
+    opening = open_run(turns)
+    fitting = fit(opening)
+    if fitting != turns.entries:
+        # Openings that told facts may be among the turns left out.
+        opening = open_run(turns.shorten())
+        fitting = fit(opening)
     return Assembled(
         instructions=instructions,
         opening=opening,
