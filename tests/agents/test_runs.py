@@ -215,6 +215,31 @@ def test_one_message_is_answered_by_another_agent_and_the_next_by_the_owner(box:
     assert provider.requests[-1].model == "claude-test"
 
 
+def test_a_hand_off_belongs_to_the_owner_s_work_and_outlasts_questions(box: Box, provider: Provider) -> None:
+    """Another agent leaves none; the owner's answer keeps it, and what the owner sets in an answer is all that changes."""
+    provider.play(Turns((Call("hand_off", {"done": "the page", "next": "the index", "blocked": "a key"}), Say("done"),), by="message"))
+    declare(box, provider, conversation="continue")
+    (box.specs / "agents" / "security.yaml").write_text(f"prompt: You look for holes.\nmodel: anthropic:claude-wary\nbase_url: {provider.url}\n")
+    box.start(env=KEY)
+    box.wait_at_rest("docs", runs=1)
+    left = "done: the page\nnext: the index\nblocked: a key"
+    assert box.json("show", "docs")["handoff"] == left
+    provider.play(Turns((Call("hand_off", {"done": "an audit"}), Say("Safe enough."),), by="message"))
+    box.ask("ask", "docs", "Is it safe?", "--agent", "security")
+    assert "hand_off" not in provider.requests[-1].tool_names and "hand_off is not allowed" in results(provider.requests[-1])[-1].content
+    provider.play(Turns((Say("It is noon."),), by="message"))
+    box.ask("ask", "docs", "What time is it?")
+    assert box.json("show", "docs")["handoff"] == left
+    provider.play(Turns((Call("hand_off", {"blocked": ""}), Call("hand_off", {"next": "the title"}), Say("Good, I have the key."),), by="message"))
+    box.ask("ask", "docs", "The key is there. First the title, please.")
+    assert box.json("show", "docs")["handoff"] == "done: the page\nnext: the title"
+    # Work replaces it, also in a conversation in which hand_off was called before.
+    provider.play(Turns((Say("The title is done."),), by="message"))
+    box.write("code.py", "def pay_more(): ...\n")
+    box.wait_at_rest("docs", runs=5)
+    assert box.json("show", "docs")["handoff"] == "The title is done."
+
+
 def test_tokens_and_money_are_told_and_are_the_cost_of_who_worked(box: Box, provider: Provider) -> None:
     """`costs` and `why`; a question that is put to another agent is that one's cost, and not the owner's."""
     box.write("wakeful.yaml", "prices: {anthropic:claude-test: {input: 1000, output: 1000}, anthropic:claude-wary: {input: 1000, output: 1000}}\n")

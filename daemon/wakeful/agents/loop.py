@@ -112,7 +112,7 @@ class Loop:
         # Results that go on record with the next step.
         self._unposted: list[work.PostedStep] = []
         self._repeated: tuple[str, str, int] = ("", "", 0)
-        self.has_handed_off = any(isinstance(entry, Returned) and entry.name == HAND_OFF for entry in self._entries)
+        self.has_handed_off = beginning.has_handed_off
 
     @property
     def entries(self) -> Sequence[Entry]:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from wakeful.agents.contract import Model
 from wakeful.agents.daemon import DaemonLink, DaemonRefused, LinePost
-from wakeful.agents.loop import Ending, Loop, Record
+from wakeful.agents.loop import HAND_OFF, Ending, Loop, Record
 from wakeful.agents.models import make_model
 from wakeful.agents.summarising import summarise
 from wakeful.agents.tools.box import ToolBox, make_tools
@@ -121,7 +121,14 @@ async def open_tools(beginning: work.Beginning, link: DaemonLink, environ: Mappi
         for problem in opened.problems:
             say(f"[{problem}]\n")
         policies = {**beginning.tools, **opened.find_policies(beginning.tools)}
-        yield make_tools(bounds, policies, link, session=beginning.session, run_id=beginning.run_id, more=(shell, opened))
+        if beginning.hand_off == "withheld":
+            policies[HAND_OFF] = "deny"
+        yield make_tools(bounds, policies, link, session=beginning.session, run_id=beginning.run_id, kept=find_kept(beginning), more=(shell, opened))
+
+
+def find_kept(beginning: work.Beginning) -> str | None:
+    """The hand-off whose parts stay unless the agent sets them."""
+    return beginning.standing_hand_off if beginning.hand_off == "kept" else None
 
 
 def find_bounds(beginning: work.Beginning, environ: Mapping[str, str]) -> Bounds:
@@ -140,7 +147,9 @@ def find_narrowing(beginning: work.Beginning, bounds: Bounds, environ: Mapping[s
 
 
 async def hand_off(link: DaemonLink, beginning: work.Beginning, words: str) -> None:
-    """The agent's last words become the hand-off that the next run starts from, unless the agent left a hand-off itself."""
+    """The agent's last words become the hand-off that the next run starts from, where this run is to replace it."""
+    if beginning.hand_off != "replaced":
+        return
     await link.call("note", {"text": words[:LONGEST_HAND_OFF] or "done; it left no words"}, key=f"{beginning.run_id}.hand_off")
 
 

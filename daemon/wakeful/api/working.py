@@ -20,9 +20,10 @@ from wakeful.api.calling import check_key, read_body, read_lines, take_key
 from wakeful.api.peers import Caller
 from wakeful.api.service import Service
 from wakeful.assembling.assemble import Assembled
+from wakeful.assembling.turns import has_handed_off
 from wakeful.conversation import ByRule, Given, choose_kept, make_compress
 from wakeful.core import calls, work
-from wakeful.core.agency import merge_tools
+from wakeful.core.agency import find_hand_off_rule, merge_tools
 from wakeful.core.agent import AgentSpec
 from wakeful.core.state import OpenRun, Session
 from wakeful.core.turn import Asked
@@ -50,10 +51,11 @@ async def begin(request: Request) -> Response:
     service, caller = service_of(request), caller_of(request)
     session, run, agent = _find_run(service, caller)
     assembled = await assemble_for(service, session, agent)
+    has_left = await asyncio.to_thread(has_handed_off, service.log, session, run)
     instructions, opening = await asyncio.to_thread(_keep, service, assembled)
     step = work.Assemble(agent=agent.name, model=agent.model_name, instructions=instructions, opening=opening, tokens=assembled.tokens)
     await _submit(service, caller, (step,), take_key(request, Posted, {}))
-    return answer_json(_describe_beginning(session, run, agent, assembled))
+    return answer_json(_describe_beginning(session, run, agent, assembled, has_left))
 
 
 async def record_steps(request: Request) -> Response:
@@ -145,7 +147,7 @@ def _keep(service: Service, assembled: Assembled) -> tuple[str, str | None]:
     return service.blobs.put(assembled.instructions_text.encode()), service.blobs.put(opening.encode()) if opening else None
 
 
-def _describe_beginning(session: Session, run: OpenRun, agent: AgentSpec, assembled: Assembled) -> work.Beginning:
+def _describe_beginning(session: Session, run: OpenRun, agent: AgentSpec, assembled: Assembled, has_left: bool) -> work.Beginning:
     spec = run.spec
     return work.Beginning(
         session=session.name,
@@ -161,6 +163,9 @@ def _describe_beginning(session: Session, run: OpenRun, agent: AgentSpec, assemb
         summary=session.conversation.summary,
         objective=spec.objective,
         memory=session.memory,
+        hand_off=find_hand_off_rule(session, run),
+        standing_hand_off=session.handoff,
+        has_handed_off=has_left,
         turns=run.progress.turns,
         tools=merge_tools(agent.tools, spec.tools),
         env=agent.outside.env | (spec.run.env if spec.run is not None else {}),

@@ -138,6 +138,20 @@ def has_opened(log: EventLog, session: Session, run: OpenRun) -> bool:
     return any(record.run == run.run for record in log.read(session.id, from_seq=run.seq, kinds=("prompt_assembled",), limit=1))
 
 
+def has_handed_off(log: EventLog, session: Session, run: OpenRun) -> bool:
+    """Blocks. Did this run leave a hand-off, or one that it goes on from?"""
+    wanted = run.run
+    for record in log.read(session.id, to_seq=session.seq, kinds=("run_started", "note_added"), newest_first=True):
+        if record.kind == "note_added" and record.run == wanted:
+            return True
+        match decode(record.kind, record.payload) if record.payload is not None else None:
+            case ev.RunStarted(run=number, resumed_from=before) if number == wanted:
+                if before is None:
+                    return False
+                wanted = before
+    return False
+
+
 def _read_records(log: EventLog, session: Session) -> Iterator[Record]:
     for stretch in session.conversation.stretches or (Stretch(session.id, 1),):
         yield from log.read(stretch.session, from_seq=stretch.first, to_seq=stretch.last, kinds=_KINDS)

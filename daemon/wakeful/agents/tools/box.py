@@ -95,9 +95,9 @@ def read_arguments(call: ToolCall, offer: ToolOffer) -> dict[str, Any] | ToolRes
 
 
 def make_tools(
-    bounds: Bounds, policies: Mapping[str, ToolPolicy], link: DaemonLink, *, session: str, run_id: str, before: Before | None = None, more: Iterable[ToolSet] = ()
+    bounds: Bounds, policies: Mapping[str, ToolPolicy], link: DaemonLink, *, session: str, run_id: str, kept: str | None = None, before: Before | None = None, more: Iterable[ToolSet] = ()
 ) -> ToolBox:
-    """The tools every agent has, and `more` where its session or its role declares some."""
+    """The tools every agent has, and `more` where its session or its role declares some. `kept`: the hand-off that hand_off changes in part."""
     files = FileTools(bounds, before)
-    sets: tuple[ToolSet, ...] = (files, SearchTool(bounds), KnowledgeTools(link, session, run_id), *more)
+    sets: tuple[ToolSet, ...] = (files, SearchTool(bounds), KnowledgeTools(link, session, run_id, kept), *more)
     return ToolBox((tool for one in sets for tool in one.list_tools()), policies, files.written)
