@@ -92,10 +92,13 @@ def _read_posted(line: bytes) -> Posted:
 
 
 class Summary(Struct, frozen=True, forbid_unknown_fields=True):
-    """What the conversation comes to, and the model that said so. No text: by rule, since no model made a sound one."""
+    """What the conversation comes to, and the model that said so. No text: by rule, since no model made a sound one.
+
+    `most_tokens`: what a request may take, where the provider takes less than its agent's window says."""
 
     text: str
     by: str
+    most_tokens: int | None = None
 
 
 async def compress(request: Request) -> Response:
@@ -107,7 +110,8 @@ async def compress(request: Request) -> Response:
     except msgspec.MsgspecError as error:
         raise CallerError(f"the summary does not fit: {error}") from None
     summariser = Given(summary.by, summary.text) if summary.text else ByRule()
-    most = int(agent.window.compress_at * KEPT_SHARE * BYTES_PER_TOKEN)
+    taken = min(agent.window.compress_at, summary.most_tokens or agent.window.compress_at)
+    most = int(taken * KEPT_SHARE * BYTES_PER_TOKEN)
     keep = await asyncio.to_thread(choose_kept, service.log, session, most)
     made = await asyncio.to_thread(make_compress, service.log, service.core.state.get(session.id), keep, summariser)
     reply = await service.call(made, author=caller.author, key=take_key(request, Summary, {}), run=run.run)
