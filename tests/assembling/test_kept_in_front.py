@@ -142,7 +142,7 @@ class Story:
                 self.finish(is_fresh=False)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(steps=st.lists(st.sampled_from(STEPS), max_size=30), agent=st.sampled_from([AGENT, SMALL]))
 def test_every_request_has_all_facts_open_questions_and_the_hand_off(tmp_path_factory: pytest.TempPathFactory, steps: list[str], agent: AgentSpec) -> None:
     """Any history of runs, compactions, fresh starts, losses and rewinds."""
