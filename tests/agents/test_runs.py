@@ -215,6 +215,31 @@ def test_one_message_is_answered_by_another_agent_and_the_next_by_the_owner(box:
     assert provider.requests[-1].model == "claude-test"
 
 
+def test_a_hand_off_belongs_to_the_owner_s_work_and_outlasts_questions(box: Box, provider: Provider) -> None:
+    """Another agent leaves none; the owner's answer keeps it, and what the owner sets in an answer is all that changes."""
+    provider.play(Turns((Call("hand_off", {"done": "the page", "next": "the index", "blocked": "a key"}), Say("done"),), by="message"))
+    declare(box, provider, conversation="continue")
+    (box.specs / "agents" / "security.yaml").write_text(f"prompt: You look for holes.\nmodel: anthropic:claude-wary\nbase_url: {provider.url}\n")
+    box.start(env=KEY)
+    box.wait_at_rest("docs", runs=1)
+    left = "done: the page\nnext: the index\nblocked: a key"
+    assert box.json("show", "docs")["handoff"] == left
+    provider.play(Turns((Call("hand_off", {"done": "an audit"}), Say("Safe enough."),), by="message"))
+    box.ask("ask", "docs", "Is it safe?", "--agent", "security")
+    assert "hand_off" not in provider.requests[-1].tool_names and "hand_off is not allowed" in results(provider.requests[-1])[-1].content
+    provider.play(Turns((Say("It is noon."),), by="message"))
+    box.ask("ask", "docs", "What time is it?")
+    assert box.json("show", "docs")["handoff"] == left
+    provider.play(Turns((Call("hand_off", {"blocked": ""}), Call("hand_off", {"next": "the title"}), Say("Good, I have the key."),), by="message"))
+    box.ask("ask", "docs", "The key is there. First the title, please.")
+    assert box.json("show", "docs")["handoff"] == "done: the page\nnext: the title"
+    # Work replaces it, also in a conversation in which hand_off was called before.
+    provider.play(Turns((Say("The title is done."),), by="message"))
+    box.write("code.py", "def pay_more(): ...\n")
+    box.wait_at_rest("docs", runs=5)
+    assert box.json("show", "docs")["handoff"] == "The title is done."
+
+
 def test_tokens_and_money_are_told_and_are_the_cost_of_who_worked(box: Box, provider: Provider) -> None:
     """`costs` and `why`; a question that is put to another agent is that one's cost, and not the owner's."""
     box.write("wakeful.yaml", "prices: {anthropic:claude-test: {input: 1000, output: 1000}, anthropic:claude-wary: {input: 1000, output: 1000}}\n")
@@ -264,11 +289,12 @@ def test_a_conversation_that_grows_too_long_is_summarised_by_its_agent_and_goes_
         if "summarise" in asked.tool_names:
             facts = [{"key": "reader", "value": "careful", "why": "it read all of it"}]
             return Call("summarise", {"summary": "The code was read whole.", "open_questions": ["Which rate?"], "files": ["code.py"], "facts": facts})
-        return Say("The page needs nothing.") if "The code was read whole." in asked.text else Call("read", {"path": "code.py"})
+        offsets = re.findall(r"read on with offset (\d+)", asked.text)
+        return Say("The page needs nothing.") if "The code was read whole." in asked.text else Call("read", {"path": "code.py", "offset": int([1, *offsets][-1])})
 
     provider.play(answer)
     declare(box, provider, agent="context: {tokens: 20000, compress_at: 6000}\n")
-    box.write("code.py", "value = 'of some length'\n" * 1500)
+    box.write("code.py", "first = 'of all lines'\n" + "value = 'of some length'\n" * 1500)
     box.start(env=KEY)
     row = box.wait_at_rest("docs", runs=1)
     assert row["last_run"]["outcome"] == "succeeded", box.ask("output", "docs")
@@ -279,4 +305,90 @@ def test_a_conversation_that_grows_too_long_is_summarised_by_its_agent_and_goes_
     assert [(fact["key"], fact["value"]) for fact in box.json("facts", "docs")] == [("reader", "careful")]
     kinds = box.kinds("docs")
     assert kinds.index("fact_set") < kinds.index("conversation_compressed")
-    assert "value = 'of some length'" not in provider.requests[-1].text
+    assert "first = 'of all lines'" not in provider.requests[-1].text and any("first = 'of all lines'" in asked.text for asked in provider.requests)
+
+
+@pytest.mark.long
+def test_all_facts_are_in_every_request_however_often_the_conversation_was_made_shorter(box: Box, provider: Provider) -> None:
+    def answer(asked: Any) -> Any:
+        if "summarise" in asked.tool_names:
+            return Call("summarise", {"summary": "Much was said.", "facts": [{"key": "found", "value": "by the summary"}]})
+        return Say("words of an answer " * 300)
+
+    provider.play(answer)
+    declare(box, provider, conversation="continue", agent="context: {tokens: 16000, compress_at: 4500}\nsettings: {max_output: 1000}\n")
+    box.start(env=KEY)
+    box.wait_at_rest("docs", runs=1)
+    facts = {f"fact-{number}": f"value-{number}" for number in range(8)}
+    for key, value in facts.items():
+        box.ask("remember", "docs", key, value)
+    before = len(provider.requests)
+    for number in range(5):
+        box.ask("ask", "docs", f"question {number}?")
+    assert box.kinds("docs").count("conversation_compressed") >= 2
+    work = ["\n".join(message.text for message in one.messages) for one in provider.requests[before:] if "summarise" not in one.tool_names]
+    assert len(work) == 5
+    assert [(key, number) for number, one in enumerate(work) for key, value in facts.items() if f'"{key}" = "{value}"' not in one] == []
+    assert '"found" = "by the summary"' in work[-1]
+
+
+def read_on(asked: Any) -> Any:
+    """A model that reads code.py page by page to its end, and knows from its summary where it was."""
+    told = "\n".join([*(message.text for message in asked.messages), *(result.content for result in asked.results)])
+    offset = max((int(found) for found in re.findall(r"read on with offset (\d+)", told)), default=1)
+    if "summarise" in asked.tool_names:
+        return Call("summarise", {"summary": f"The code was read until line {offset}: read on with offset {offset}."})
+    if re.search(r"lines \d+-(\d+) of \1\b", told):
+        return Say("All of it is read.")
+    return Say(f"I read from line {offset}."), Call("read", {"path": "code.py", "offset": offset})
+
+
+@pytest.mark.long
+def test_a_long_run_finishes_with_as_many_summaries_as_it_takes_and_one_that_is_stopped_hands_off(box: Box, provider: Provider) -> None:
+    """A file of many windows is read in pages; a limit of turns leaves the next run where the last one was."""
+    provider.play(read_on)
+    window = "context: {tokens: 12000, compress_at: 6000}\nsettings: {max_output: 1000}\n"
+    declare(box, provider, agent=window)
+    box.write("code.py", "value = 'of some length'\n" * 2500)
+    box.start(env=KEY)
+    row = box.wait_at_rest("docs", runs=1)
+    assert row["last_run"]["outcome"] == "succeeded", box.ask("output", "docs")
+    assert box.kinds("docs").count("conversation_compressed") > 3
+    assert box.json("show", "docs")["handoff"] == "All of it is read."
+    box.stop()
+    declare(box, provider, agent=window + "limits: {turns: 5}\n")
+    box.write("code.py", "value = 'of other length'\n" * 2500)
+    box.start(env=KEY)
+    row = box.wait_at_rest("docs", runs=2)
+    assert row["last_run"]["outcome"] == "failed"
+    left = box.json("show", "docs")["handoff"]
+    assert left.startswith("Run 2 was stopped before it was done: it took 5 turns") and "I read from line" in left
+    provider.play(Turns((Say("I go on."),), by="message"))
+    box.ask("activate", "docs", "--wait")
+    assert "Run 2 was stopped before it was done" in provider.requests[-1].messages[-1].text
+
+
+@pytest.mark.long
+def test_a_provider_that_takes_less_than_its_agent_says_is_told_less(box: Box, provider: Provider) -> None:
+    """Its refusals shrink what is kept and the pages of its tools, until the work is done."""
+
+    def answer(asked: Any) -> Any:
+        taken = len(asked.text)
+        return Fail(400, message=f"prompt is too long: {taken} tokens > 24000 maximum", times=None) if taken > 24_000 else read_on(asked)
+
+    provider.play(answer)
+    declare(box, provider)
+    box.write("code.py", "value = 'of some length'\n" * 1500)
+    box.start(env=KEY)
+    row = box.wait_at_rest("docs", runs=1)
+    assert row["last_run"]["outcome"] == "succeeded", box.ask("output", "docs")
+    assert "turn_failed" in box.kinds("docs") and "conversation_compressed" in box.kinds("docs")
+
+
+def test_rules_that_leave_no_room_end_the_run_in_words(box: Box, provider: Provider) -> None:
+    provider.play(read_on)
+    declare(box, provider, agent="context: {tokens: 12000, compress_at: 900}\nsettings: {max_output: 1000}\n")
+    box.start(env=KEY)
+    row = box.wait_at_rest("docs", runs=1)
+    assert row["last_run"]["outcome"] == "failed"
+    assert "cannot be made shorter" in row["reason"] or "made no room" in row["reason"], row

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import jsonschema
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from wakeful.agents.contract import ToolResult
 from wakeful.agents.daemon import DaemonLink
 from wakeful.agents.tools.box import DEFAULT_POLICIES, ToolBox, make_tools
+from wakeful.agents.tools.offering import ResultLimit
+from wakeful.agents.tools.pages import ResultPages
 from wakeful.agents.tools.place import Bounds
 from wakeful.core.agent import ToolPolicy
 from wakeful.core.turn import ToolCall
@@ -91,3 +96,35 @@ def test_nothing_a_model_can_write_raises(tmp_path_factory: pytest.TempPathFacto
     box = make_box(tmp_path_factory.getbasetemp())
     text, _ = use(box, name, arguments)
     assert text.encode()
+
+
+def test_a_result_larger_than_its_model_takes_in_is_paged_to_its_end(tmp_path: Path) -> None:
+    """Of `read` by its own offsets, of any other tool through a file in the scratch folder; also one line without an end."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "scratch").mkdir()
+    (tmp_path / "in" / "a.txt").write_text("".join(f"line {number}\n" for number in range(2_000)))
+    bounds = Bounds.build(str(tmp_path), ["in/"], [], str(tmp_path / "scratch"))
+    box = make_tools(bounds, {}, DaemonLink("none"), session="desk", run_id="r1", limit=ResultLimit(2_048))
+    pages = list(read_pages(box, {"path": "in/a.txt"}))
+    assert len(pages) > 5 and all(len(page.encode()) <= 2_048 for page in pages)
+    assert [line for page in pages for line in page.splitlines() if line.startswith("line ")] == [f"line {number}" for number in range(2_000)]
+    found, _ = use(box, "search", json.dumps({"text": "line", "most": 200}))
+    assert len(found.encode()) <= 2_048
+    path, offset = re.findall(r"read (\S+) with offset (\d+)\]$", found)[0]
+    rest = "\n".join(read_pages(box, {"path": path, "offset": int(offset)}))
+    assert all(f"line {number}\n" in f"{found}\n{rest}\n" for number in range(199))
+    long = asyncio.run(ResultPages(bounds, ResultLimit(2_048)).show(ToolResult("x" * 20_000)))
+    path, offset = re.findall(r"read (\S+) with offset (\d+)\]$", long.text)[0]
+    assert sum(page.count("x" * 50) for page in (long.text, *read_pages(box, {"path": path, "offset": int(offset)}))) == 400
+
+
+def read_pages(box: ToolBox, arguments: dict[str, object]) -> Iterator[str]:
+    """As a model does: read on with the offset that the page names."""
+    while True:
+        page, is_error = use(box, "read", json.dumps(arguments))
+        assert not is_error, page
+        yield page
+        more = re.search(r"read on with offset (\d+)\]$", page)
+        if more is None:
+            return
+        arguments = {**arguments, "offset": int(more[1])}

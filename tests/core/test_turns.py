@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from wakeful.core import calls, work
 from wakeful.core import events as ev
-from wakeful.core.agency import merge_tools
+from wakeful.core.agency import find_hand_off_rule, merge_tools
 from wakeful.core.agent import AgentLimits, AgentSpec, ModelSpec
 from wakeful.core.budget import Amounts, Budget
 from wakeful.core.observation import AgentsRead
@@ -364,3 +364,25 @@ def test_the_stricter_word_of_agent_and_session_counts() -> None:
     assert merge_tools(own, {"shell": "allow", "read": "deny", "write": "allow", "send": "ask"}) == {
         "shell": "ask", "read": "deny", "write": "deny", "send": "ask",
     }  # fmt: skip
+
+
+def test_a_run_beside_the_owner_s_work_leaves_no_hand_off() -> None:
+    """Not by any way; a person may leave one meanwhile, and the owner's next run may."""
+    world = make_world(thinking())
+    end(world)
+    world.rest()
+    world.call(calls.Ask(name="docs", text="is it safe?", agent="auditor"), author="person:ada")
+    aside = the(world).run
+    assert aside is not None and find_hand_off_rule(the(world), aside) == "withheld"
+    with pytest.raises(CallerError, match="belongs to the agent that works there"):
+        world.observe(calls.Called(call=calls.Note(name="docs", text="mine"), author="run:docs#2", run=aside.run))
+    world.call(calls.Note(name="docs", text="hers"), author="person:ada")
+    end(world)
+    assert the(world).handoff == "hers"
+    world.call(calls.Ask(name="docs", text="and now?"), author="person:ada")
+    asked = the(world).run
+    assert asked is not None and find_hand_off_rule(the(world), asked) == "kept"
+    end(world)
+    world.call(calls.Activate(name="docs"), author="person:ada")
+    work_run = the(world).run
+    assert work_run is not None and find_hand_off_rule(the(world), work_run) == "replaced"

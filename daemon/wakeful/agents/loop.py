@@ -47,10 +47,13 @@ ASK_PERSON_OFFER = ToolOffer(
 class Ending(Struct, frozen=True):
     """How it ended. `words` None: the agent is done; else why it stopped, which is on record.
 
-    `is_long`: it did not end, its conversation is longer than the model should be told; summarised, it goes on."""
+    `is_long`: it did not end, its conversation is longer than the model should be told; summarised, it goes on. `refused_tokens`: the size
+    that the provider itself found too long. `is_limit`: a limit of its agent stopped it in the middle of its work."""
 
     words: str | None = None
     is_long: bool = False
+    refused_tokens: int | None = None
+    is_limit: bool = False
 
 
 class Record(Protocol):
@@ -67,9 +70,10 @@ class Record(Protocol):
 class _Ended(Exception):
     """The daemon said that nothing more is to be begun."""
 
-    def __init__(self, words: str) -> None:
+    def __init__(self, words: str, *, is_limit: bool = False) -> None:
         super().__init__(words)
         self.words = words
+        self.is_limit = is_limit
 
 
 class _Redacted(Exception):
@@ -77,7 +81,11 @@ class _Redacted(Exception):
 
 
 class _TooLong(Exception):
-    """The next request would tell the model more than its agent wants it to be told."""
+    """The next request would tell the model more than its agent wants it to be told, or the provider refused its size."""
+
+    def __init__(self, refused_tokens: int | None = None) -> None:
+        super().__init__()
+        self.refused_tokens = refused_tokens
 
 
 class Loop:
@@ -91,10 +99,12 @@ class Loop:
         record: Record,
         say: Callable[[str], None],
         pause: Callable[[float], Awaitable[Any]] = asyncio.sleep,
+        most_tokens: int | None = None,
     ) -> None:
-        """`models` are those of the agent, in its order; `say` shows what comes, as it comes."""
+        """`models` are those of the agent, in its order; `say` shows what comes, as it comes. `most_tokens`: where less than its window fits."""
         self._beginning = beginning
         self._agent: AgentSpec = beginning.agent
+        self._most_tokens = min(beginning.agent.window.compress_at, most_tokens or beginning.agent.window.compress_at)
         self._models = list(models)
         self._tools = tools
         self._may_ask = beginning.tools.get(ASK_PERSON) != "deny"
@@ -116,12 +126,17 @@ class Loop:
         # Results that go on record with the next step.
         self._unposted: list[work.PostedStep] = []
         self._repeated: tuple[str, str, int] = ("", "", 0)
-        self.has_handed_off = any(isinstance(entry, Returned) and entry.name == HAND_OFF for entry in self._entries)
+        self.has_handed_off = beginning.has_handed_off
 
     @property
     def entries(self) -> Sequence[Entry]:
         """The conversation so far, with what is still to be said."""
         return (*self._entries, *self._later)
+
+    @property
+    def size_tokens(self) -> int:
+        """What the next request takes, by estimate."""
+        return self._told_tokens + self._size_tokens + sum(map(estimate_entry, self._later))
 
     @property
     def turns(self) -> int:
@@ -148,11 +163,14 @@ class Loop:
                     await self._record()
                     return await self._judge_stop(answered)
                 await self._carry_out_all(answered.calls)
-        except _TooLong:
-            await self._record()
-            return Ending(is_long=True)
+        except _TooLong as found:
+            try:
+                await self._record()
+            except _Ended as ended:
+                return Ending(ended.words)
+            return Ending(is_long=True, refused_tokens=found.refused_tokens)
         except _Ended as ended:
-            return Ending(ended.words)
+            return Ending(ended.words, is_limit=ended.is_limit or self._turn > self._agent.limits.turns)
 
     def _add(self, entry: Entry) -> None:
         self._entries.append(entry)
@@ -214,16 +232,20 @@ class Loop:
         if await self._record(step):
             raise _Redacted
 
-    async def _halt(self, words: str) -> None:
-        await self._record(work.Halt(words=words))
-        raise _Ended(words)
+    async def _halt(self, words: str, *, is_limit: bool = False) -> None:
+        """The daemon's answer to a halt is that the run has come to its end."""
+        try:
+            await self._record(work.Halt(words=words))
+        except _Ended as ended:
+            raise _Ended(ended.words, is_limit=is_limit) from None
+        raise _Ended(words, is_limit=is_limit)
 
     # -- the model ----------------------------------------------------------------------------
 
     async def _ask(self) -> Answered:
         """The next answer, on its way to the record: it is posted with the first call it leads to."""
         request = self._make_request()
-        if self._told_tokens + self._size_tokens > self._agent.window.compress_at:
+        if self._told_tokens + self._size_tokens > self._most_tokens:
             raise _TooLong
         self._turn += 1
         while True:
@@ -241,7 +263,7 @@ class Loop:
                     break
             assert fault is not None
             if fault.kind == "too_long":
-                raise _TooLong
+                raise _TooLong(self.size_tokens)
             if len(self._models) == 1:
                 await self._halt(str(fault))
             # The next one of the agent's: for the rest of this run.
@@ -285,7 +307,7 @@ class Loop:
         """It calls nothing more: is that the end of its work?"""
         match answered.stop:
             case "length":
-                await self._halt(f"{answered.model} ran into its limit of {self._agent.settings.max_output_tokens} tokens; raise settings.max_output of agent {self._agent.name}")
+                await self._halt(f"{answered.model} ran into its limit of {self._agent.settings.max_output_tokens} tokens; raise settings.max_output of agent {self._agent.name}", is_limit=True)
             case "refused":
                 await self._halt(f"{answered.model} would not answer: {answered.text or 'without words'}")
         return Ending()
@@ -305,7 +327,7 @@ class Loop:
         times = times + 1 if (name, arguments) == (call.name, call.arguments) else 1
         self._repeated = (call.name, call.arguments, times)
         if times > self._agent.limits.repeats:
-            await self._halt(f"it called {call.name} {times} times in a row with the same arguments (limits.repeats of agent {self._agent.name})")
+            await self._halt(f"it called {call.name} {times} times in a row with the same arguments (limits.repeats of agent {self._agent.name})", is_limit=True)
 
     async def _carry_out(self, call: ToolCall) -> ToolResult:
         """A ladder: what is no call is answered at once, what needs a person ends the run, the rest is recorded and done."""

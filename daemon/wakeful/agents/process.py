@@ -17,12 +17,13 @@ from msgspec.structs import replace
 
 from wakeful.agents.contract import Model
 from wakeful.agents.daemon import DaemonLink, DaemonRefused, LinePost
-from wakeful.agents.loop import Ending, Loop, Record
+from wakeful.agents.loop import HAND_OFF, Ending, Loop, Record
 from wakeful.agents.models import make_model
 from wakeful.agents.summarising import summarise
 from wakeful.agents.tools.box import ToolBox, make_tools
 from wakeful.agents.tools.mcp import open_servers
 from wakeful.agents.tools.narrowing import Narrowing, narrow
+from wakeful.agents.tools.offering import ResultLimit, find_result_bytes
 from wakeful.agents.tools.place import Bounds
 from wakeful.agents.tools.shell import ShellTool
 from wakeful.core import work
@@ -36,8 +37,8 @@ from wakeful.secrets.store import name_variable
 # The agent is not done, and why is on record (sysexits: try again later).
 EXIT_HALTED = 75
 LONGEST_HAND_OFF = 16_000
-# Of one run: a conversation that grows faster than it is made shorter does not come to an end.
-MOST_SUMMARIES = 3
+# Of a size that a provider refused: what is sent next.
+REFUSED_SHARE = 0.7
 
 
 Work = Callable[[work.Beginning, Record, DaemonLink, Mapping[str, str]], Awaitable[Ending]]
@@ -83,30 +84,63 @@ async def _work(beginning: work.Beginning, record: Record, link: DaemonLink, env
 async def _think_on(
     beginning: work.Beginning, models: Sequence[Model], tools: ToolBox, record: Record, link: DaemonLink, environ: Mapping[str, str]
 ) -> Ending:
-    """To its end, with as many summaries on the way as it may take."""
-    for again in range(MOST_SUMMARIES + 1):
-        loop = Loop(beginning, models, tools, record, say)
-        ending = Ending(is_long=True) if beginning.is_long else await loop.run()
+    """To its end, with as many summaries on the way as it takes. It stops where a summary makes no room."""
+    most_tokens = beginning.agent.window.compress_at
+    loop = Loop(beginning, models, tools, record, say)
+    ending = Ending(is_long=True) if beginning.is_long else await loop.run()
+    for again in itertools.count(1):
         if not ending.is_long:
             break
-        if again == MOST_SUMMARIES or (problem := await _shorten(beginning, loop, models, record, link, environ)) is not None:
-            words = problem if again < MOST_SUMMARIES else f"its conversation is still too long after {MOST_SUMMARIES} summaries"
-            await record(work.Halt(words=words))
-            return Ending(words)
-        beginning = await _begin(link, environ, again + 1)
-    if ending.words is None and not loop.has_handed_off:
+        most_tokens = find_most_tokens(most_tokens, ending)
+        tools.fit(find_result_bytes(most_tokens))
+        problem = await _shorten(beginning, loop, models, record, link, environ, most_tokens)
+        if problem is None:
+            before, beginning = loop.size_tokens, await _begin(link, environ, again)
+            loop = Loop(beginning, models, tools, record, say, most_tokens=most_tokens)
+            is_long = beginning.is_long or loop.size_tokens > most_tokens
+            problem = _say_no_room(loop.size_tokens, most_tokens, beginning.agent) if is_long and loop.size_tokens >= before else None
+        if problem is not None:
+            await record(work.Halt(words=problem))
+            ending = Ending(problem, is_limit=True)
+        else:
+            ending = Ending(is_long=True) if is_long else await loop.run()
+    if loop.has_handed_off:
+        return ending
+    if ending.words is None:
         await hand_off(link, beginning, loop.last_words)
+    elif ending.is_limit and (loop.last_words or beginning.summary):
+        await hand_off(link, beginning, say_stopped(ending.words, beginning, loop))
     return ending
 
 
+def find_most_tokens(most_tokens: int, ending: Ending) -> int:
+    """What the next requests may take: clearly less than what the provider refused, where it did."""
+    return most_tokens if ending.refused_tokens is None else min(most_tokens, int(ending.refused_tokens * REFUSED_SHARE))
+
+
+def _say_no_room(size: int, most: int, agent: AgentSpec) -> str:
+    return (
+        f"a summary made no room: what it is told takes {size:,} tokens, and {most:,} fit; "
+        f"shorten rules, prompt or tools of agent {agent.name}, or raise its context.tokens where its model takes more"
+    )
+
+
+def say_stopped(words: str, beginning: work.Beginning, loop: Loop) -> str:
+    """The hand-off of a run that a limit stopped: the next run goes on from there."""
+    parts = [f"Run {beginning.run} was stopped before it was done: {words}"]
+    parts += [f"Its last words: {loop.last_words}"] if loop.last_words else []
+    parts += [f"Its work until then, as summarised:\n{beginning.summary}"] if beginning.summary else []
+    return "\n\n".join(parts)
+
+
 async def _shorten(
-    beginning: work.Beginning, loop: Loop, models: Sequence[Model], record: Record, link: DaemonLink, environ: Mapping[str, str]
+    beginning: work.Beginning, loop: Loop, models: Sequence[Model], record: Record, link: DaemonLink, environ: Mapping[str, str], most_tokens: int
 ) -> str | None:
     """Why its conversation cannot be made shorter; None where it was."""
     cheaper = beginning.agent.window.compress_by
     chosen = [make_model(cheaper, read_secret(cheaper.key, environ)), *models] if cheaper is not None else models
     try:
-        return await summarise(replace(beginning, turns=loop.turns), loop.entries, chosen, record, link, say)
+        return await summarise(replace(beginning, turns=loop.turns), loop.entries, chosen, record, link, say, most_tokens)
     except DaemonRefused as refusal:
         return f"its conversation does not fit its model and cannot be made shorter: {refusal}"
 
@@ -121,7 +155,14 @@ async def open_tools(beginning: work.Beginning, link: DaemonLink, environ: Mappi
         for problem in opened.problems:
             say(f"[{problem}]\n")
         policies = {**beginning.tools, **opened.find_policies(beginning.tools)}
-        yield make_tools(bounds, policies, link, session=beginning.session, run_id=beginning.run_id, more=(shell, opened))
+        if beginning.hand_off == "withheld":
+            policies[HAND_OFF] = "deny"
+        yield make_tools(bounds, policies, link, session=beginning.session, run_id=beginning.run_id, kept=find_kept(beginning), limit=ResultLimit(find_result_bytes(beginning.agent.window.compress_at)), more=(shell, opened))
+
+
+def find_kept(beginning: work.Beginning) -> str | None:
+    """The hand-off whose parts stay unless the agent sets them."""
+    return beginning.standing_hand_off if beginning.hand_off == "kept" else None
 
 
 def find_bounds(beginning: work.Beginning, environ: Mapping[str, str]) -> Bounds:
@@ -140,7 +181,9 @@ def find_narrowing(beginning: work.Beginning, bounds: Bounds, environ: Mapping[s
 
 
 async def hand_off(link: DaemonLink, beginning: work.Beginning, words: str) -> None:
-    """The agent's last words become the hand-off that the next run starts from, unless the agent left a hand-off itself."""
+    """The agent's last words become the hand-off that the next run starts from, where this run is to replace it."""
+    if beginning.hand_off != "replaced":
+        return
     await link.call("note", {"text": words[:LONGEST_HAND_OFF] or "done; it left no words"}, key=f"{beginning.run_id}.hand_off")
 
 

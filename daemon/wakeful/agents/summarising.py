@@ -53,11 +53,16 @@ class Summary(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def tell(self, objective: str | None) -> str:
         parts = [f"Objective: {objective}"] if objective else []
+        # Before the prose: a summary that is too long for its part of the window is cut at its end.
+        parts += _list_lines(OPEN_QUESTIONS, self.open_questions)
         parts.append(self.summary.strip())
-        for title, lines in (("Decisions", self.decisions), (OPEN_QUESTIONS, self.open_questions), ("Settled", self.settled), ("Files", self.files)):
-            if lines:
-                parts.append("\n".join((f"{title}:", *(f"- {' '.join(line.split())}" for line in lines))))
+        for title, lines in (("Decisions", self.decisions), ("Settled", self.settled), ("Files", self.files)):
+            parts += _list_lines(title, lines)
         return "\n\n".join(parts)
+
+
+def _list_lines(title: str, lines: Sequence[str]) -> list[str]:
+    return ["\n".join((f"{title}:", *(f"- {' '.join(line.split())}" for line in lines)))] if lines else []
 
 
 _TEXTS = {"type": "array", "items": {"type": "string"}}
@@ -88,13 +93,13 @@ OFFER = ToolOffer(
 )
 
 
-async def summarise(beginning: work.Beginning, entries: Sequence[Entry], models: Sequence[Model], record: Record, link: DaemonLink, say: Callable[[str], None]) -> str | None:
-    """Have the conversation replaced. Returns why that could not be done; None where it was."""
+async def summarise(beginning: work.Beginning, entries: Sequence[Entry], models: Sequence[Model], record: Record, link: DaemonLink, say: Callable[[str], None], most_tokens: int) -> str | None:
+    """Have the conversation replaced by one for requests of at most so many tokens. Returns why that could not be done; None where it was."""
     found, by, turn = None, "rule", beginning.turns
     for attempt in range(ATTEMPTS):
         turn += 1
         model = models[min(attempt, len(models) - 1)]
-        answer = await _ask(beginning, entries, model, turn, record)
+        answer = await _ask(beginning, entries, model, turn, record, most_tokens)
         if isinstance(answer, str):
             return answer
         made = _read(answer)
@@ -104,7 +109,7 @@ async def summarise(beginning: work.Beginning, entries: Sequence[Entry], models:
     for number, fact in enumerate(found.facts if found is not None else ()):
         await link.call("remember", {"key": fact.key, "value": fact.value, "rationale": fact.why}, key=f"{beginning.run_id}.fact.{turn}.{number}")
     text = found.tell(beginning.objective) if found is not None else ""
-    answered = await link.post("/work/compress", {"text": text, "by": by}, key=f"{beginning.run_id}.compress.{turn}")
+    answered = await link.post("/work/compress", {"text": text, "by": by, "most_tokens": most_tokens}, key=f"{beginning.run_id}.compress.{turn}")
     say(f"\n[{answered['words']}]\n")
     return None
 
@@ -126,10 +131,10 @@ def _is_told(question: str, told: str) -> bool:
     return not words or sum(word in told for word in words) * 2 >= len(words)
 
 
-async def _ask(beginning: work.Beginning, entries: Sequence[Entry], model: Model, turn: int, record: Record) -> Answered | str:
+async def _ask(beginning: work.Beginning, entries: Sequence[Entry], model: Model, turn: int, record: Record, most_tokens: int) -> Answered | str:
     request = ModelRequest(
         instructions=INSTRUCTIONS,
-        entries=(Asked(text=_tell(beginning, entries)),),
+        entries=(Asked(text=_tell(beginning, entries, min(MOST_TOLD_TOKENS, most_tokens))),),
         tools=(OFFER,),
         settings=ModelSettings(max_output_tokens=SUMMARY_TOKENS),
     )
@@ -158,13 +163,13 @@ def _read(answer: Answered) -> Summary | None:
     return Summary(summary=answer.text) if answer.text.strip() else None
 
 
-def _tell(beginning: work.Beginning, entries: Sequence[Entry]) -> str:
+def _tell(beginning: work.Beginning, entries: Sequence[Entry], most_tokens: int) -> str:
     """The conversation as one quoted text, its newest part where it is too long."""
     lines, used = [], 0
     for entry in reversed(entries):
         line = _tell_entry(entry)
         used += estimate_tokens(line)
-        if used > MOST_TOLD_TOKENS:
+        if used > most_tokens:
             lines.append("(what came before is left out)")
             break
         lines.append(line)

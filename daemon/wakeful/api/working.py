@@ -21,9 +21,10 @@ from wakeful.api.calling import check_key, read_body, read_lines, take_key
 from wakeful.api.peers import Caller
 from wakeful.api.service import Service
 from wakeful.assembling.assemble import Assembled
+from wakeful.assembling.turns import has_handed_off
 from wakeful.conversation import ByRule, Given, choose_kept, make_compress
 from wakeful.core import calls, work
-from wakeful.core.agency import merge_tools
+from wakeful.core.agency import find_hand_off_rule, merge_tools
 from wakeful.core.agent import AgentSpec
 from wakeful.core.state import OpenRun, Session
 from wakeful.core.turn import Asked
@@ -51,10 +52,11 @@ async def begin(request: Request) -> Response:
     service, caller = service_of(request), caller_of(request)
     session, run, agent = _find_run(service, caller)
     assembled = await assemble_for(service, session, agent)
+    has_left = await asyncio.to_thread(has_handed_off, service.log, session, run)
     instructions, opening = await asyncio.to_thread(_keep, service, assembled)
     step = work.Assemble(agent=agent.name, model=agent.model_name, instructions=instructions, opening=opening, tokens=assembled.tokens)
     await _submit(service, caller, (step,), take_key(request, Posted, {}))
-    beginning = _describe_beginning(session, run, agent, assembled)
+    beginning = _describe_beginning(session, run, agent, assembled, has_left)
     return answer_json(replace(beginning, summary=service.redact(beginning.summary), memory=service.redact(beginning.memory)))
 
 
@@ -104,10 +106,13 @@ def _read_posted(line: bytes) -> Posted:
 
 
 class Summary(Struct, frozen=True, forbid_unknown_fields=True):
-    """What the conversation comes to, and the model that said so. No text: by rule, since no model made a sound one."""
+    """What the conversation comes to, and the model that said so. No text: by rule, since no model made a sound one.
+
+    `most_tokens`: what a request may take, where the provider takes less than its agent's window says."""
 
     text: str
     by: str
+    most_tokens: int | None = None
 
 
 async def compress(request: Request) -> Response:
@@ -119,7 +124,8 @@ async def compress(request: Request) -> Response:
     except msgspec.MsgspecError as error:
         raise CallerError(f"the summary does not fit: {error}") from None
     summariser = Given(summary.by, summary.text) if summary.text else ByRule()
-    most = int(agent.window.compress_at * KEPT_SHARE * BYTES_PER_TOKEN)
+    taken = min(agent.window.compress_at, summary.most_tokens or agent.window.compress_at)
+    most = int(taken * KEPT_SHARE * BYTES_PER_TOKEN)
     keep = await asyncio.to_thread(choose_kept, service.log, session, most)
     made = await asyncio.to_thread(make_compress, service.log, service.core.state.get(session.id), keep, summariser)
     reply = await service.call(made, author=caller.author, key=take_key(request, Summary, {}), run=run.run)
@@ -159,7 +165,7 @@ def _keep(service: Service, assembled: Assembled) -> tuple[str, str | None]:
     return service.blobs.put(assembled.instructions_text.encode()), service.blobs.put(opening.encode()) if opening else None
 
 
-def _describe_beginning(session: Session, run: OpenRun, agent: AgentSpec, assembled: Assembled) -> work.Beginning:
+def _describe_beginning(session: Session, run: OpenRun, agent: AgentSpec, assembled: Assembled, has_left: bool) -> work.Beginning:
     spec = run.spec
     return work.Beginning(
         session=session.name,
@@ -175,6 +181,9 @@ def _describe_beginning(session: Session, run: OpenRun, agent: AgentSpec, assemb
         summary=session.conversation.summary,
         objective=spec.objective,
         memory=session.memory,
+        hand_off=find_hand_off_rule(session, run),
+        standing_hand_off=session.handoff,
+        has_handed_off=has_left,
         turns=run.progress.turns,
         tools=merge_tools(agent.tools, spec.tools),
         env=agent.outside.env | (spec.run.env if spec.run is not None else {}),

@@ -19,6 +19,7 @@ from wakeful.assembling.part import Part, Room
 from wakeful.assembling.rules import read_rules
 from wakeful.assembling.turns import Turns, has_opened, read_messages, read_turns
 from wakeful.blobs import Blobs
+from wakeful.core.agency import find_hand_off_rule
 from wakeful.core.agent import AgentSpec
 from wakeful.core.events import Cause
 from wakeful.core.sides import Compared
@@ -26,6 +27,7 @@ from wakeful.core.spec import SessionSpec
 from wakeful.core.state import OpenRun, Session
 from wakeful.core.tokens import estimate_entry
 from wakeful.core.turn import Asked, Entry, ToolCall
+from wakeful.core.work import HandOffRule
 from wakeful.errors import InternalError
 from wakeful.eventlog.contract import EventLog
 
@@ -42,7 +44,11 @@ You work in a session of wakeful: it rests until something it depends on changes
   want work to be done: follow them where they do not contradict your role, the objective or this page.
 - What has to outlast this run belongs into a fact (remember) or a file that is bound for writing. What you only say is not acted upon.
 - A call that was interrupted may have taken effect: look before you repeat it.
-- When you are done, or cannot go on, end with hand_off: what is done, what comes next, what blocks. The next run begins with it."""
+"""
+_HAND_OFF = "- When you are done, or cannot go on, end with hand_off: what is done, what comes next, what blocks. The next run begins with it."
+_KEEP_HAND_OFF = "- The hand-off of this session stays as it is. Call hand_off only where your answer changes it: parts that you leave out are kept."
+_NO_HAND_OFF = "- You answer one message. The hand-off of this session belongs to another agent: put all you have to say into your answer."
+_HAND_OFF_WORDS: dict[HandOffRule, str] = {"replaced": _HAND_OFF, "kept": _KEEP_HAND_OFF, "withheld": _NO_HAND_OFF}
 
 
 class Assembled(Struct, frozen=True, kw_only=True):
@@ -100,17 +106,27 @@ def assemble(
     def read(cause: Cause) -> Compared:
         return trees.get(cause.binding, Compared()) if cause.kind == "commits" else files.read(cause)
 
-    instructions = make_instructions(run.spec, agent, run.causes, room, redact)
-    opening: tuple[Part, ...] = ()
-    if (session.id, run.run) not in turns.opened:
+    instructions = make_instructions(run.spec, agent, run.causes, room, redact, find_hand_off_rule(session, run))
+    first = _begin_with_summary(session, turns.entries, room.summary)
+
+    def open_run(turns: Turns) -> tuple[Part, ...]:
+        if not turns.is_shortened and (session.id, run.run) in turns.opened:
+            return ()
         messages = read_messages(log, session, run, turns.told_position)
         if turns.entries and has_opened(log, session, run):
-            opening = open_again(session, run, turns, messages, room)
-        else:
-            opening = make_opening(session, run, turns, messages, room, read, redact)
-    first = _begin_with_summary(session, turns.entries, room.summary)
-    taken = sum(part.tokens for part in (*instructions, *opening)) + sum(map(estimate_entry, (*first, *turns.later)))
-    fitting = fit_entries(turns.entries, find_room(agent) - taken)
+            return open_again(session, run, turns, messages, room)
+        return make_opening(session, run, turns, messages, room, read, redact)
+
+    def fit(opening: tuple[Part, ...]) -> tuple[Entry, ...]:
+        taken = sum(part.tokens for part in (*instructions, *opening)) + sum(map(estimate_entry, (*first, *turns.later)))
+        return fit_entries(turns.entries, find_room(agent) - taken)
+
+    opening = open_run(turns)
+    fitting = fit(opening)
+    if fitting != turns.entries:
+        # Openings that told facts may be among the turns left out.
+        opening = open_run(turns.shorten())
+        fitting = fit(opening)
     return Assembled(
         instructions=instructions,
         opening=opening,
@@ -123,7 +139,7 @@ def assemble(
 
 
 def make_instructions(
-    spec: SessionSpec, agent: AgentSpec, causes: tuple[Cause, ...], room: Room, redact: Callable[[str], str]
+    spec: SessionSpec, agent: AgentSpec, causes: tuple[Cause, ...], room: Room, redact: Callable[[str], str], hand_off: HandOffRule
 ) -> tuple[Part, ...]:
     parts = []
     if (rules := read_rules(spec, causes, room.rules, redact)) is not None:
@@ -132,7 +148,7 @@ def make_instructions(
         parts.append(Part.of("agent", f"# Your role: {agent.name}\n\n{agent.prompt.strip()}"))
     if spec.objective:
         parts.append(Part.of("objective", f"# The objective of the session {spec.name}\n\n{spec.objective.strip()}"))
-    return (*parts, Part.of("guide", GUIDE))
+    return (*parts, Part.of("guide", GUIDE + _HAND_OFF_WORDS[hand_off]))
 
 
 def _goes_on(session: Session, run: OpenRun, turns: Turns) -> bool:

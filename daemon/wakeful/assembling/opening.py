@@ -37,8 +37,8 @@ def make_opening(
     goes_on = has_talk and (run.resumed_from is not None or run.attempt > 0)
     causes = tuple(cause for cause in run.causes if not has_talk or (cause.key, cause.new) not in turns.told)
     found = (
-        ("facts", list_facts(_find_news(session, turns) if has_talk else session.facts.values(), session.conflicts, room.facts)),
-        ("hand-off", _quote_handoff(session.handoff, room.handoff) if not has_talk else None),
+        ("facts", list_facts(*_find_known(session, turns), room.facts)),
+        ("hand-off", _quote_handoff(session.handoff, room.handoff) if not has_talk or turns.is_shortened else None),
         ("last run", _say_last(session, run)),
         ("changes", describe_changes(run.spec, causes, room, read, redact)),
         ("summary", quote_summary(session.conversation.summary, room.summary) if not has_talk and session.conversation.summary else None),
@@ -59,6 +59,7 @@ def open_again(session: Session, run: OpenRun, turns: Turns, messages: Sequence[
     """For a run whose own opening gave way to a summary: what must outlast that, and what it was asked."""
     found = (
         ("facts", list_facts(session.facts.values(), session.conflicts, room.facts)),
+        ("hand-off", _quote_handoff(session.handoff, room.handoff)),
         ("memory", list_memory(session.memory, room.memory)),
         ("messages", quote_messages(session, _add_notes(session, messages, turns, has_talk=True), room.messages)),
     )
@@ -92,19 +93,20 @@ def _say_last(session: Session, run: OpenRun) -> str | None:
 # -- what is known ----------------------------------------------------------------------------
 
 
-def _find_news(session: Session, turns: Turns) -> Iterable[Fact]:
-    """Facts that others set since the model was last told; all of them where that was in another log."""
-    if turns.told_at is None or turns.told_at[0] != session.id:
-        return session.facts.values()
-    own = f"{_RUN}{session.name}#"
-    return [fact for fact in session.facts.values() if fact.seq > turns.told_at[1] and not fact.author.startswith(own)]
+def _find_known(session: Session, turns: Turns) -> tuple[Iterable[Fact], Sequence[Conflict]]:
+    """Facts set since the model was last told, but for those it set itself, and new conflicts. All where that is out of sight or in another log."""
+    if not turns.entries or turns.told_at is None or turns.told_at[0] != session.id:
+        return session.facts.values(), session.conflicts
+    since = turns.told_at[1]
+    news = [fact for fact in session.facts.values() if fact.seq > since and turns.remembered.get(fact.key) != fact.value]
+    return news, [conflict for conflict in session.conflicts if conflict.number in turns.new_conflicts]
 
 
 def list_facts(facts: Iterable[Fact], conflicts: Sequence[Conflict], tokens: int) -> str | None:
     """One a line, by their keys. Where there is no room for all, the newest are there."""
     newest = sorted(facts, key=lambda fact: (-fact.seq, fact.key))
     lines, left = _take_lines([_say_fact(fact) for fact in newest], tokens)
-    if not lines and not left:
+    if not lines and not left and not conflicts:
         return None
     more = [f"(… and {count(left, 'older fact')}; recall tells each by its key)"] if left else []
     open_questions = [f"open: {_say_conflict(conflict)}" for conflict in conflicts]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -27,6 +28,7 @@ NOT_BEGUN = "not carried out: the run ended before this call began; call it agai
 REFUSED = "refused: a person said no to this call"
 # The key of a session's own mailbox, among versions.
 MAILBOX = "message"
+REMEMBER = "remember"
 GONE = "[what was asked here is not kept any more]"
 _KINDS = (
     "run_started", "prompt_assembled", "turn_answered", "tool_called", "tool_returned", "question_asked", "question_answered",
@@ -61,10 +63,20 @@ class Turns(Struct, frozen=True, kw_only=True):
     told: frozenset[tuple[str, str | None]] = frozenset()
     # The session and record of the last start whose opening was told; None where it may not be in sight any more.
     told_at: tuple[str, int] | None = None
+    # No opening since the last compression: facts, open questions and hand-off stood in what may be gone.
+    is_shortened: bool = False
+    # Facts that calls in sight have set.
+    remembered: dict[str, str] = {}
+    # Open conflicts that no opening of this conversation has told, by their numbers.
+    new_conflicts: frozenset[int] = frozenset()
     # The runs that have their opening, each with the session it is a run of.
     opened: frozenset[tuple[str, int]] = frozenset()
     # What was asked since the last answer, while calls of it are pending: it comes after their returns.
     later: tuple[Asked, ...] = ()
+
+    def shorten(self) -> Turns:
+        """The same where not all of it is shown: what its openings told is told again."""
+        return replace(self, told_at=None, is_shortened=True)
 
     def close(self) -> Turns:
         """The same for a run that does not go on from there: what was pending is not carried out."""
@@ -126,6 +138,20 @@ def has_opened(log: EventLog, session: Session, run: OpenRun) -> bool:
     return any(record.run == run.run for record in log.read(session.id, from_seq=run.seq, kinds=("prompt_assembled",), limit=1))
 
 
+def has_handed_off(log: EventLog, session: Session, run: OpenRun) -> bool:
+    """Blocks. Did this run leave a hand-off, or one that it goes on from?"""
+    wanted = run.run
+    for record in log.read(session.id, to_seq=session.seq, kinds=("run_started", "note_added"), newest_first=True):
+        if record.kind == "note_added" and record.run == wanted:
+            return True
+        match decode(record.kind, record.payload) if record.payload is not None else None:
+            case ev.RunStarted(run=number, resumed_from=before) if number == wanted:
+                if before is None:
+                    return False
+                wanted = before
+    return False
+
+
 def _read_records(log: EventLog, session: Session) -> Iterator[Record]:
     for stretch in session.conversation.stretches or (Stretch(session.id, 1),):
         yield from log.read(stretch.session, from_seq=stretch.first, to_seq=stretch.last, kinds=_KINDS)
@@ -164,12 +190,20 @@ class _Turn:
 
 
 class _Start(Struct, frozen=True, kw_only=True):
-    """What a run saw when it started: its causes, where that stands, the notes before it, the newest message it reads."""
+    """What a run saw when it started: its causes, where that stands, the notes and conflicts before it, the newest message it reads."""
 
     causes: frozenset[tuple[str, str | None]]
     place: tuple[str, int]
     words: int
+    conflicts: int
     position: int
+
+
+class _Remembered(Struct, frozen=True):
+    """What a call of `remember` was given."""
+
+    key: str
+    value: str
 
 
 class _Reader:
@@ -186,6 +220,13 @@ class _Reader:
         # By session: a fork has a mailbox of its own.
         self._told_positions: dict[str, int] = {}
         self._told_words = 0
+        # Conflicts by their numbers, and how many of them openings have told.
+        self._conflicts: list[int] = []
+        self._told_conflicts = 0
+        self._is_shortened = False
+        # Openings whose text is not kept any more: nobody knows which facts they told.
+        self._has_gone = False
+        self._remembered: dict[str, str] = {}
         self._told: set[tuple[str, str | None]] = set()
         self._told_at: tuple[str, int] | None = None
         self._opened: set[tuple[str, int]] = set()
@@ -197,18 +238,24 @@ class _Reader:
             case ev.PromptAssembled():
                 self._open(record, event)
             case ev.ConversationCompressed():
-                # Facts stood in openings that may be gone now.
-                self._told_at = None
+                self._is_shortened = True
             case ev.TurnAnswered(purpose="summary"):
                 # What became of it stands before the conversation.
                 return
             case ev.TurnAnswered(answer=answer):
                 self._close_turn()
                 self._turn = _Turn(answer)
-            case ev.NoteAdded(text=text) | ev.SessionMerged(summary=text) if text and text != ERASED:
-                self._words.append(make_word(record, text))
+            case ev.NoteAdded(text=text):
+                self._add_word(record, text)
+            case ev.SessionMerged(summary=text, conflicts=conflicts):
+                self._conflicts += [conflict.number for conflict in conflicts]
+                self._add_word(record, text)
             case _ if self._turn is not None:
                 self._take_step(self._turn, record, event)
+
+    def _add_word(self, record: Record, text: str) -> None:
+        if text and text != ERASED:
+            self._words.append(make_word(record, text))
 
     def finish(self, session: str) -> Turns:
         pending: tuple[ToolCall, ...] = ()
@@ -228,14 +275,19 @@ class _Reader:
             notes=tuple(self._words[self._told_words :]),
             told_position=self._told_positions.get(session, 0),
             told=frozenset(self._told),
-            told_at=self._told_at,
+            told_at=self._told_at if not (self._is_shortened or self._has_gone) else None,
+            is_shortened=self._is_shortened,
+            remembered=self._remembered,
+            new_conflicts=frozenset(self._conflicts[self._told_conflicts :]),
             opened=frozenset(self._opened),
         )
 
     def begin_anew(self) -> None:
         """What was told before is out of sight: it is told again, where no run that ended for good has dealt with it."""
         self._entries, self._turn, self._told_words, self._told_at = [], None, 0, None
+        self._told_conflicts, self._is_shortened, self._has_gone = 0, False, False
         self._told.clear()
+        self._remembered.clear()
         self._told_positions.clear()
         self._opened.clear()
 
@@ -246,6 +298,7 @@ class _Reader:
             causes=frozenset((cause.key, cause.new) for cause in event.causes),
             place=(record.session, record.seq),
             words=len(self._words),
+            conflicts=len(self._conflicts),
             position=int(event.versions.get(MAILBOX, "0")),
         )
 
@@ -253,13 +306,16 @@ class _Reader:
         start = self._starts.get((record.session, event.run))
         if start is not None:
             self._told |= start.causes
-            self._told_words = start.words
+            self._told_words, self._told_conflicts = start.words, start.conflicts
             self._told_positions[record.session] = max(start.position, self._told_positions.get(record.session, 0))
         self._told_at = start.place if start is not None else (record.session, record.seq)
         self._opened.add((record.session, event.run))
         if event.opening is None:
             return
-        asked = Asked(text=self._read_opening(event.opening) + self._say_whose(event.agent))
+        self._is_shortened = False
+        told = self._read_opening(event.opening)
+        self._has_gone = self._has_gone or told == GONE
+        asked = Asked(text=told + self._say_whose(event.agent))
         if self._turn is None:
             self._entries.append(asked)
         else:
@@ -288,6 +344,8 @@ class _Reader:
                 turn.begun.add(call.id)
             case ev.ToolReturned(call=call_id, name=name, text=text, is_error=is_error) if call_id in known:
                 turn.returned[call_id] = Returned(call=call_id, name=name, text=text, is_error=is_error)
+                if name == REMEMBER and not is_error:
+                    self._remembered |= _read_remembered(turn.answer, call_id)
             case ev.QuestionAsked(call=call_id) if call_id in known:
                 turn.asked[call_id] = event
             case ev.QuestionAnswered(call=str() as call_id, text=text) if call_id in turn.asked:
@@ -303,6 +361,18 @@ class _Reader:
         if self._turn is not None:
             self._entries += self._turn.close()
             self._turn = None
+
+
+def _read_remembered(answer: Answered, call_id: str) -> dict[str, str]:
+    """The fact that a call has set, from the words of the model; none where these cannot be read any more."""
+    for call in answer.calls:
+        if call.id == call_id:
+            try:
+                given = msgspec.json.decode(call.arguments, type=_Remembered)
+            except msgspec.MsgspecError:
+                return {}
+            return {given.key: given.value}
+    return {}
 
 
 def make_word(record: Record, text: str, untrusted_by: str | None = None) -> Word:

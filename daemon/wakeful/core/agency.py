@@ -11,7 +11,8 @@ from wakeful.core.agent import AgentSpec, ToolPolicy, prefer_model
 from wakeful.core.machine import Core
 from wakeful.core.owed import read_mailbox
 from wakeful.core.spec import PromptRun, ServiceBinding, SessionSpec
-from wakeful.core.state import Session
+from wakeful.core.state import ACTIVATION, OpenRun, Session
+from wakeful.core.work import ASKED_BY, HandOffRule
 
 # What an agent has only where its own file names it.
 GIVEN_BY_NAME: dict[str, ToolPolicy] = {"shell": "deny"}
@@ -43,6 +44,14 @@ def select_servers(spec: SessionSpec, agent: AgentSpec) -> AgentSpec:
     if not bound or all(server.name in bound for server in agent.mcp):
         return agent
     return replace(agent, mcp=tuple(server for server in agent.mcp if server.name in bound))
+
+
+def find_hand_off_rule(session: Session, run: OpenRun) -> HandOffRule:
+    """A hand-off belongs to the owner's work: another agent leaves none, and a question to the owner keeps the one that stands."""
+    if run.is_aside and (run.agent is None or run.agent.name != session.owner):
+        return "withheld"
+    is_question = any(cause.kind == ACTIVATION and (cause.reason or "").startswith(ASKED_BY) for cause in run.causes)
+    return "kept" if is_question and all(cause.kind in (ACTIVATION, "message") for cause in run.causes) else "replaced"
 
 
 def merge_tools(own: dict[str, ToolPolicy], narrowed: dict[str, ToolPolicy]) -> dict[str, ToolPolicy]:

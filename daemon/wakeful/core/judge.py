@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from wakeful.core import calls
 from wakeful.core import events as ev
+from wakeful.core.agency import find_hand_off_rule
 from wakeful.core.decision import Decision
 from wakeful.core.declare import declare_again
 from wakeful.core.knowledge import count_bytes
@@ -292,6 +293,8 @@ def _(call: calls.Send, core: Core, decision: Decision, called: calls.Called) ->
 @judge_call.register
 def _(call: calls.Note, core: Core, decision: Decision, called: calls.Called) -> str:
     session = find_living(core, call.name)
+    if session.run is not None and called.run == session.run.run and find_hand_off_rule(session, session.run) == "withheld":
+        raise CallerError(f"this run answers one message in {call.name}, and the hand-off belongs to the agent that works there; say it in the answer")
     check_size(core, "note", call.text)
     check_level(core, session, "conversation", session.conversation.size_bytes + count_bytes(call.text))
     emit_call(core, decision, session, ev.NoteAdded(text=call.text), called)

@@ -39,7 +39,7 @@ def _(call: calls.Ask, core: Core, decision: Decision, called: calls.Called) -> 
     agent = _find_asked(core, session, call.agent)
     message = ev.MessageAdded(position=session.mailbox + 1, sender=called.author, text=call.text, agent=agent)
     session = emit_call(core, decision, session, message, called)
-    asked = ev.ActivationRequested(position=session.activations + 1, note=f"asked by {called.author}", fresh=call.fresh)
+    asked = ev.ActivationRequested(position=session.activations + 1, note=f"{work.ASKED_BY} {called.author}", fresh=call.fresh)
     # The key stands with the first of both: one transaction.
     core.emit(decision, session.id, asked, author=called.author, run=called.run)
     return "asked"

@@ -17,6 +17,10 @@ from wakeful.core.turn import Answered, Asked, Entry, Purpose, TokenUsage, ToolC
 WRITING_TOOLS = ("write", "edit")
 # What ends a run before its agent is done: nothing to be spent is left, a person is asked, or it fails.
 HaltWord = Literal["budget", "asking", "failed"]
+# The note of the activation that comes with a question.
+ASKED_BY = "asked by"
+# What a run does to its session's hand-off: its last words replace it; it is kept but for what the agent sets; or it belongs to another agent.
+HandOffRule = Literal["replaced", "kept", "withheld"]
 
 
 class Assemble(Struct, frozen=True, kw_only=True, tag_field="step", tag="assemble"):
@@ -108,6 +112,10 @@ class Beginning(Struct, frozen=True, kw_only=True):
     objective: str | None = None
     # Small keys of this conversation.
     memory: dict[str, str] = {}
+    hand_off: HandOffRule = "replaced"
+    # The hand-off that stands, and whether this run left it, or one that it goes on from.
+    standing_hand_off: str | None = None
+    has_handed_off: bool = False
     # As many requests were sent already.
     turns: int = 0
     tools: dict[str, ToolPolicy] = {}

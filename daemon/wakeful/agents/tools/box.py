@@ -17,7 +17,8 @@ from wakeful.agents.contract import Tool, ToolOffer, ToolResult
 from wakeful.agents.daemon import DaemonLink
 from wakeful.agents.tools.files import Before, FileTools
 from wakeful.agents.tools.knowledge import KnowledgeTools
-from wakeful.agents.tools.offering import say_parameters
+from wakeful.agents.tools.offering import ResultLimit, say_parameters
+from wakeful.agents.tools.pages import ResultPages
 from wakeful.agents.tools.place import Bounds
 from wakeful.agents.tools.search import SearchTool
 from wakeful.core.agent import ToolPolicy
@@ -49,10 +50,11 @@ class ToolSet(Protocol):
 class ToolBox:
     """`tools` are those that may be called at all; the rest was never offered."""
 
-    def __init__(self, tools: Iterable[Tool], policies: Mapping[str, ToolPolicy], written: dict[str, list[WroteFile]]) -> None:
+    def __init__(self, tools: Iterable[Tool], policies: Mapping[str, ToolPolicy], written: dict[str, list[WroteFile]], pages: ResultPages | None = None) -> None:
         self._policies = {**DEFAULT_POLICIES, **policies}
         self.tools: dict[str, Tool] = {tool.offer.name: tool for tool in tools if self._policies.get(tool.offer.name, "deny") != "deny"}
         self._written = written
+        self._pages = pages
 
     @property
     def offers(self) -> tuple[ToolOffer, ...]:
@@ -65,6 +67,11 @@ class ToolBox:
     def is_look(self, name: str) -> bool:
         return name in self.tools and self.tools[name].is_look
 
+    def fit(self, most_bytes: int) -> None:
+        """From now on a result brings at most so much."""
+        if self._pages is not None:
+            self._pages.limit.most_bytes = most_bytes
+
     def take_written(self, call_id: str) -> tuple[WroteFile, ...]:
         """What this call wrote, in order; told once, since a model may give its calls the same ids again."""
         return tuple(self._written.pop(call_id, ()))
@@ -74,7 +81,10 @@ class ToolBox:
         if tool is None:
             return ToolResult(self._say_unknown(call.name), is_error=True)
         arguments = read_arguments(call, tool.offer)
-        return arguments if isinstance(arguments, ToolResult) else await tool.carry_out(arguments, call.id)
+        if isinstance(arguments, ToolResult):
+            return arguments
+        result = await tool.carry_out(arguments, call.id)
+        return result if self._pages is None else await self._pages.show(result)
 
     def _say_unknown(self, name: str) -> str:
         if self._policies.get(name) == "deny":
@@ -95,9 +105,11 @@ def read_arguments(call: ToolCall, offer: ToolOffer) -> dict[str, Any] | ToolRes
 
 
 def make_tools(
-    bounds: Bounds, policies: Mapping[str, ToolPolicy], link: DaemonLink, *, session: str, run_id: str, before: Before | None = None, more: Iterable[ToolSet] = ()
+    bounds: Bounds, policies: Mapping[str, ToolPolicy], link: DaemonLink, *, session: str, run_id: str, kept: str | None = None, before: Before | None = None,
+    limit: ResultLimit | None = None, more: Iterable[ToolSet] = (),
 ) -> ToolBox:
-    """The tools every agent has, and `more` where its session or its role declares some."""
-    files = FileTools(bounds, before)
-    sets: tuple[ToolSet, ...] = (files, SearchTool(bounds), KnowledgeTools(link, session, run_id), *more)
-    return ToolBox((tool for one in sets for tool in one.list_tools()), policies, files.written)
+    """The tools every agent has, and `more` where its session or its role declares some. `kept`: the hand-off that hand_off changes in part."""
+    limit = limit or ResultLimit()
+    files = FileTools(bounds, before, limit)
+    sets: tuple[ToolSet, ...] = (files, SearchTool(bounds), KnowledgeTools(link, session, run_id, kept), *more)
+    return ToolBox((tool for one in sets for tool in one.list_tools()), policies, files.written, ResultPages(bounds, limit))

@@ -16,7 +16,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from wakeful.agents.contract import Tool
-from wakeful.agents.tools.offering import RESULT_BYTES, Arguments, CheckedTool
+from wakeful.agents.tools.offering import RESULT_BYTES, Arguments, CheckedTool, ResultLimit
 from wakeful.agents.tools.place import Bounds, Refused
 from wakeful.agents.tools.replacing import LARGEST_FILE_BYTES, digest_content, read_content, replace_content
 from wakeful.core.paths import contains
@@ -67,10 +67,11 @@ class DiffArguments(Arguments):
 class FileTools:
     """The tools of one run; `written` is what each call wrote of what is bound. Nobody but the run looks at its scratch folder."""
 
-    def __init__(self, bounds: Bounds, before: Before | None = None) -> None:
+    def __init__(self, bounds: Bounds, before: Before | None = None, limit: ResultLimit | None = None) -> None:
         self.written: dict[str, list[WroteFile]] = {}
         self._bounds = bounds
         self._before = before
+        self._limit = limit or ResultLimit()
         # One change at a time: two edits of one file in one answer both count.
         self._changing = asyncio.Lock()
         # Path -> digest as the model saw it last.
@@ -88,7 +89,7 @@ class FileTools:
     async def _read(self, given: ReadArguments, _: str) -> str:
         path, content = await asyncio.to_thread(self._find_content, given.path)
         self._known[path] = digest_content(content)
-        return show_lines(self._bounds.name(path), content, given.offset, given.limit)
+        return show_lines(self._bounds.name(path), content, given.offset, given.limit, find_page_bytes(self._limit.most_bytes))
 
     def _find_content(self, text: str) -> tuple[str, bytes]:
         path = self._bounds.place(text, "read")
@@ -148,7 +149,12 @@ class FileTools:
         return await asyncio.to_thread(show_difference, label, old, name, new)
 
 
-def show_lines(name: str, content: bytes, offset: int, limit: int) -> str:
+def find_page_bytes(result_bytes: int) -> int:
+    """The lines of one page: a result without its header and the words about the rest."""
+    return max(result_bytes - (RESULT_BYTES - _ROOM_BYTES), result_bytes // 2)
+
+
+def show_lines(name: str, content: bytes, offset: int, limit: int, page_bytes: int = _ROOM_BYTES) -> str:
     """A header, then the lines as they are; what is missing is named with the call that brings it."""
     if not content:
         return f"{name} is empty"
@@ -160,9 +166,9 @@ def show_lines(name: str, content: bytes, offset: int, limit: int) -> str:
     if offset > len(lines):
         raise Refused(f"{name} has {count(len(lines), 'line')}; offset {offset} lies behind its end")
     shown: list[str] = []
-    room = _ROOM_BYTES
+    room, longest = page_bytes, min(_LONGEST_LINE, page_bytes // 2)
     for line in lines[offset - 1 : offset - 1 + limit]:
-        cut = line if len(line) <= _LONGEST_LINE else f"{line[:_LONGEST_LINE]}… [{len(line) - _LONGEST_LINE} more characters in this line]"
+        cut = line if len(line) <= longest else f"{line[:longest]}… [{len(line) - longest} more characters in this line]"
         room -= len(cut.encode(errors="replace")) + 1
         if room < 0:
             break

@@ -9,11 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterable
 from typing import Annotated, Any
 from urllib.parse import quote
 
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from wakeful.agents.contract import Tool
 from wakeful.agents.daemon import DaemonLink
@@ -22,6 +23,7 @@ from wakeful.agents.tools.place import Refused
 
 _MOST_RECORDS = 200
 _ROOM_BYTES = RESULT_BYTES - 1_024
+_HAND_OFF_PART = re.compile(r"^(done|next|blocked): ", re.MULTILINE)
 
 
 class RememberArguments(Arguments):
@@ -49,19 +51,20 @@ class SendArguments(Arguments):
 
 
 class HandOffArguments(Arguments):
-    done: Annotated[str, Meta(description="what this run has done")]
-    next: Annotated[str, Meta(description="what the next run should do")] = ""
-    blocked: Annotated[str, Meta(description="what stands in the way, and who can change that")] = ""
+    done: Annotated[str, Meta(description="what this run has done")] | UnsetType = UNSET
+    next: Annotated[str, Meta(description="what the next run should do")] | UnsetType = UNSET
+    blocked: Annotated[str, Meta(description="what stands in the way, and who can change that")] | UnsetType = UNSET
 
 
 class KnowledgeTools:
-    """`session` is the run's own, `run_id` the run's."""
+    """`session` is the run's own, `run_id` the run's. `kept` is the hand-off of work that this run only answers a question beside."""
 
-    def __init__(self, link: DaemonLink, session: str, run_id: str) -> None:
+    def __init__(self, link: DaemonLink, session: str, run_id: str, kept: str | None = None) -> None:
         self._link = link
         self._session = session
         self._route = f"/sessions/{quote(os.fsencode(session), safe='')}"
         self._run_id = run_id
+        self._kept = read_hand_off(kept) if kept is not None else None
 
     def list_tools(self) -> Iterable[Tool]:
         yield CheckedTool("remember", "Keep a fact of this session. Facts last, and stand before every later run.", RememberArguments, self._remember)
@@ -98,14 +101,27 @@ class KnowledgeTools:
         return await self._call("send", {"name": given.session, "text": given.text, "wake": given.wake}, call_id)
 
     async def _hand_off(self, given: HandOffArguments, call_id: str) -> str:
-        parts = (("done", given.done), ("next", given.next), ("blocked", given.blocked))
-        return await self._call("note", {"text": "\n".join(f"{word}: {text}" for word, text in parts if text)}, call_id)
+        told = {"done": given.done, "next": given.next, "blocked": given.blocked}
+        parts = {**(self._kept or {}), **{word: text for word, text in told.items() if text is not UNSET}}
+        text = "\n".join(f"{word}: {parts[word]}" for word in told if parts.get(word))
+        if not text:
+            raise Refused("a hand-off has words: give done, and next and blocked where there is something to say")
+        answered = await self._call("note", {"text": text}, call_id)
+        self._kept = parts if self._kept is not None else None
+        return answered
 
     async def _call(self, verb: str, fields: dict[str, Any], call_id: str) -> str:
         # Providers give ids of any length, and some the same ones in every conversation.
         mark = hashlib.blake2b(call_id.encode(errors="replace"), digest_size=16).hexdigest()
         answer = await self._link.call(verb, fields, f"tool {self._run_id} {mark}")
         return str(answer["words"])
+
+
+def read_hand_off(text: str) -> dict[str, str]:
+    """The parts of a hand-off as `hand_off` writes it. Other words are what was done."""
+    before, *rest = _HAND_OFF_PART.split(text)
+    parts = dict(zip(rest[::2], (part.strip("\n") for part in rest[1::2]), strict=True))
+    return {"done": before.strip(), **parts} if before.strip() and "done" not in parts else parts
 
 
 def _say_fact(fact: dict[str, Any]) -> str:

@@ -18,6 +18,10 @@ from wakeful.errors import CallerError, OperatorError
 # What one call may bring: some 12,000 tokens.
 RESULT_BYTES = 48 * 1024
 _TAIL_BYTES = 8 * 1024
+_LEAST_BYTES = 2_048
+_RESULT_SHARE = 0.25
+# Few, so that digits and marks fit, too.
+_BYTES_PER_TOKEN = 2.5
 
 
 class Arguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -60,6 +64,18 @@ def say_parameters(offer: ToolOffer) -> str:
     required = set(offer.parameters.get("required", ()))
     pairs = ((name, _say_type(schema)) for name, schema in offer.parameters.get("properties", {}).items())
     return ", ".join(f"{name}: {kind}" if name in required else f"[{name}: {kind}]" for name, kind in pairs) or "no arguments"
+
+
+class ResultLimit:
+    """What one call of a run's tools may bring, in bytes. It shrinks when a provider turns out to take less than was said."""
+
+    def __init__(self, most_bytes: int = RESULT_BYTES) -> None:
+        self.most_bytes = most_bytes
+
+
+def find_result_bytes(compress_at: int) -> int:
+    """What one call may bring to a model of this size: a quarter of what it is told at once, and something where that is little."""
+    return max(_LEAST_BYTES, min(RESULT_BYTES, int(compress_at * _RESULT_SHARE * _BYTES_PER_TOKEN)))
 
 
 def bound_text(text: str, most: int = RESULT_BYTES) -> str:

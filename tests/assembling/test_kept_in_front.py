@@ -1,0 +1,191 @@
+"""The knowledge of a session is in front of its model: facts, open questions and the hand-off, whatever was made shorter, cut or begun anew."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from assembling.world import ADA, AGENT, Talk, World, make_call, make_cause
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from wakeful.assembling.assemble import Assembled
+from wakeful.assembling.quoting import quote_line
+from wakeful.conversation import ByRule, make_compress
+from wakeful.core import events as ev
+from wakeful.core.agent import AgentSpec, TokenWindow
+from wakeful.core.knowledge import Conflict, Fact
+from wakeful.core.turn import Answered, Asked, Returned
+from wakeful.errors import CallerError
+
+STEPS = ("answer", "answer", "fact", "own fact", "found fact", "note", "merge", "say", "compress", "compress all", "next", "fresh", "ask", "lose", "rewind", "big")
+SMALL = replace(AGENT, window=TokenWindow(tokens=24_000, compress_at=12_000), settings=replace(AGENT.settings, max_output_tokens=2_000))
+
+
+def tell(found: Assembled) -> str:
+    """All words of the request that leaves first."""
+    words = []
+    for entry in (*found.entries, *found.later):
+        match entry:
+            case Asked(text=text) | Returned(text=text):
+                words.append(text)
+            case Answered(text=text, calls=calls):
+                words += [text, *(call.arguments for call in calls)]
+    return "\n".join((found.instructions_text, *words, *(call.arguments for call in found.pending), found.opening_text or ""))
+
+
+def say_fact(fact: Fact) -> tuple[str, str]:
+    """As an opening has it, or as the model itself set it."""
+    return f"{quote_line(fact.key)} = {quote_line(fact.value)}", json.dumps({"key": fact.key, "value": fact.value})
+
+
+def check_told(talk: Talk, told: str) -> None:
+    session = talk.session
+    lost = [fact for fact in session.facts.values() if not any(words in told for words in say_fact(fact))]
+    assert not lost, f"facts are not in front of the model: {lost}"
+    assert all(f"conflict {conflict.number} over" in told for conflict in session.conflicts)
+    assert (session.handoff or "") in told
+
+
+def compress(talk: Talk, keep: int) -> bool:
+    """As the daemon does; False where there is nothing to be made shorter."""
+    try:
+        made = make_compress(talk.world.log, talk.session, keep, ByRule())
+    except CallerError:
+        return False
+    talk.add(
+        ev.ConversationCompressed(
+            replaced=made.replaced, kept=made.kept, summary=made.summary, messages=made.messages, kept_messages=made.kept_messages, kept_bytes=made.kept_bytes, by=made.by
+        )
+    )
+    return True
+
+
+class Story:
+    """One random history. Each beginning of a run, and each one after a compaction in its middle, is checked."""
+
+    def __init__(self, talk: Talk, agent: AgentSpec) -> None:
+        self.talk, self.agent = talk, agent
+        self.number = 0
+        talk.start(is_fresh=False)
+        self.begin()
+
+    def begin(self) -> None:
+        check_told(self.talk, tell(self.talk.begin(self.agent)))
+
+    def own(self) -> str:
+        return f"run:{self.talk.session.name}#{self.talk.session.runs}"
+
+    def finish(self, **start: bool) -> None:
+        """A run ends as runs do: its last words are its hand-off."""
+        self.talk.answer(f"words {self.number}")
+        self.talk.add(ev.NoteAdded(text=f"words {self.number}"), self.own())
+        self.talk.end()
+        self.talk.start(**start)
+        self.begin()
+
+    def set_fact(self, author: str) -> tuple[str, str]:
+        key, value = f"k{self.number % 4}", f"v{self.number}"
+        self.talk.add(ev.FactSet(key=key, value=value), author)
+        return key, value
+
+    def take(self, step: str) -> None:
+        talk, self.number = self.talk, self.number + 1
+        match step:
+            case "answer" | "big":
+                call = make_call(self.number)
+                talk.answer(f"turn {self.number}", call)
+                talk.call(call)
+                talk.bring(call, "text " * (4_000 if step == "big" else 4))
+            case "fact":
+                self.set_fact(ADA)
+            case "own fact":
+                # By its tool: the call is a part of the conversation.
+                call = make_call(self.number, "remember", json.dumps({"key": f"k{self.number % 4}", "value": f"v{self.number}"}))
+                talk.answer("", call)
+                talk.call(call)
+                self.set_fact(self.own())
+                talk.bring(call, "kept")
+            case "found fact":
+                # By its summary: no call of the conversation has it.
+                self.set_fact(self.own())
+                if compress(talk, 2):
+                    self.begin()
+                else:
+                    self.finish(is_fresh=True)
+            case "note":
+                talk.add(ev.NoteAdded(text=f"note {self.number}"), ADA)
+            case "merge":
+                number = talk.session.conflicts_opened + 1
+                conflict = Conflict(number=number, key="rate", base="1", ours="2", theirs=str(self.number), fork="trial")
+                talk.add(ev.SessionMerged(fork="01trial", name="trial", fork_seq=self.number, summary="", conflicts=(conflict,)), ADA)
+            case "say":
+                talk.say(f"wish {self.number}")
+            case "compress" | "compress all":
+                if compress(talk, 3 if step == "compress" else 0):
+                    self.begin()
+            case "next" | "fresh":
+                self.finish(is_fresh=step == "fresh")
+            case "ask":
+                talk.answer("")
+                talk.end()
+                talk.say(f"question {self.number}")
+                talk.start(make_cause("message", "message", str(talk.session.mailbox)), is_fresh=False)
+                self.begin()
+            case "lose":
+                talk.end("lost", is_final=False)
+                talk.go_on()
+                self.begin()
+            case "rewind":
+                talk.rewind(max(2, talk.session.seq - self.number % 9))
+                self.finish(is_fresh=False)
+
+
+@settings(max_examples=30, deadline=None)
+@given(steps=st.lists(st.sampled_from(STEPS), max_size=30), agent=st.sampled_from([AGENT, SMALL]))
+def test_every_request_has_all_facts_open_questions_and_the_hand_off(tmp_path_factory: pytest.TempPathFactory, steps: list[str], agent: AgentSpec) -> None:
+    """Any history of runs, compactions, fresh starts, losses and rewinds."""
+    world = World(tmp_path_factory.mktemp("any"))
+    try:
+        story = Story(world.open(conversation="continue"), agent)
+        for step in steps:
+            story.take(step)
+    finally:
+        world.log.close()
+
+
+def test_a_conversation_whose_oldest_turns_are_left_out_tells_its_facts_again(world: World) -> None:
+    """An external agent is told it so, without a summary; the first opening, which had the facts, is not in it."""
+    talk = world.open(conversation="continue")
+    talk.add(ev.FactSet(key="style", value="terse"), ADA)
+    talk.add(ev.NoteAdded(text="the title is next"), ADA)
+    story = Story(talk, SMALL)
+    for _ in range(6):
+        story.take("big")
+    story.take("ask")
+    assert talk.assemble(SMALL).is_cut
+
+
+def test_an_opening_that_is_kept_no_more_is_made_up_for(world: World) -> None:
+    """Retention may have taken its text: the next run is told all facts."""
+    talk = world.open(conversation="continue")
+    talk.add(ev.FactSet(key="style", value="terse"), ADA)
+    talk.start(is_fresh=False)
+    opening = talk.begin().opening_text
+    assert opening is not None
+    talk.answer("done")
+    talk.end()
+    world.blobs.remove([world.blobs.put(opening.encode())])
+    talk.start(is_fresh=False)
+    check_told(talk, tell(talk.begin()))
+
+
+def test_an_open_conflict_is_told_once_and_again_after_a_compaction(world: World) -> None:
+    """Also where no fact is known beside it."""
+    story = Story(world.open(conversation="continue"), AGENT)
+    story.take("merge")
+    for step, times in (("next", 1), ("next", 0), ("compress", 1)):
+        story.take(step)
+        told = story.talk.turns().entries[-1]
+        assert isinstance(told, Asked) and told.text.count("conflict 1 over") == times, step
