@@ -229,14 +229,14 @@ class Daemon:
         return {session.left_run: session.id for session in damaged if session.left_run is not None}
 
     async def _keep_on(self, keep: Callable[[], Awaitable[None]]) -> None:
-        """Until cancelled. What ends a keeper is told, and it begins again: a shortage of a second must not end the daemon."""
+        """Run until cancelled. An error that ends a keeper is told, and the keeper begins again: a shortage of a second must not end the daemon."""
         pause = _FIRST_PAUSE_SECONDS
         while True:
             began = self._loop.time()
             try:
                 return await keep()
             except Exception as error:
-                # What a person must act upon ends the daemon in words; a shortage passes by itself.
+                # An error that a person must act upon ends the daemon in words. A shortage passes by itself.
                 if isinstance(error, OperatorError) and not isinstance(error, StoreShort):
                     raise
                 self._loop.call_exception_handler({"message": "a part of the daemon failed, and begins again", "exception": error})
@@ -253,7 +253,7 @@ class Daemon:
         return 0 if self._abandoned is None else 1
 
     def warn(self, words: str) -> None:
-        """What an operator should look at."""
+        """Tell an operator to look at something."""
         self._voice.say(words, priority=WARNING)
 
     def abandon(self, gone: OperatorError) -> None:
@@ -262,7 +262,7 @@ class Daemon:
             return
         self._abandoned = gone
         say_end(gone, self._edges.secrets.redact_text)
-        # Whatever hangs then, the process ends.
+        # The process ends, even if something hangs then.
         overdue = threading.Timer(ABANDONING_SECONDS, os._exit, (1,))
         overdue.daemon = True
         overdue.start()

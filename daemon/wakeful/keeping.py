@@ -61,7 +61,7 @@ class Examined(msgspec.Struct, frozen=True):
 
 
 def read_stored_output(state_dir: Path, name: str, run: int | None) -> RunOutput:
-    """What a run printed, the last one unless told, of a session that a state folder has. Changes nothing."""
+    """The output of a run, the last one unless told, of a session that a state folder has. Changes nothing."""
     log = open_reader(state_dir)
     try:
         session = find_session(log, name)

@@ -31,7 +31,7 @@ class Repeats:
         return times < PRINTED
 
     def end_periods(self, *, is_over: bool = False) -> list[str]:
-        """What is to be told of lines that were not printed: those whose period is over, or all where nothing more is printed."""
+        """The summary of lines that were not printed: those whose period is over, or all where nothing more is printed."""
         now, told = self._clock(), []
         for line, (began, times) in list(self._known.items()):
             if is_over or now - began >= PERIOD_SECONDS or len(self._known) > _MOST_KNOWN:

@@ -1,4 +1,4 @@
-"""What a run printed, as the log and the blobs keep it.
+"""The output of a run, as the log and the blobs keep it.
 
 Read by the daemon for `output` and for the end of `--once`, and by the command line where no daemon runs. Blocks, and changes
 nothing. The bytes are data of others: whoever prints them, escapes them.
@@ -15,7 +15,7 @@ from wakeful.errors import CallerError
 from wakeful.eventlog.codec import decode
 from wakeful.eventlog.contract import EventLog
 
-# What people see of a failed run without asking for it.
+# The part of a failed run's output that people see without asking.
 TAIL_LINES = 40
 TAIL_BYTES = 8 * 1024
 
@@ -48,7 +48,7 @@ def check_run(session: Session, run: int | None) -> int:
 
 
 def read_output(log: EventLog, blobs: Blobs, session: Session, run: int) -> RunOutput:
-    """What a run that ended printed. A CallerError where it is not there any more, or not yet."""
+    """The output of a run that ended. A CallerError where it is not there any more, or not yet."""
     for record in log.read(session.id, kinds=("run_finished",), run=run):
         if record.payload is None:
             raise CallerError(_say_gone(session, run))

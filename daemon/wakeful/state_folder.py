@@ -113,7 +113,7 @@ def write_address(folder: str, socket: str, *, is_systemd: bool) -> None:
 
 
 def remove_address(folder: str) -> None:
-    """What cannot be removed misleads nobody: its process is gone."""
+    """An address that cannot be removed misleads nobody: its process is gone."""
     with contextlib.suppress(OSError):
         os.unlink(os.path.join(folder, ADDRESS_FILE))
 

@@ -56,7 +56,7 @@ def _fold_tail(log: EventLog, session_id: str, base: Session | None, records: li
 
 
 def _find_damage(log: EventLog, session_id: str, error: Exception) -> str:
-    """What is wrong with the session's records, in words. Raises the error again where they are sound: then it is a defect, or of a newer release."""
+    """The damage to the session's records, in words. Raises the error again where they are sound: then it is a defect, or of a newer release."""
     findings = [finding for finding in log.verify(session_id).findings if not finding.is_derived]
     if not findings:
         raise error

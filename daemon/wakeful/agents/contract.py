@@ -32,7 +32,7 @@ class ProviderFault(OperatorError):
         self.useless = useless
 
     def count(self, input_tokens: int) -> TokenUsage | None:
-        """What the request took, where an answer came; None: nothing is known of it."""
+        """The usage of a request that was answered. None where nothing is known of it."""
         return complete_usage(self.useless.usage, input_tokens, self.useless.answered) if self.useless is not None else None
 
 

@@ -135,7 +135,7 @@ class Loop:
 
     @property
     def size_tokens(self) -> int:
-        """What the next request takes, by estimate."""
+        """The estimated size of the next request, in tokens."""
         return self._told_tokens + self._size_tokens + sum(map(estimate_entry, self._later))
 
     @property
@@ -296,7 +296,7 @@ class Loop:
             return fault
 
     def _take_definitions(self) -> tuple[ToolDefinition, ...]:
-        """What is offered, for the record: once, since it stays the same."""
+        """The offered tools, for the record. They are recorded once, since they stay the same."""
         definitions, self._unrecorded = self._unrecorded, ()
         return definitions
 

@@ -114,7 +114,7 @@ async def _think_on(
 
 
 def find_most_tokens(most_tokens: int, ending: Ending) -> int:
-    """What the next requests may take: clearly less than what the provider refused, where it did."""
+    """The largest size of the next requests. After a refusal it is clearly smaller than the refused size."""
     return most_tokens if ending.refused_tokens is None else min(most_tokens, int(ending.refused_tokens * REFUSED_SHARE))
 
 

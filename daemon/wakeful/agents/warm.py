@@ -28,7 +28,7 @@ def read_libraries(names: Sequence[str]) -> None:
 
 if __name__ == "__main__":
     if not has_agents():
-        # What is missing now would be missing in every fork, also when it is installed later. A run of its own looks anew, and says so.
+        # A library that is missing now would be missing in every fork, also when it is installed later. A run of its own looks anew, and says so.
         sys.exit()
     read_libraries(sys.argv[2:])
     serve(int(sys.argv[1]), lambda: asyncio.run(think(os.environ)))

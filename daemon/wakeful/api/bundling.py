@@ -260,7 +260,7 @@ async def _take_moved(desk: Desk, path: Path, manifest: Manifest, move: str) -> 
 
 
 async def _erase_again(desk: Desk, session_id: str) -> None:
-    """Payloads that were erased on another host leave this log, too: the bytes may be here from before the session went."""
+    """Payloads that were erased on another host leave this log as well: the bytes may be here from before the session went."""
     erasures = await asyncio.to_thread(lambda: list(desk.log.read(session_id, kinds=("payload_erased",))))
     for record in erasures:
         event = decode(record.kind, record.payload) if record.payload is not None else None

@@ -151,7 +151,7 @@ def _encode(record: Record, telling: Telling, hashes: StateHashes | None) -> byt
 
 
 def _say(record: Record, telling: Telling) -> str:
-    """What people read of a record; every record has some words."""
+    """The words of a record for people. Every record has some."""
     event = decode(record.kind, record.payload) if record.payload is not None else None
     return (narrate(event) or tell(event)) if event is not None else _say_missing(record, telling)
 

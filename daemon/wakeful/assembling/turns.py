@@ -200,7 +200,7 @@ class _Start(Struct, frozen=True, kw_only=True):
 
 
 class _Remembered(Struct, frozen=True):
-    """What a call of `remember` was given."""
+    """The arguments of a call of `remember`."""
 
     key: str
     value: str

@@ -21,7 +21,7 @@ from wakeful.cli.text import count, escape, format_age, format_table, paint, sho
 HEAD = ("NAME", "STATE", "RUNS", "LAST RUN", "REASON")
 MIXED = "mixed"
 _QUEUED = "queued: "
-# What a session does that `--asks` finds, beside the words of `--state` and `--failed`.
+# The activity of a session that `--asks` finds, beside the words of `--state` and `--failed`.
 _ASKING = {"asks": "asking"}
 
 # As the daemon sends it (`brief_row` in views/listing.py); times are microseconds:

@@ -1,4 +1,4 @@
-"""What to say to a person who typed a verb that does not exist: the verb for what they mean, or one that is spelled nearly so.
+"""The answer to a person who typed a verb that does not exist: the verb for what they mean, or one that is spelled nearly so.
 
 Words of other tools are answered by their meaning. A slip of the finger is answered by spelling, and never with a verb that closes,
 removes or goes back: a person who repeats the suggestion unread must not lose anything. Imported only after such a slip.
@@ -72,7 +72,7 @@ MEANINGS = {
 
 
 def suggest_verb(name: str, verbs: Iterable[str]) -> str:
-    """What to do instead, as the end of a sentence."""
+    """The advice for such a verb, as the end of a sentence."""
     meaning = MEANINGS.get(name.lower())
     if meaning is not None:
         return meaning

@@ -36,7 +36,7 @@ from wakeful.pool import Pool
 _POOL_SIZE = 2
 # How long the end of a run waits for what it wrote to be read and flushed; more is said to be not kept, and tried all the same.
 LONGEST_WAIT_SECONDS = 0.2
-# What a run found is given up where it could not be read for so long: a dead mount must not hold the end of a run.
+# The inputs of a run are given up if they could not be read for so long: a dead mount must not hold the end of a run.
 _PATIENCE_SECONDS = 60.0
 # More than this is not kept before a run starts, on the loop: it may overwrite some before a thread has kept them.
 _SAVED_BYTES = 256 << 10
@@ -282,7 +282,7 @@ class Keeper:
         try:
             done.result()
         except Exception as error:
-            # Whatever it was, its run is over: nobody else would ever say so.
+            # The run is over whatever the error was, and nobody else would ever say so.
             record.address = None
             self._say(f"run {record.run_id}: its files were not kept: {error or type(error).__name__}")
             if not isinstance(error, OSError | WakefulError | MemoryError):

@@ -232,7 +232,7 @@ def _find_feeding_chain(core: Core, session: Session, causes: tuple[ev.Cause, ..
 def _line_up(core: Core, decision: Decision, session: Session) -> None:
     """Put a due session where its verdict says: among the ready, to sleep, or back until something changes."""
     if core.state.braked and session.brake is None:
-        # Declared, forked or opened since the brake was set: it sleeps, too.
+        # Declared, forked or opened since the brake was set: it sleeps as well.
         words = core.state.get(min(core.state.braked)).brake
         core.emit(decision, session.id, ev.SessionBraked(words=words or ""))
         return

@@ -40,7 +40,7 @@ def list_values(value: Any, depth: int = 0) -> Iterator[str]:
 
 
 def _open_json(text: str) -> dict[str, Any] | list[Any] | None:
-    """What a string holds that is an object or a list in JSON; None for any other text."""
+    """The object or list that a string holds as JSON. None for any other text."""
     if text[:1] not in "{[" or text[-1:] not in "}]":
         return None
     try:

@@ -55,7 +55,7 @@ def find_cost(prices: Prices, model: str, usage: TokenUsage) -> float | None:
 
 
 def find_worst_case(prices: Prices, model: str, input_tokens: int, max_output_tokens: int) -> float | None:
-    """What a request may cost at most: all of it at the dearest of its prices, and the longest answer."""
+    """The highest price of a request: all of it at the dearest of its prices, and the longest answer."""
     price = find_price(prices, model)
     if price is None:
         return None

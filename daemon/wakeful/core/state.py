@@ -289,7 +289,7 @@ class Session(Struct, frozen=True, kw_only=True):
 class DamagedSession(Session, frozen=True, kw_only=True):
     """A session of which a record cannot be read: as far as it could be folded, without its run and wake. It can be read; its log takes nothing."""
 
-    # What is damaged, in words.
+    # The damage, in words.
     damage: str
     # The id of the run that was under way as far as the records tell; its processes are ended, and nothing is recorded of it.
     left_run: str | None = None

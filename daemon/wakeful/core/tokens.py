@@ -42,12 +42,12 @@ def estimate_entry(entry: Entry) -> int:
 
 
 def estimate_definition(tool: ToolDefinition) -> int:
-    """What the definition of one tool takes in every request."""
+    """The tokens that the definition of one tool takes in every request."""
     return estimate_tokens(json.dumps(tool.parameters) + tool.description)
 
 
 def complete_usage(usage: TokenUsage, input_tokens: int, answered: Answered) -> TokenUsage:
-    """What a request took: by its provider's count, and by estimate where the provider told none. Every request has words that go in."""
+    """The usage of a request: by its provider's count, and by estimate where the provider told none. Every request has words that go in."""
     said = estimate_entry(answered)
     if usage.input and (usage.output or not said):
         return usage

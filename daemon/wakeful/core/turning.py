@@ -67,7 +67,7 @@ def settle_run(session: Session, run: OpenRun, at: int, periods: Periods | None)
 
 
 def _settle_counted(session: Session, run: OpenRun, at: int, periods: Periods | None, usage: TokenUsage, usd: float) -> Session:
-    """What a request took replaces what it might have taken."""
+    """Replace the reserved usage of a request by its real one."""
     done = run.progress
     guessed = done.estimated_tokens + (usage.total if usage.is_estimated else 0)
     settled = replace(done, tokens=done.tokens + usage.total, usd=done.usd + usd, estimated_tokens=guessed, reserved_tokens=0, reserved_usd=0.0)

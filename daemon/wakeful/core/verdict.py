@@ -244,14 +244,14 @@ def _find_favoured_reader(core: Core, session: Session) -> Session | None:
 
 
 class Queue(NamedTuple):
-    """What a wake waits for, and the moment of its next try where that is known."""
+    """The reason a wake waits, and the moment of its next try where that is known."""
 
     words: str
     until: int | None = None
 
 
 def find_queue_words(core: Core, session: Session, moment: Moment) -> str | None:
-    """What a wake waits for, with the time until its next try; None when nothing is queued."""
+    """The reason a wake waits, with the time until its next try; None when nothing is queued."""
     queue = find_queue(core, session, moment)
     return say_queue(queue, moment) if queue is not None else None
 

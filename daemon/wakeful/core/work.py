@@ -19,7 +19,7 @@ WRITING_TOOLS = ("write", "edit")
 HaltWord = Literal["budget", "asking", "failed"]
 # The note of the activation that comes with a question.
 ASKED_BY = "asked by"
-# What a run does to its session's hand-off: its last words replace it; it is kept but for what the agent sets; or it belongs to another agent.
+# The effect of a run on its session's hand-off: its last words replace it; it is kept but for what the agent sets; or it belongs to another agent.
 HandOffRule = Literal["replaced", "kept", "withheld"]
 
 

@@ -25,7 +25,7 @@ class _Known(msgspec.Struct):
 
 
 class Loss(msgspec.Struct, frozen=True):
-    """What became of a file. `is_whole`: what the writer still has open is all there, under no name or another."""
+    """The fate of a file. `is_whole`: what the writer still has open is all there, under no name or another."""
 
     words: str
     is_whole: bool

@@ -433,7 +433,7 @@ class Writer:
             _answer([call], [failed])
 
     def _explain(self, error: Exception) -> StoreFailed:
-        """Whatever failed, files that are gone are why."""
+        """The words for a failure. If files of the log are gone, they are the cause."""
         if isinstance(error, StoreGone):
             return error
         try:

@@ -26,7 +26,7 @@ def hold() -> None:
 
 
 def read_file(path: str) -> bytes:
-    """The whole of a small file. Raises OSError; a lack of descriptors only where the reserve is spent, too."""
+    """The whole of a small file. Raises OSError; a lack of descriptors only where the reserve is spent as well."""
     fd, is_lent = _open(path)
     try:
         parts = []

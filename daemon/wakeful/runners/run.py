@@ -56,7 +56,7 @@ from wakeful.runners.workspace import WorkspaceArea
 _LAG_SECONDS = 0.005
 # How often a run looks whether the server that will fork it is ready.
 _WARMING_SECONDS = 0.02
-# A control group counts threads, too: where nobody said how many processes a run may have, each may have so many.
+# A control group counts threads as well: where nobody said how many processes a run may have, each may have so many.
 _THREADS_EACH = 4
 # As a shell ends whose program was killed.
 _KILLED_EXIT = 128 + signal.SIGKILL
@@ -254,7 +254,7 @@ class LiveRun:
         return True
 
     def _bound_group(self) -> RunLimits:
-        """What its control group holds it to, if it has one."""
+        """The limit that its control group enforces, if it has one."""
         own = self.order.limits
         return own if own.processes is not None else replace(own, processes=self.order.most_processes * _THREADS_EACH)
 

@@ -16,7 +16,7 @@ from wakeful.core.state import LastRun, OpenRun, Session
 from wakeful.views.times import show_time, show_time_or_none
 
 
-# What a run is told of messages: of each so many characters, of all together about so many.
+# The text of messages that a run is told: so many characters of each, about so many of all together.
 LONGEST_TEXT = 64 * 1024
 LONGEST_TEXTS = 256 * 1024
 

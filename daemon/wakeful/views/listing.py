@@ -24,7 +24,7 @@ from wakeful.views.schedule import NextWord, find_next_slot
 StateWord = Literal["suspended", "running", "sleeping", "terminated", "archived"]
 # Why a session is not in the table of `list`, unless it is asked for.
 GoneWord = Literal["terminated", "undeclared"]
-# What `list` can be narrowed to: a state, `undeclared`, which is a reason to sleep, how the last run ended, or an open question.
+# The filters of `list`: a state, `undeclared`, which is a reason to sleep, how the last run ended, or an open question.
 WANTED_WORDS = (*get_args(StateWord), "undeclared", "failed", "asks")
 FAILURES = ("failed", "lost")
 

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 from wakeful.core.machine import Core
 from wakeful.core.state import Session
 
-# What happens at the moment: a hold ends, a queued wake starts, a slot falls due.
+# The change that comes with the moment: a hold ends, a queued wake starts, a slot falls due.
 NextWord = Literal["goes on", "next start", "next slot"]
 
 

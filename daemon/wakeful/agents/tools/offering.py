@@ -20,7 +20,7 @@ RESULT_BYTES = 48 * 1024
 _TAIL_BYTES = 8 * 1024
 _LEAST_BYTES = 2_048
 _RESULT_SHARE = 0.25
-# Few, so that digits and marks fit, too.
+# Few, so that digits and marks fit as well.
 _BYTES_PER_TOKEN = 2.5
 
 
@@ -67,14 +67,14 @@ def say_parameters(offer: ToolOffer) -> str:
 
 
 class ResultLimit:
-    """What one call of a run's tools may bring, in bytes. It shrinks when a provider turns out to take less than was said."""
+    """The largest result of one call of a run's tools, in bytes. It shrinks when a provider takes less than was said."""
 
     def __init__(self, most_bytes: int = RESULT_BYTES) -> None:
         self.most_bytes = most_bytes
 
 
 def find_result_bytes(compress_at: int) -> int:
-    """What one call may bring to a model of this size: a quarter of what it is told at once, and something where that is little."""
+    """The largest result for a model of this size: a quarter of its request, and at least a small page."""
     return max(_LEAST_BYTES, min(RESULT_BYTES, int(compress_at * _RESULT_SHARE * _BYTES_PER_TOKEN)))
 
 

@@ -52,7 +52,7 @@ class Spawner:
         self._answers.put((result, problem))
 
     def wait(self) -> Any:
-        """What the spawn returned. Raises what it raised, and OSError where the thread is gone."""
+        """The result of the spawn. Raises its error, and OSError where the thread is gone."""
         for looks in itertools.count(1):
             # Before the look at its answers: a thread that is gone has put down all it will.
             is_gone = self._is_gone()
