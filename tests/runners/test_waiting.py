@@ -116,7 +116,7 @@ async def test_a_run_that_was_waited_for_finds_what_all_others_find(bench: Bench
     """Its files and mounts, its descriptors, limits and rights, and the record of it is the same."""
     tell = """
         cat in.txt $WAKEFUL_CAUSES $WAKEFUL_TOKEN_FILE; readlink /proc/self/fd/0 /proc/self/cwd; ls /proc/self/fd | wc -l; umask; ulimit -a
-        cut -d " " -f 5-6 /proc/self/mountinfo; grep -E "Cap|NoNewPrivs|Seccomp|Sig(Blk|Ign|Cgt)" /proc/self/status; ls -A / /tmp /dev; ls -d /proc/[0-9]* | wc -l
+        cut -d " " -f 5-6 /proc/self/mountinfo; grep -E "Cap|NoNewPrivs|Seccomp|Sig(Blk|Ign|Cgt)" /proc/self/status; ls -A / /tmp /dev; set -- /proc/[0-9]*; echo $#
         cat /etc/shadow 2>&1 || true; echo x 2>&1 > in.txt || true; cut -d : -f 1 /proc/net/dev
     """
     changes = {"network": network, "limits": RunLimits(open_files=99), "causes": b"[1]"}

@@ -50,10 +50,12 @@ def test_a_probe_reaches_nobody_by_the_network(attack: Attack) -> None:
 
 def test_a_probe_changes_nothing(attack: Attack) -> None:
     """Neither what its session binds nor what lies beside it."""
-    unheld, held = probe_both(attack, do="write", path=str(attack.project / "victim.py"), text="print('mine')\n")
-    assert "Permission denied" in held or "Permission denied" in unheld
-    # Whoever came first: the one that is not held has written it.
-    eventually(lambda: (attack.project / "victim.py").read_text() == "print('mine')\n")
+    # Not the program of the probes: once the unisolated one had rewritten it, the other would no longer attack.
+    beside = attack.project / "beside.txt"
+    beside.write_text("before")
+    unheld, held = probe_both(attack, do="write", path=str(beside), text="mine")
+    assert "Permission denied" in held and "Permission denied" not in unheld
+    eventually(lambda: beside.read_text() == "mine")
 
 
 def test_a_probe_is_no_person_at_the_control_socket(attack: Attack) -> None:
