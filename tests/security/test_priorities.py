@@ -88,9 +88,9 @@ def start_target(user: OrdinaryUser) -> Iterator[int]:
 
 
 def tune(box: OrdinaryBox, name: str) -> dict[str, dict[str, str]]:
+    """Asks by commands alone: a test that speaks to the daemon as the user is a process of the user, with the rights of root."""
     box.ask("activate", name)
-    box.wait_at_rest(name, runs=1)
-    return json.loads(box.ask("output", name))
+    return json.loads(eventually(lambda: box.run("output", name).stdout.strip()))
 
 
 def test_a_run_changes_the_priority_of_nobody_else(lonely_box: OrdinaryBox) -> None:
