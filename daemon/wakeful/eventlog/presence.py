@@ -1,13 +1,13 @@
 """Are the files of an open store still the ones that were opened, under their names?
 
 SQLite writes on to a file that was deleted, and nobody finds what it wrote. So the writer looks before it acknowledges a group, and every few
-seconds at rest: each file must have the device and inode it had when the store was opened, and must not be shorter than it was. Seven calls of `stat`.
+seconds at rest: each file must have the device and inode it had when the store was opened, and must not be shorter than it was. Five calls of `stat`.
+A folder that is gone or replaced takes its files with it, so folders are looked at only to say what became of them.
 """
 
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import msgspec
 
@@ -35,23 +35,18 @@ class Presence:
     """The files of one store as its writer opened them; made while all of them are there."""
 
     def __init__(self, files: StoreFiles, page_bytes: int) -> None:
-        wal, index = (f"{files.database}-{end}" for end in ("wal", "shm"))
         self.frame_bytes = page_bytes + _FRAME_HEADER_BYTES
-        self._wal, self._sized = wal, (str(files.database), str(files.anchor))
-        # From the outside in: of a folder that is gone, its files need not be named.
-        paths = (files.state_dir, files.state_dir / LOCK, files.folder, files.database, files.anchor, wal, index)
-        self._known = {str(path): _look(path) for path in paths}
-        self._main = (str(files.state_dir), str(files.folder), str(files.database))
+        self._database, self._anchor, self._wal = str(files.database), str(files.anchor), f"{files.database}-wal"
+        names = (str(files.state_dir / LOCK), self._database, self._anchor, self._wal, f"{files.database}-shm")
+        self._files = {name: _look(name) for name in names}
+        self._folders = {name: _look(name) for name in (str(files.state_dir), str(files.folder))}
 
     def find_loss(self, wal_frames: int = 0) -> Loss | None:
         """The first file that is not the one that was opened; None when all are. `wal_frames`: so many the write-ahead log must hold."""
-        for path, known in self._known.items():
-            try:
-                found = os.stat(path)
-            except (FileNotFoundError, NotADirectoryError):
-                return Loss(f"{path} is gone", is_whole=True)
-            if not _is_same(known, found):
-                return Loss(f"{path} was replaced by another", is_whole=True)
+        for path, known in self._files.items():
+            found = _find(path)
+            if found is None or not _is_same(known, found):
+                return self._describe(path, found)
             least = self._find_least(path, known, found.st_size, wal_frames)
             if found.st_size < least:
                 return Loss(f"{path} was cut to {found.st_size} of {least} bytes", is_whole=False)
@@ -59,21 +54,26 @@ class Presence:
 
     def holds_frames(self, wal_frames: int) -> bool:
         """Is the write-ahead log as long as its frames? The one call that every group can afford before it is written."""
-        try:
-            return os.stat(self._wal).st_size >= self._find_wal_bytes(wal_frames)
-        except (FileNotFoundError, NotADirectoryError):
-            return False
+        found = _find(self._wal)
+        return found is not None and found.st_size >= self._find_wal_bytes(wal_frames)
 
     def has_database(self) -> bool:
         """Is the main file still the one that was opened, whatever became of those beside it?"""
-        try:
-            return all(_is_same(self._known[path], os.stat(path)) for path in self._main)
-        except (FileNotFoundError, NotADirectoryError):
-            return False
+        found = _find(self._database)
+        return found is not None and _is_same(self._files[self._database], found)
+
+    def _describe(self, path: str, found: os.stat_result | None) -> Loss:
+        """A folder that is gone or replaced is named instead of its files, the outermost first."""
+        for folder, known in self._folders.items():
+            seen = _find(folder)
+            if seen is None or not _is_same(known, seen):
+                path, found = folder, seen
+                break
+        return Loss(f"{path} is gone" if found is None else f"{path} was replaced by another", is_whole=True)
 
     def _find_least(self, path: str, known: _Known, size: int, wal_frames: int) -> int:
         """Neither the main file nor the anchor is ever made shorter while the store is open; the write-ahead log is, by its writer."""
-        if path in self._sized:
+        if path in (self._database, self._anchor):
             least, known.size = known.size, max(known.size, size)
             return least
         return self._find_wal_bytes(wal_frames) if path == self._wal else 0
@@ -86,6 +86,13 @@ def _is_same(known: _Known, found: os.stat_result) -> bool:
     return (found.st_dev, found.st_ino) == (known.device, known.inode)
 
 
-def _look(path: str | Path) -> _Known:
+def _find(path: str) -> os.stat_result | None:
+    try:
+        return os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def _look(path: str) -> _Known:
     found = os.stat(path)
     return _Known(found.st_dev, found.st_ino, found.st_size)

@@ -101,7 +101,7 @@ class LiveRun:
         self._minding: asyncio.TimerHandle | None = None
         self._counting: asyncio.TimerHandle | None = None
         # Processes and threads of the machine, since it began.
-        self._fewest_beside = limits.count_all()
+        self._fewest_beside: int | None = None
         # How many processes the kernel had ended for want of memory, a moment after it began.
         self._oom_kills: int | None = None
         self._problem: str | None = None
@@ -284,6 +284,7 @@ class LiveRun:
 
     def _mind_if_bounded(self) -> None:
         if self.order.limits.processes is None and self._counting is None:
+            self._fewest_beside = limits.count_all()
             self._counting = self._around.loop.call_later(limits.LOOK_SECONDS, self._count_processes)
         if self.order.limits != limits.NO_LIMITS or limits.is_counted(self.order.allowance):
             self._mind_after(limits.LOOK_SECONDS)
