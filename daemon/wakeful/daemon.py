@@ -448,7 +448,7 @@ class Daemon:
             self._supervisor.status(self._summary())
 
     async def _keep_collecting(self) -> None:
-        """Free the cycles that ended runs leave: captured output and descriptors of rulesets stay until then. Takes a thousandth of the time at most."""
+        """Free the cycles that closed connections leave, a transport and its socket each; an ended run leaves none. Takes a thousandth of the time at most."""
         pause = COLLECTING_SECONDS
         while True:
             await asyncio.sleep(pause)

@@ -25,8 +25,10 @@ _SECTION = re.compile(r"\s*\[\s*([^\]\s\"]+)\s*(\"[^\"]*\")?\s*\]")
 _SETTING = re.compile(r"\s*worktree\s*=\s*(.*)", re.IGNORECASE)
 
 
-# Of statx: the time a file was made, where it stands in the answer, and how long that is.
-_AT_FDCWD, _BIRTH, _BIRTH_PLACE, _ANSWER_BYTES = -100, 0x800, 80, 256
+# Of statx: the time a file was made, and where it stands in the answer.
+_AT_FDCWD, _BIRTH, _BIRTH_PLACE = -100, 0x800, 80
+# Named once: each array type that ctypes makes is a cycle that only a collection frees.
+_Answer = ctypes.c_char * 256
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -77,7 +79,7 @@ def read_git_dirs(top: str) -> GitDirs | None:
 
 def read_birth(path: str) -> int:
     """When a file was made, in nanoseconds. A number alone is given to the next file as soon as one is removed. 0: this file system does not say."""
-    answer = ctypes.create_string_buffer(_ANSWER_BYTES)
+    answer = _Answer()
     if not hasattr(_libc, "statx") or _libc.statx(_AT_FDCWD, os.fsencode(path), 0, _BIRTH, answer) != 0:
         return 0
     (mask,) = struct.unpack_from("=I", answer)

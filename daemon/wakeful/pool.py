@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from queue import SimpleQueue
 from threading import Thread
 from typing import Any, TypeVar
@@ -90,8 +91,8 @@ def _carry_out(future: Future[Any], work: Callable[[], Any]) -> None:
     try:
         result = work()
     except BaseException as error:
-        problem = error
-        _insist(lambda: future.set_exception(problem))
+        # Not by a name that outlives this branch: the traceback of the error holds this frame.
+        _insist(partial(future.set_exception, error))
     else:
         _insist(lambda: future.set_result(result))
 

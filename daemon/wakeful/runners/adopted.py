@@ -88,7 +88,7 @@ class AdoptedProcess(Attended):
         self._spent.add_observed(*self._used)
         survivors = () if is_swept else (self.pid,)
         if status is None:
-            self._ended(Ending(None, None, survivors))
+            self._tell_end(Ending(None, None, survivors))
             return
         code = os.waitstatus_to_exitcode(status)
-        self._ended(Ending(code, None, survivors) if code >= 0 else Ending(None, -code, survivors))
+        self._tell_end(Ending(code, None, survivors) if code >= 0 else Ending(None, -code, survivors))

@@ -143,7 +143,8 @@ class Attended(ABC):
         self._run_id = run_id
         self._mark = mark
         self._spent = spent
-        self._ended = ended
+        # None: it was called. Its owner refers to this program, and would outlive its run in a cycle with it.
+        self._ended: Callable[[Ending], None] | None = ended
         self._output: OutputPipe | None = None
         self.is_over = False
 
@@ -165,12 +166,18 @@ class Attended(ABC):
     def abandon(self) -> None:
         """It goes on without us: let go of everything, and end nothing."""
         self._sampling.cancel()
+        self._ended = None
         if not self.is_over:
             self.is_over = True
             self._around.loop.remove_reader(self._pidfd)
             os.close(self._pidfd)
         if self._output is not None:
             self._output.close()
+
+    def _tell_end(self, ending: Ending) -> None:
+        ended, self._ended = self._ended, None
+        if ended is not None:
+            ended(ending)
 
     @abstractmethod
     def _signal_group(self, number: int) -> None:
@@ -374,7 +381,7 @@ class Process(Attended):
             self._output.drain()
         if around.cgroups is not None and not around.cgroups.remove(self._mark):
             around.pool.submit(_remove_later, around.cgroups, self._mark)
-        self._ended(replace(ending, survivors=tuple(left)))
+        self._tell_end(replace(ending, survivors=tuple(left)))
 
 
 def _signal_inside(leader: int, number: int) -> None:

@@ -19,12 +19,20 @@ _VERSION_3 = 0x20080522
 # The same number on every architecture.
 _LANDLOCK_RESTRICT_SELF = 446
 _libc = ctypes.CDLL(None, use_errno=True)
+# Of capget: twice three words. Named once: each array type that ctypes makes is a cycle of its own.
+_Capabilities = ctypes.c_char * 24
 
 # The capabilities root needs for files of other owners, by name and number in capability.h: the same four under `standard` and `strict`. All others go:
 # another process's memory (SYS_PTRACE, PERFMON), mounts (SYS_ADMIN), another user (SETUID, SETGID), privileges that a file would bring to its
 # next user (SETFCAP), files by number instead of name (DAC_READ_SEARCH), devices, the network, the clock and the kernel itself.
 KEPT_CAPABILITIES = {"CAP_CHOWN": 0, "CAP_DAC_OVERRIDE": 1, "CAP_FOWNER": 3, "CAP_FSETID": 4}
 _KEPT_BITS = sum(1 << number for number in KEPT_CAPABILITIES.values())
+
+
+class _FilterProgram(ctypes.Structure):
+    """struct sock_fprog."""
+
+    _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p))
 
 
 def forbid_new_privileges() -> None:
@@ -41,7 +49,7 @@ def drop_capabilities() -> None:
         return
     _libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
     header = struct.pack("=Ii", _VERSION_3, 0)
-    held = ctypes.create_string_buffer(24)
+    held = _Capabilities()
     if _libc.capget(header, held) != 0:
         _raise()
     # Twice effective, permitted, inheritable: the low 32 bits of each, then the high ones.
@@ -59,10 +67,7 @@ def restrict_by(fd: int) -> None:
 
 def install_filter(program: bytes) -> None:
     """A system call filter (filter.py), on the calling thread and all it starts from now on. `forbid_new_privileges` comes first."""
-    held = ctypes.create_string_buffer(program, len(program))
-    # struct sock_fprog: a length, then the pointer on its own boundary.
-    description = struct.pack("HxxxxxxQ", len(program) // 8, ctypes.addressof(held))
-    if _libc.prctl(_PR_SET_SECCOMP, _MODE_FILTER, description, 0, 0) != 0:
+    if _libc.prctl(_PR_SET_SECCOMP, _MODE_FILTER, ctypes.byref(_FilterProgram(len(program) // 8, program)), 0, 0) != 0:
         _raise()
 
 
@@ -75,7 +80,7 @@ def can_filter() -> bool:
 @functools.cache
 def _has_any() -> bool:
     """Does the daemon have capabilities at all? They do not come back, so once is enough to know."""
-    header, held = struct.pack("=Ii", _VERSION_3, 0), ctypes.create_string_buffer(24)
+    header, held = struct.pack("=Ii", _VERSION_3, 0), _Capabilities()
     if _libc.capget(header, held) != 0:
         _raise()
     return any(held.raw)

@@ -64,9 +64,13 @@ class Spawner:
                 if is_gone or (looks >= most and self.may_spawn()):
                     raise OSError(errno.ENOMEM, f"{os.strerror(errno.ENOMEM)}, the thread that was to start it is gone") from None
             else:
-                if problem is not None:
+                if problem is None:
+                    return result
+                try:
                     raise problem
-                return result
+                finally:
+                    # Its traceback holds this frame: the two would keep each other, and all that the spawn refers to.
+                    del problem
 
     def _is_gone(self) -> bool:
         return bool(self._number) and not os.path.exists(f"/proc/self/task/{self._number}")
