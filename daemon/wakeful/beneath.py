@@ -53,7 +53,7 @@ def open_at(base: int, path: str, flags: int, *, has_links: bool = True) -> int:
     how = struct.pack("=3Q", flags | os.O_CLOEXEC, 0, resolve)
     number = errno.EAGAIN
     for _ in range(_TRIES):
-        fd = _libc.syscall(_OPENAT2, base, os.fsencode(path), how, len(how))
+        fd: int = _libc.syscall(_OPENAT2, base, os.fsencode(path), how, len(how))
         if fd >= 0:
             return fd
         number = ctypes.get_errno()

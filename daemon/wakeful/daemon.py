@@ -477,7 +477,7 @@ class Daemon:
     def _after_run(self, entry: Entry) -> None:
         self._starter.forget(entry.session, entry.run)
         self._edges.landing.discard(f"{entry.session}.{entry.run}")
-        if entry.event.outcome == "failed" and entry.event.is_final:
+        if isinstance(entry.event, RunFinished) and entry.event.outcome == "failed" and entry.event.is_final:
             self._failed.add(entry.session)
 
     def _after_record(self) -> None:
@@ -510,9 +510,10 @@ class Daemon:
 
     def _narrate(self) -> None:
         """Print what was recorded since the last time."""
-        records = [None]
-        while records:
+        while True:
             self._narrated, records = self.log.read_after(self._narrated, NARRATED_AT_ONCE, most_bytes=_NARRATED_BYTES)
+            if not records:
+                return
             for record in records:
                 session = self.core.state.sessions.get(record.session)
                 # What a bundle brought in happened elsewhere.

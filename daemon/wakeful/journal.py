@@ -18,7 +18,11 @@ from typing import Literal
 SOCKET = "/run/systemd/journal/socket"
 # syslog(3): what is over, what a person should look at, what is worth noting, what happens.
 Priority = Literal[2, 3, 4, 5, 6]
-CRITICAL, ERROR, WARNING, NOTICE, INFO = 2, 3, 4, 5, 6
+CRITICAL: Priority = 2
+ERROR: Priority = 3
+WARNING: Priority = 4
+NOTICE: Priority = 5
+INFO: Priority = 6
 # How long a journal that is full may hold the voice: entries are dropped then, the log has all.
 PATIENCE_SECONDS = 2.0
 

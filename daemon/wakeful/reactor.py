@@ -248,11 +248,11 @@ class Reactor:
             return
         try:
             self._take_recorded(touched, entries)
-        except Exception as error:
+        except Exception as defect:
             # Half of a plan was carried out: what state says of it is no longer known to be true, and a start finds out.
-            self.outside.fatal(error)
+            self.outside.fatal(defect)
             # Not raised: who observed something may be called by this, and has nothing to do with it.
-            self._loop.call_exception_handler({"message": "a plan that could not be carried out", "exception": error})
+            self._loop.call_exception_handler({"message": "a plan that could not be carried out", "exception": defect})
 
     def _take_recorded(self, touched: list[str], entries: list[Entry]) -> None:
         for session_id in touched:

@@ -175,7 +175,10 @@ async def _live(places: Places, lock: StateLock, handed_over: HandedOver, is_onc
             exit_process(failed)
         loop.call_soon_threadsafe(lambda: daemon.abandon(failed))
 
-    log = open_log(places.state, lock=lock, on_fatal=end, tell=lambda words: loop.call_soon_threadsafe(lambda: daemon.warn(words)))
+    def warn(words: str) -> None:
+        loop.call_soon_threadsafe(lambda: daemon.warn(words))
+
+    log = open_log(places.state, lock=lock, on_fatal=end, tell=warn)
     if log.read_only is not None:
         raise OperatorError(
             f"{places.state}: {log.read_only}; nothing is written to it. "
@@ -301,8 +304,8 @@ def _build_specs(
             for name, words in reactor.core.looked.refused.items():
                 if name in observation.refused:
                     # A problem a line, as `check` shows them.
-                    for problem in words.split("\n"):
-                        voice.say(problem, name=name, priority=WARNING)
+                    for line in words.split("\n"):
+                        voice.say(line, name=name, priority=WARNING)
             for one in observation.declared:
                 if one.needs_trust is not None:
                     voice.say(f"sleeps: {one.needs_trust}", name=one.spec.name, priority=WARNING)

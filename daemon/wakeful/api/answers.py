@@ -77,8 +77,10 @@ def refuse_refused(service: Service, name: str) -> None:
 
 
 def service_of(request: Request) -> Service:
-    return request.app.state.service
+    service: Service = request.app.state.service
+    return service
 
 
 def caller_of(request: Request) -> Caller:
-    return request.state.caller
+    caller: Caller = request.state.caller
+    return caller

@@ -27,6 +27,7 @@ from wakeful.api.service import Service
 from wakeful.api.tokens import Tokens, is_token
 from wakeful.core.observation import ProcessOwner
 from wakeful.errors import CallerError, WakefulError
+from wakeful.views.listing import Rows
 
 # The names under which clients of other programs put tokens into addresses.
 TOKEN_PARAMETERS = frozenset(("token", "access_token", "api_key", "apikey", "authorization", "bearer"))
@@ -82,7 +83,7 @@ ROUTES = (
 def build_app(service: Service, connections: Connections) -> ASGIApp:
     app = Starlette(routes=ROUTES, exception_handlers={WakefulError: handle_error, HTTPException: _handle_http, ClientDisconnect: _handle_leaving, Exception: _handle_defect})
     app.state.service = service
-    app.state.rows = reading.Rows()
+    app.state.rows = Rows()
     app.state.accounts = costing.Accounts()
     app.state.roster = participants.Roster()
     app.state.tokens = Tokens(service.places.state)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import AsyncIterator
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -51,7 +52,7 @@ VERBS: dict[str, type[Struct]] = {
     "forget": calls.Forget,
 }
 # Verb -> its body and how it becomes a call: something has to be looked up first.
-PREPARED = {**history.PREPARED, "trace": (calls.Trace, prepare_trace)}
+PREPARED: dict[str, tuple[type[Struct], Callable[[Service, Any], Awaitable[Any]]]] = {**history.PREPARED, "trace": (calls.Trace, prepare_trace)}
 # Verb -> the calls that its body may become.
 MADE_OF: dict[str, tuple[type[Struct], ...]] = {
     "save": (calls.Save,),

@@ -135,7 +135,9 @@ class Walk:
         """Runs of other sessions, and their rewinds and merges, that left exactly the versions these causes found: a wake has one parent, and may have come of several."""
         for name in tuple(self._core.graph.upstreams.get(session.name, ())):
             writer = self._sessions.get(self._core.state.ids.get(name, ""))
-            for binding in writer.spec.files if writer is not None and writer.spec is not None else ():
+            if writer is None or writer.spec is None:
+                continue
+            for binding in writer.spec.files:
                 cause = next((one for one in causes if _covers(session, writer, binding, one)), None)
                 end = self._find_writing(writer.id, binding, cause.new, before) if cause is not None else None
                 if cause is None or end is None:

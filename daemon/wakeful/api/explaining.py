@@ -133,9 +133,9 @@ async def explain_health(request: Request) -> Response:
             degraded.append({"session": session.name, "binding": "budget", "words": words})
         for bound in core.looked.bounds.get(session.id, ()):
             look = core.looked.target(bound)
-            words = (look.degraded or look.problem) if look is not None else None
-            if words is not None:
-                degraded.append({"session": session.name, "binding": bound.name, "words": words})
+            problem = (look.degraded or look.problem) if look is not None else None
+            if problem is not None:
+                degraded.append({"session": session.name, "binding": bound.name, "words": problem})
     return answer_json(
         {
             "version": service.version,

@@ -86,8 +86,8 @@ def _pages_of_all(service: Service, wanted: Wanted) -> Iterator[list[Record]]:
 def _pages_of_one(service: Service, session_id: str, wanted: Wanted) -> Iterator[list[Record]]:
     first, head = 1, service.log.head(session_id).seq
     while first <= head:
-        bounds = {"since": wanted.since, "until": wanted.until, "kinds": wanted.kinds}
-        page = list(service.log.read(session_id, from_seq=first, to_seq=head, limit=PAGE, **bounds))
+        found = service.log.read(session_id, from_seq=first, to_seq=head, limit=PAGE, since=wanted.since, until=wanted.until, kinds=wanted.kinds)
+        page = list(found)
         if not page:
             return
         yield page

@@ -82,7 +82,8 @@ def _view(service: Service, token: Token) -> dict[str, Any]:
 
 
 def _tokens_of(request: Request) -> Tokens:
-    return request.app.state.tokens
+    tokens: Tokens = request.app.state.tokens
+    return tokens
 
 
 async def _read(request: Request, kind: type[Any]) -> Any:

@@ -16,7 +16,7 @@ import socket
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, overload
 
 from wakeful.api.service import RunIdentity
 from wakeful.api.tokens import Token
@@ -40,7 +40,10 @@ OwnerOf = Callable[[int], ProcessOwner | None]
 class Connected(Protocol):
     """A socket, or what a transport shows of one."""
 
-    def getsockopt(self, level: int, option: int, length: int = ..., /) -> int | bytes: ...
+    @overload
+    def getsockopt(self, level: int, option: int, /) -> int: ...
+    @overload
+    def getsockopt(self, level: int, option: int, length: int, /) -> bytes: ...
 
 
 @dataclass(frozen=True, slots=True)

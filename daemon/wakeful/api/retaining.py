@@ -14,7 +14,7 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from wakeful.api.bundling import ARCHIVE, ROUTES, Answer, ArchiveBody, Desk, archive, carry
+from wakeful.api.bundling import ARCHIVE, ROUTES, Answer, ArchiveBody, Desk, Routes, archive, carry
 from wakeful.api.service import Service
 from wakeful.blobs import Blobs
 from wakeful.bundles.blob_archive import BlobArchive, Moved
@@ -133,7 +133,7 @@ async def archive_due(desk: Desk, due: tuple[Due, ...]) -> list[Answer]:
     return answers
 
 
-ALL_ROUTES = {**ROUTES, "due": (DueBody, archive_all)}
+ALL_ROUTES: Routes = {**ROUTES, "due": (DueBody, archive_all)}
 
 
 async def carry_all(request: Request) -> Response:

@@ -77,11 +77,13 @@ class Service(Protocol):
     pid: int
     # Microseconds UTC.
     started_at: int
-    places: Places
     blobs: Blobs
     replays: Replays
     workspaces: Workspaces
     trust: TrustDesk
+
+    @property
+    def places(self) -> Places: ...
 
     async def call(self, call: Call, *, author: str, key: str | None, run: int | None) -> Reply:
         """Carry a call out and return its answer once it is durable; raises CallerError."""

@@ -28,7 +28,7 @@ async def read_top(request: Request) -> Response:
             "version": service.version,
             "started_at": show_time(service.started_at),
             "daemon": _measure_daemon(service.pid),
-            "slots": {**core.view_slots()["commands"], "agents": core.view_slots()["agents"]},
+            "slots": dict[str, object](core.view_slots()["commands"]) | {"agents": core.view_slots()["agents"]},
             "runs": _view_runs(service),
             "sessions": msgspec.Raw(rows.encode(core, moment)),
         }

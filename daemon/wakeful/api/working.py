@@ -92,7 +92,7 @@ async def record_steps(request: Request) -> Response:
 
 def _redact_step(service: Service, step: work.PostedStep) -> work.PostedStep:
     """Return a step as it may be recorded: the very same, unless it holds the value of a secret."""
-    kept = service.redact(step)
+    kept: work.PostedStep = service.redact(step)
     if isinstance(step, work.RecordAnswer) and isinstance(kept, work.RecordAnswer):
         return step if kept is step else replace(kept, answer=drop_changed_raw(step.answer, kept.answer))
     return kept

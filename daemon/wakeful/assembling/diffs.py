@@ -112,7 +112,8 @@ def diff_sides(changed: Changed, redact: Callable[[str], str]) -> tuple[str | No
     note = next((text for text in texts if isinstance(text, str)), None)
     if note is not None:
         return None, note
-    diff = "".join(diff_lines([text for text in texts if isinstance(text, list)], changed.path))
+    old, new = (text for text in texts if isinstance(text, list))
+    diff = "".join(diff_lines(old, new, changed.path))
     if diff:
         return redact(diff), None
     return None, "empty" if None in (changed.before, changed.after) else "the same text again"

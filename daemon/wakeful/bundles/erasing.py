@@ -63,8 +63,8 @@ def find_in_bundle(path: Path, words: Iterable[str]) -> list[int]:
     """The seqs of a bundle's records that hold one of these words, as they stand in a payload; reads all of it."""
     needles = tuple(words)
     with OpenBundle(path) as bundle:
-        lines = (line for line in bundle.read_lines() if isinstance(line, RecordLine) and line.payload is not None)
-        return [line.seq for line in lines if any(needle in line.payload for needle in needles)]
+        payloads = ((line.seq, line.payload) for line in bundle.read_lines() if isinstance(line, RecordLine))
+        return [seq for seq, payload in payloads if payload is not None and any(needle in payload for needle in needles)]
 
 
 def _copy(bundle: OpenBundle, writer: BundleWriter, erased: frozenset[int], dropped: frozenset[str]) -> None:

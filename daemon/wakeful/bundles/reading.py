@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -88,7 +88,7 @@ class OpenBundle:
         with_first = self._read_lines(None)
         return self._parse_manifest(next(with_first, b""))
 
-    def read_lines(self, progress: Progress | None = None) -> Iterator[AnyLine]:
+    def read_lines(self, progress: Progress | None = None) -> Generator[AnyLine, None, None]:
         """Every line in its order, the manifest first and the end last; raises where anything does not hold.
 
         After the last line all digests have been checked."""

@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from math import inf
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from msgspec import Struct
 
@@ -148,18 +148,18 @@ class Capture:
             size = sight.size
             reason = self._want(root, path, sight.digest, size)
             return Entry(path=shown, kind=sight.kind, digest=sight.digest.hex(), size=size, mode=mode, not_kept=reason, raw=raw)
-        facts: dict[str, object] = {"path": shown, "kind": sight.kind, "size": sight.size, "mode": mode, "raw": raw}
+        facts: dict[str, Any] = {"path": shown, "kind": sight.kind, "size": sight.size, "mode": mode, "raw": raw}
         try:
             facts |= self._take_link(root, name, sight, is_later) if sight.kind == "l" else self._take_file(root, name, sight, is_later)
         except NotKept as reason:
             facts |= {"not_kept": str(reason), "digest": "" if sight.kind == "l" else sight.digest.hex()}
         return Entry(**facts)
 
-    def _take_file(self, root: str, name: str, sight: Sight, is_later: bool) -> dict[str, object]:
+    def _take_file(self, root: str, name: str, sight: Sight, is_later: bool) -> dict[str, Any]:
         if sight.kind not in _MODES:
             raise NotKept(NO_FILE)
         mode = _read_mode(os.path.join(root, name))
-        facts: dict[str, object] = {} if mode is None else {"mode": mode}
+        facts: dict[str, Any] = {} if mode is None else {"mode": mode}
         # Kept already, by this run or another: not read again, whatever became of the file meanwhile.
         if sight.digest and self.blobs.has(address_of(sight.digest), sight.size):
             self.relied_on.add(address_of(sight.digest))
@@ -174,14 +174,14 @@ class Capture:
         self._keep_new(content, digest, is_later)
         return facts | {"digest": digest.hex(), "size": len(content)}
 
-    def _take_link(self, root: str, name: str, sight: Sight, is_later: bool) -> dict[str, object]:
+    def _take_link(self, root: str, name: str, sight: Sight, is_later: bool) -> dict[str, Any]:
         """Its words, and the content of the file it leads to, if that was looked at and lies below root.
 
         A run may leave a link to a file that it cannot read itself: we can, and must not fetch it for anybody."""
         path = os.path.join(root, name)
         with _reading():
             words = os.readlink(path)
-        facts: dict[str, object] = {"link": os.fsencode(words).decode("utf-8", "backslashreplace"), "size": 0, "mode": 0o777}
+        facts: dict[str, Any] = {"link": os.fsencode(words).decode("utf-8", "backslashreplace"), "size": 0, "mode": 0o777}
         named = hashlib.blake2b(os.fsencode(words), digest_size=SHORT_BYTES)
         if not sight.digest or named.digest() == sight.digest:
             return facts

@@ -52,10 +52,10 @@ def diff_texts(before: bytes | None, after: bytes | None, name: str) -> str | No
     if before is None or after is None or max(len(before), len(after)) > LARGEST_TEXT_BYTES or b"\0" in before + after:
         return None
     try:
-        sides = [side.decode().splitlines(keepends=True) for side in (before, after)]
+        old, new = (side.decode().splitlines(keepends=True) for side in (before, after))
     except UnicodeDecodeError:
         return None
-    lines = list(difflib.unified_diff(*sides, f"recorded/{name}", f"replayed/{name}"))
+    lines = list(difflib.unified_diff(old, new, f"recorded/{name}", f"replayed/{name}"))
     cut = [f"… and {count(len(lines) - MOST_DIFF_LINES, 'more line')}\n"] if len(lines) > MOST_DIFF_LINES else []
     return "".join(line if line.endswith("\n") else f"{line}\n" for line in (*lines[:MOST_DIFF_LINES], *cut))
 

@@ -327,16 +327,16 @@ class Keeper:
             self._backlog.add(capture.hand_over())
 
     def _keep_one(self, capture: Capture, root: str, snapshot: _Snapshot) -> Found:
-        facts = {"version": snapshot.version, "is_stale": snapshot.is_stale}
+        found = Found(version=snapshot.version, is_stale=snapshot.is_stale)
         if snapshot.members is None:
             assert snapshot.last is not None
-            return Found(listing=snapshot.last.address, **facts)
+            return replace(found, listing=snapshot.last.address)
         is_later = not snapshot.is_written
         if len(snapshot.members) <= INLINE_PATHS:
-            return Found(entries=capture.take(root, snapshot.members, is_later=is_later), **facts)
+            return replace(found, entries=capture.take(root, snapshot.members, is_later=is_later))
         listing = keep_listing(capture, root, snapshot.members, snapshot.last, is_later=is_later)
         self._loop.call_soon_threadsafe(self._remember, snapshot.target, snapshot.stamp, listing)
-        return Found(listing=listing.address, **facts)
+        return replace(found, listing=listing.address)
 
     def _keep_rest(self, record: _OpenRecord, snapshots: list[_Snapshot]) -> None:
         before = record.before.result(_PATIENCE_SECONDS)

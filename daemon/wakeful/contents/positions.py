@@ -119,7 +119,8 @@ def _compare(blobs: Blobs, a: Held | None, b: Held | None, room: int) -> tuple[d
     note = note or next((text for text in texts if isinstance(text, str)), None)
     if note is not None:
         return view | {"note": note}, 0
-    lines = list(diff_lines([text for text in texts if isinstance(text, list)], known.entry.path))
+    old, new = (text for text in texts if isinstance(text, list))
+    lines = list(diff_lines(old, new, known.entry.path))
     if not lines:
         return view | {"note": _say_kinds(a, b)}, 0
     shown = lines[: min(MOST_DIFF_LINES, max(room, 0))]
@@ -162,8 +163,8 @@ def split_text(content: bytes) -> list[str] | str:
     return [f"{line}\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
 
 
-def diff_lines(texts: list[list[str]], path: str) -> Iterator[str]:
-    for line in difflib.unified_diff(*texts, f"a/{path}", f"b/{path}"):
+def diff_lines(old: list[str], new: list[str], path: str) -> Iterator[str]:
+    for line in difflib.unified_diff(old, new, f"a/{path}", f"b/{path}"):
         yield line if line.endswith("\n") else f"{line}\n\\ no newline at the end\n"
 
 

@@ -85,8 +85,7 @@ class Replays:
 
     def take(self, ended: object) -> bool:
         """Is this the end of a replay? Then nobody else needs to know."""
-        waiting = self._waiting.pop(ended.run_id, None) if isinstance(ended, ProcessEnded) else None
-        if waiting is None:
+        if not isinstance(ended, ProcessEnded) or (waiting := self._waiting.pop(ended.run_id, None)) is None:
             return False
         if not waiting.done():
             waiting.set_result(ended)

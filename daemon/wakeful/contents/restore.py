@@ -123,7 +123,7 @@ def _read_written(blobs: Blobs, address: str | None) -> list[_Written] | None:
     return found
 
 
-def _follow(traces: dict[str, _Trace], run: int, written: list[_Written]) -> None:
+def _follow(traces: dict[str, _Trace], run: int | str, written: list[_Written]) -> None:
     for before, after, is_stale in written:
         for name in before.keys() | after.keys():
             found, left = before.get(name), after.get(name)

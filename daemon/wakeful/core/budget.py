@@ -44,7 +44,8 @@ class Budget(Struct, frozen=True, kw_only=True):
     timezone: str = "UTC"
 
     def bound(self, period: Period) -> Amounts | None:
-        return getattr(self, period)
+        bound: Amounts | None = getattr(self, period)
+        return bound
 
 
 class Spent(Struct, frozen=True, kw_only=True):
@@ -81,7 +82,7 @@ def find_periods(budgets: Iterable[Budget | None], at: int) -> Periods | None:
 
 def charge(spent: dict[str, Spent], budget: Budget, at: int, periods: Periods | None = None, **used: float) -> dict[str, Spent]:
     """What is spent once `used` came on top at that time. Only periods with a bound are counted."""
-    charged = {}
+    charged: dict[str, Spent] = {}
     begins = (periods or {}).get(budget.timezone, {})
     for period in PERIODS:
         if budget.bound(period) is None:

@@ -53,9 +53,10 @@ def find_cron_problem(expression: str, timezone: str) -> str | None:
         CronSim(_spell_out(expression), _EPOCH)
     except CronSimError as error:
         return f"cron expression {expression!r}: {str(error).lower()}; expected five fields, such as \"0 6 1 * *\""
-    if _zone(timezone) is None:
+    schedule = _schedule(expression, timezone)
+    if schedule is None:
         return f"time zone {timezone!r} is not known; expected a name such as Europe/Berlin or UTC"
-    if _schedule(expression, timezone).next_after(0) is None:
+    if schedule.next_after(0) is None:
         return f"cron expression {expression!r} never matches any day"
     return None
 
@@ -173,9 +174,9 @@ class _Schedule:
         if slot <= at < following:
             return slot
         found = self._search_back(at)
-        following = None if found is None else self._search_after(found)
-        if found is not None and following is not None:
-            self._neighbours = (found, following)
+        later = None if found is None else self._search_after(found)
+        if found is not None and later is not None:
+            self._neighbours = (found, later)
         return found
 
     def _search_after(self, at: int) -> int | None:

@@ -349,7 +349,9 @@ def make_start(core: Core, session: Session, wall: int, is_mixed: bool = False) 
 
 
 def _remember_inputs(core: Core, session: Session) -> None:
-    stamps, doubts, waiting = {}, {}, []
+    stamps: dict[str, str] = {}
+    doubts: dict[str, str] = {}
+    waiting: list[str] = []
     for bound in core.looked.bounds[session.id]:
         if bound.target is None:
             continue

@@ -7,6 +7,7 @@ dirty inputs were looked at, so that `run_finished` tells what was written and w
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -158,7 +159,7 @@ def _judge_end(session: Session, run: OpenRun, report: ProcessEnded | None, wall
     """The outcome, strongest reason first: a stop that was logged, then the crash, then the process's own word."""
     exit_code = report.exit_code if report is not None else None
     is_success = report is not None and has_succeeded(run, report)
-    facts = {"run": run.run, "exit_code": exit_code, "signal": report.signal if report is not None else None}
+    facts: dict[str, Any] = {"run": run.run, "exit_code": exit_code, "signal": report.signal if report is not None else None}
     if report is not None:
         facts |= {"usage": report.usage, "output": report.output, "files": report.files}
         facts |= {"isolation": report.isolation, "undeclared": report.undeclared, "hint": report.hint, "assumed": report.staged is None, "trace": report.trace}
@@ -172,17 +173,17 @@ def _judge_end(session: Session, run: OpenRun, report: ProcessEnded | None, wall
     if run.staged is not None:
         # Whoever terminates it now does so after the success (rule 23).
         return ev.RunFinished(outcome="succeeded", is_final=True, reason=_say_kept(run), conflicts=tuple(sorted(find_conflicts(run))), **facts)
-    match stop.why if stop is not None else None:
-        case "terminate" | "cancel":
-            return ev.RunFinished(outcome="cancelled", is_final=True, by=stop.by, reason=f"{stop.why} by {stop.by}", **facts)
-        case "interrupt":
-            return ev.RunFinished(outcome="interrupted", is_final=True, by=stop.by, reason=f"interrupted by {stop.by}", **facts)
-        case "suspend" if not is_success:
-            return ev.RunFinished(outcome="interrupted", is_final=True, by=stop.by, reason=f"suspended by {stop.by}", **facts)
-        case "replace" if not is_success:
+    match stop:
+        case Stop(why="terminate" | "cancel" as why, by=by):
+            return ev.RunFinished(outcome="cancelled", is_final=True, by=by, reason=f"{why} by {by}", **facts)
+        case Stop(why="interrupt", by=by):
+            return ev.RunFinished(outcome="interrupted", is_final=True, by=by, reason=f"interrupted by {by}", **facts)
+        case Stop(why="suspend", by=by) if not is_success:
+            return ev.RunFinished(outcome="interrupted", is_final=True, by=by, reason=f"suspended by {by}", **facts)
+        case Stop(why="replace") if not is_success:
             return ev.RunFinished(outcome="interrupted", is_final=False, by="clock", reason="replaced: its next slot came due", **facts)
-        case "shutdown" if not is_success:
-            return ev.RunFinished(outcome="interrupted", is_final=False, by=stop.by, reason=_say_shutdown(stop), **facts)
+        case Stop(why="shutdown", by=by) if not is_success:
+            return ev.RunFinished(outcome="interrupted", is_final=False, by=by, reason=_say_shutdown(stop), **facts)
     if run.halt is not None and run.halt.kind != "failed":
         # It goes on from its last step when the hold is over: what woke it stays owed.
         return ev.RunFinished(outcome="interrupted", is_final=False, by=DAEMON, reason=run.halt.words, **facts)
@@ -196,7 +197,7 @@ def _judge_end(session: Session, run: OpenRun, report: ProcessEnded | None, wall
     return _judge_failure(session, run, report, facts, wall)
 
 
-def _judge_failure(session: Session, run: OpenRun, report: ProcessEnded, facts: dict[str, object], wall: int) -> ev.RunFinished:
+def _judge_failure(session: Session, run: OpenRun, report: ProcessEnded, facts: dict[str, Any], wall: int) -> ev.RunFinished:
     reason = (run.halt.words if run.halt is not None else None) or report.problem or (f"killed by signal {report.signal}" if report.signal else f"exit code {report.exit_code}")
     retries = run.spec.run.retries if run.spec.run is not None else 0
     # A session whose file is gone has nothing to try again for (rule 26); a traced run is for a person to look at.
@@ -211,7 +212,7 @@ def _judge_failure(session: Session, run: OpenRun, report: ProcessEnded, facts: 
 
 def backoff_seconds(failures: int, run_id: str) -> float:
     """1 s doubling to 5 m; the jitter comes from the run's id, so that a replay waits the same."""
-    base = min(FIRST_BACKOFF_SECONDS * 2**failures, LONGEST_BACKOFF_SECONDS)
+    base: float = min(FIRST_BACKOFF_SECONDS * 2**failures, LONGEST_BACKOFF_SECONDS)
     share = hashlib.blake2b(run_id.encode(), digest_size=2).digest()
     return round(base * (1 + int.from_bytes(share) / 65535 / 4), 3)
 
@@ -221,7 +222,8 @@ def _add_findings(core: Core, session: Session, run: OpenRun, event: ev.RunFinis
     stamps = core.looked.stamps.get(session.id, {})
     doubts = core.looked.doubts.get(session.id, {})
     known = {binding.identity for binding in run.spec.bindings}
-    written, touched = dict[str, str](), []
+    written: dict[str, str] = {}
+    touched: list[str] = []
     conflicted = find_conflicts(run)
     is_own, is_certain = is_attributed(run), is_exact(run)
     is_known = is_certain
@@ -231,28 +233,28 @@ def _add_findings(core: Core, session: Session, run: OpenRun, event: ev.RunFinis
         if look is None or (run.is_aside and not bound.is_written):
             continue
         # It cannot be seen any more, or it was dirty when the process ended and not looked at since: a rebase, a look that hangs.
-        is_judged = look.version is not None and look.applied >= awaited.get(look.target.key, 0)
+        judged = look.version if look.applied >= awaited.get(look.target.key, 0) else None
         whose = judge_change(look, run, bound.key) if is_own and (bound.is_written or bound.is_both) else "unknown"
         if bound.is_written:
             is_known = is_known and whose != "unknown"
             # What is known to be as it was found, or others' work, is not what it wrote (rule 28).
-            if bound.key in known and is_judged and bound.key not in conflicted and (whose in ("own", "unknown") or not is_certain):
-                written[bound.name] = look.version
+            if bound.key in known and judged is not None and bound.key not in conflicted and (whose in ("own", "unknown") or not is_certain):
+                written[bound.name] = judged
         elif bound.is_both and bound.key in conflicted:
             # It stays where it began: what others made of it wakes the session (rule 27).
             continue
-        elif bound.is_both and is_judged and run.staged is not None and is_left_alone(look, run, bound.key):
-            written[bound.name] = look.version
-        elif bound.is_both and is_judged and whose == "own":
+        elif bound.is_both and judged is not None and run.staged is not None and is_left_alone(look, run, bound.key):
+            written[bound.name] = judged
+        elif bound.is_both and judged is not None and whose == "own":
             # Its own writes and nothing else: what is there now is what it left (rules 7, 15).
-            written[bound.name] = look.version
+            written[bound.name] = judged
         elif bound.key in known and bound.key not in run.versions and not bound.is_ordered and bound.kind != "service":
             # An activation ran it although this could not be seen (rule 5): nobody knows what it found there.
             touched.append(bound.key)
         elif run.daemons > 1 and bound.is_file and bound.key in run.versions and look.is_moved:
             # What its stat was when the run began is gone with the daemon that looked; when it last moved is not.
             touched.append(bound.key)
-        elif bound.key in stamps and (stamps[bound.key] != look.stamp or not is_judged):
+        elif bound.key in stamps and (stamps[bound.key] != look.stamp or judged is None):
             touched.append(bound.key)
         elif bound.key in doubts and doubts[bound.key] != look.doubt and not _is_follow_up(run, bound.key):
             # Stats alone tell, and contents are equal: one follow-up, and no other for the same reason.

@@ -159,7 +159,9 @@ def merge_facts(
     base: Mapping[str, Fact], ours: Mapping[str, Fact], theirs: Mapping[str, Fact], *, fork: str, numbers_from: int
 ) -> MergedFacts:
     """Three ways, key by key: who did not change it gives way, the same change is one, two different ones are a question."""
-    taken, retracted, conflicts = [], [], []
+    taken: list[Fact] = []
+    retracted: list[str] = []
+    conflicts: list[Conflict] = []
     for key in sorted(base.keys() | ours.keys() | theirs.keys()):
         was, mine, other = (_value(facts, key) for facts in (base, ours, theirs))
         if other in (was, mine):

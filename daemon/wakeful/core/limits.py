@@ -44,7 +44,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     processes: Levels = Levels(1_000, 1_000)
 
     def of(self, name: LimitName) -> Levels:
-        return getattr(self, name)
+        levels: Levels = getattr(self, name)
+        return levels
 
     def refuse_beyond(self, name: LimitName, amount: int) -> str | None:
         """Why this much is too much, in words for the caller; None where it is not."""

@@ -429,17 +429,18 @@ class Looked:
 
 def bounds_of(spec: SessionSpec) -> tuple[tuple[Bound, ...], list[Target]]:
     """A spec's bindings with the implied ones, and the outside targets among them."""
-    bounds, targets = [], []
+    bounds: list[Bound] = []
+    targets: list[Target] = []
     written = spec.written_patterns
     if spec.run is not None:
         bounds.append(Bound(name="spec", kind="spec", key="spec", wake=True, is_implied=True))
     if spec.program is not None:
         program = FileBinding(name="program", pattern=spec.program)
-        target = target_of(spec, program, written)
-        assert isinstance(target, FileTarget)
-        targets.append(target)
+        code = target_of(spec, program, written)
+        assert isinstance(code, FileTarget)
+        targets.append(code)
         bounds.append(
-            Bound(name="program", kind="program", key="program", wake=True, binding=program, target=target.key, is_implied=True)
+            Bound(name="program", kind="program", key="program", wake=True, binding=program, target=code.key, is_implied=True)
         )
     for binding in spec.bindings:
         target = target_of(spec, binding, written)

@@ -91,6 +91,7 @@ def _redact(name: str, value: Any) -> Any:
 
 def find_addresses(kind: str, payload: dict[str, Any]) -> list[str]:
     """The blobs that go with the record that names them: of a run's output, of what its model was told."""
+    fields: tuple[str, ...]
     match kind:
         case "run_finished":
             named, fields = payload.get("output") or {}, ("head", "tail")

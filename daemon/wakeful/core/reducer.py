@@ -232,6 +232,7 @@ def _(event: ev.RunStarted, session: Session, at: int, author: str, seq: int) ->
     )
     is_counted = session.wake.tried is None and not event.is_backlog
     session = _begin_anew(session) if event.is_fresh else session
+    assert session.wake is not None and session.spec is not None
     return replace(
         session,
         run=run,

@@ -372,7 +372,7 @@ def _describe_what(run: AnyRun) -> object:
 def digest_noticed(spec: SessionSpec) -> str:
     """The `spec` version: what a run can notice (rule 9), and nothing that is only timing or order."""
     run = spec.run
-    noticed = {
+    noticed: dict[str, object] = {
         "agent": spec.agent,
         "objective": spec.objective,
         "bindings": sorted(

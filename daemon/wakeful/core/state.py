@@ -13,9 +13,9 @@ from msgspec.structs import replace
 
 from wakeful.core.agent import AgentSpec
 from wakeful.core.budget import Spent
-from wakeful.core.events import Cause, Hold, Outcome, OutputsLanded, OutputsStaged, StopWord, TraceWord, Usage
+from wakeful.core.events import Cause, Hold, Outcome, OutputsLanded, OutputsStaged, StopWord, TraceWord
 from wakeful.core.knowledge import Checkpoint, Conflict, Conversation, Fact, Origin, Recollection, Stretch, Workspace, close_line
-from wakeful.core.observation import KeptOutput
+from wakeful.core.observation import KeptOutput, Usage
 from wakeful.core.spec import SessionSpec
 from wakeful.core.work import Progress
 from wakeful.errors import UnknownSession

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from typing import Any
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -143,7 +144,8 @@ class _Session:
         """The seqs that records of erasures name; None where such a record lies in the archive, and cannot be read here."""
         sql = "SELECT e.seq, p.body FROM event e LEFT JOIN payload p ON p.event = e.id WHERE e.session = ? AND e.kind = ? ORDER BY e.seq DESC"
         named: dict[int, dict[str, object]] = {}
-        for seq, body in connection.execute(sql, (key, ERASURE)).fetchall():
+        rows: list[tuple[Any, ...]] = connection.execute(sql, (key, ERASURE)).fetchall()
+        for seq, body in rows:
             if body is None and self._archived_first <= seq <= self._archived_last:
                 return None
             try:
@@ -162,11 +164,12 @@ class _Erasure(msgspec.Struct):
 
 
 def _read_sessions(connection: apsw.Connection, session: str | None) -> list[tuple[int, str, int, int]]:
-    return connection.execute(
+    rows: list[tuple[Any, ...]] = connection.execute(
         "SELECT s.key, s.id, coalesce(a.first_seq, 0), coalesce(a.last_seq, -1) FROM session s LEFT JOIN archived a ON a.session = s.key "
         "WHERE s.id = coalesce(?, s.id) ORDER BY s.key",
         (session,),
     ).fetchall()
+    return rows
 
 
 def main() -> None:

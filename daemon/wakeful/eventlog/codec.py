@@ -28,7 +28,7 @@ def _kind_of(cls: type) -> str:
 
 
 KINDS: dict[type, str] = {cls: _kind_of(cls) for cls in get_args(Event)}
-_DECODERS = {kind: msgspec.json.Decoder(cls) for cls, kind in KINDS.items()}
+_DECODERS: dict[str, msgspec.json.Decoder[Event]] = {kind: msgspec.json.Decoder(cls) for cls, kind in KINDS.items()}
 _ENCODER = msgspec.json.Encoder()
 
 

@@ -8,7 +8,7 @@ is asked through `Known`. A refused call leaves the group as it was.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -46,7 +46,7 @@ class Rows:
 
     def __init__(self) -> None:
         self.sessions: list[tuple[int, str]] = []
-        self.events: list[tuple[object, ...]] = []
+        self.events: list[tuple[Any, ...]] = []
         self.payloads: list[tuple[int, bytes | None]] = []
         self.keys: list[tuple[int, str, int, int]] = []
         self.clock_steps: list[tuple[int, int]] = []

@@ -107,4 +107,5 @@ def read_head(connection: apsw.Connection, session: str) -> Head:
 
 def read_hash(connection: apsw.Connection, session: str, seq: int) -> bytes | None:
     sql = "SELECT e.hash FROM session s JOIN event e ON e.session = s.key WHERE s.id = ? AND e.seq = ?"
-    return connection.execute(sql, (session, seq)).get
+    found: bytes | None = connection.execute(sql, (session, seq)).get
+    return found

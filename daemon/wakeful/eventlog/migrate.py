@@ -35,7 +35,8 @@ def load_migrations() -> tuple[Migration, ...]:
 
 
 def read_version(connection: apsw.Connection) -> int:
-    return connection.execute("PRAGMA user_version").get
+    version: int = connection.execute("PRAGMA user_version").get
+    return version
 
 
 def refuse_newer(connection: apsw.Connection, migrations: tuple[Migration, ...], database: Path) -> None:

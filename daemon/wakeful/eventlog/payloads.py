@@ -90,11 +90,13 @@ def read_archived(connection: apsw.Connection, session: str) -> Span | None:
 
 def read_change(connection: apsw.Connection) -> int:
     """How often payloads went or came back."""
-    return connection.execute("SELECT count FROM payload_change").get
+    changes: int = connection.execute("SELECT count FROM payload_change").get
+    return changes
 
 
 def find_session(connection: apsw.Connection, session: str) -> int | None:
-    return connection.execute("SELECT key FROM session WHERE id = ?", (session,)).get
+    key: int | None = connection.execute("SELECT key FROM session WHERE id = ?", (session,)).get
+    return key
 
 
 def erase_in_copies(files: StoreFiles, session: str, seqs: Sequence[int]) -> None:

@@ -40,7 +40,7 @@ def make_record(session: str, row: Sequence[Any]) -> Record:
     payload = row[_PAYLOAD]
     if payload is None or hash_bytes(payload) == row[_PAYLOAD + 1]:
         return Record(session, *row)
-    return Record(session, *row[:_PAYLOAD], None, *row[_PAYLOAD + 1 :], True)
+    return msgspec.structs.replace(Record(session, *row), payload=None, is_damaged=True)
 
 
 def try_opening(connection: apsw.Connection) -> None:
@@ -75,7 +75,7 @@ def read_slice(
     for low, high in find_seqs(connection, key, wanted, since, until):
         while low <= high and left > 0:
             sql, values = _write_query(key, low, high, wanted)
-            rows = connection.execute(sql, (*values, min(PAGE_RECORDS, left))).fetchall()
+            rows: list[tuple[Any, ...]] = connection.execute(sql, (*values, min(PAGE_RECORDS, left))).fetchall()
             for row in rows:
                 yield make_record(session, row)
             left -= len(rows)
@@ -86,14 +86,15 @@ def read_slice(
 
 def find_seqs(connection: apsw.Connection, key: int, wanted: Slice, since: int | None, until: int | None) -> list[tuple[int, int]]:
     """The ranges of seqs within the bounds, in the order of reading. More than one only where the clock was set back between."""
-    last = connection.execute("SELECT coalesce(max(seq), 0) FROM event WHERE session = ?", (key,)).get
+    last: int = connection.execute("SELECT coalesce(max(seq), 0) FROM event WHERE session = ?", (key,)).get
     low, high = max(1, wanted.from_seq), last if wanted.to_seq is None else min(last, wanted.to_seq)
     if since is None and until is None:
         return [(low, high)]
-    steps = [seq for (seq,) in connection.execute("SELECT seq FROM clock_step WHERE session = ? ORDER BY seq", (key,))]
+    steps: list[int] = [seq for (seq,) in connection.execute("SELECT seq FROM clock_step WHERE session = ? ORDER BY seq", (key,))]
 
     def find_at(seq: int) -> int:
-        return connection.execute("SELECT at FROM event WHERE session = ? AND seq = ?", (key, seq)).get
+        at: int = connection.execute("SELECT at FROM event WHERE session = ? AND seq = ?", (key, seq)).get
+        return at
 
     ranges = []
     for start, end in zip([1, *steps], [*(seq - 1 for seq in steps), last], strict=True):
@@ -107,7 +108,8 @@ def find_seqs(connection: apsw.Connection, key: int, wanted: Slice, since: int |
 
 
 def _write_query(key: int, low: int, high: int, wanted: Slice) -> tuple[str, tuple[object, ...]]:
-    conditions, values = ["e.session = ?", "e.seq BETWEEN ? AND ?"], [key, low, high]
+    conditions = ["e.session = ?", "e.seq BETWEEN ? AND ?"]
+    values: list[int | str] = [key, low, high]
     for condition, value in (("e.run = ?", wanted.run), ("e.author = ?", wanted.author)):
         if value is not None:
             conditions.append(condition)
@@ -167,7 +169,7 @@ def read_positions(
     connection: apsw.Connection, positions: Sequence[int], since: int | None, until: int | None
 ) -> Iterator[tuple[int, Record]]:
     """The records at these places among all sessions, of these times, unless their import is not finished; no order is promised."""
-    rows = connection.execute(
+    rows: list[tuple[Any, ...]] = connection.execute(
         f"SELECT e.id, s.id, {_COLUMNS} FROM event e JOIN session s ON s.key = e.session LEFT JOIN payload p ON p.event = e.id "
         f"WHERE e.id IN ({', '.join('?' * len(positions))}) AND {_WHOLE} AND e.at BETWEEN ? AND ?",
         (*positions, -(2**63) if since is None else since, _NO_LIMIT if until is None else until),

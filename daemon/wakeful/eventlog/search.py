@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
+from typing import Any
 from contextlib import contextmanager
 
 import apsw
@@ -138,7 +139,7 @@ def _ask(index: apsw.Connection, query: str) -> Iterator[list[int]]:
     """Positions with these words, newest first, in pages: most searches want few of many."""
     before = 2**63 - 1
     while True:
-        rows = index.execute(
+        rows: list[tuple[Any, ...]] = index.execute(
             "SELECT rowid FROM word WHERE word MATCH ? AND rowid < ? ORDER BY rowid DESC LIMIT ?", (query, before, CANDIDATES)
         ).fetchall()
         if not rows:
@@ -168,7 +169,7 @@ def _prepare(index: apsw.Connection, log: apsw.Connection) -> int:
     version = index.execute("PRAGMA user_version").get
     row = index.execute("SELECT store, change, position FROM reached").get if version == _LAYOUT else None
     if row is not None and row[:2] == (store, change) and row[2] <= newest:
-        return row[2]
+        return int(row[2])
     # Emptied in place, its pages overwritten: another process may have the file open.
     index.execute("DROP TABLE IF EXISTS word; DROP TABLE IF EXISTS reached")
     index.execute(_SCHEMA)

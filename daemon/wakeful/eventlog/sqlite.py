@@ -235,7 +235,8 @@ class SqliteLog:
 
     @functools.cached_property
     def store(self) -> str:
-        return self._reader().execute("SELECT id FROM store").get.hex()
+        store: bytes = self._reader().execute("SELECT id FROM store").get
+        return store.hex()
 
     @property
     def read_only(self) -> str | None:
@@ -356,7 +357,8 @@ class SqliteLog:
             return session, None, damaged
 
     def position(self) -> int:
-        return self._reader().execute("SELECT coalesce(max(id), 0) FROM event").get
+        newest: int = self._reader().execute("SELECT coalesce(max(id), 0) FROM event").get
+        return newest
 
     def read_after(
         self, position: int, limit: int, kinds: Sequence[str] | None = None, *, imported: bool = False, most_bytes: int | None = None
@@ -397,7 +399,7 @@ class SqliteLog:
         moved = 0
         for first in range(1, through_seq + 1, payloads.BATCH):
             last = min(first + payloads.BATCH - 1, through_seq)
-            moved += self._keep(lambda connection, first=first, last=last: payloads.archive(connection, session, first, last))
+            moved += self._keep(functools.partial(payloads.archive, session=session, first=first, last=last))
         return moved
 
     def restore_payloads(self, session: str, records: Sequence[Record]) -> int:

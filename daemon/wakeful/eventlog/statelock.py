@@ -27,7 +27,7 @@ class StateLock:
 
     def __init__(self, state_dir: Path, folder: int, file: int) -> None:
         self._state_dir = state_dir
-        self._descriptors = (file, folder)
+        self._descriptors: tuple[int, ...] = (file, folder)
         keep_folder(state_dir)
 
     def release(self) -> None:

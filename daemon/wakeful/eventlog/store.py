@@ -129,8 +129,15 @@ def is_blank(database: Path) -> bool:
         connection.close()
 
 
+def read_code(error: apsw.Error) -> int:
+    """The extended result of SQLite; apsw's types do not name it."""
+    code: int = getattr(error, "extendedresult", 0)
+    return code
+
+
 def count_tables(connection: apsw.Connection) -> int:
-    return connection.execute("SELECT count(*) FROM main.sqlite_schema").get
+    tables: int = connection.execute("SELECT count(*) FROM main.sqlite_schema").get
+    return tables
 
 
 def _has_rollback_journal(database: Path) -> bool:
@@ -218,7 +225,7 @@ def connect_reader(database: Path) -> apsw.Connection:
             f"{database} cannot be opened: {error}; that says nothing against the log: look at who may read it and write to its folder"
         ) from error
     except apsw.ReadOnlyError as error:
-        if error.extendedresult == apsw.SQLITE_READONLY_ROLLBACK:
+        if read_code(error) == apsw.SQLITE_READONLY_ROLLBACK:
             raise say_unfinished(database) from error
         raise StoreUnsafe(f"{database} cannot be read: {error}; that says nothing against the log: look at who may write to its folder") from error
     except (apsw.NotADBError, apsw.CorruptError, apsw.IOError) as error:
@@ -292,7 +299,8 @@ def read_roll(connection: apsw.Connection, flush: int) -> bytes | None:
     """The roll the store remembers for one flush; None when it has no such flush."""
     if flush == 0:
         return NOTHING
-    return connection.execute("SELECT roll FROM flush WHERE number = ?", (flush,)).get
+    roll: bytes | None = connection.execute("SELECT roll FROM flush WHERE number = ?", (flush,)).get
+    return roll
 
 
 def _keep_private(folder: Path) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from typing import Any
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -87,7 +88,7 @@ def _check_sessions(
 ) -> tuple[list[Finding], bodies.Bodies]:
     """Chains and payloads side by side, then what is kept beside the records; findings in the order of sessions."""
     try:
-        rows = connection.execute("SELECT key, id FROM session WHERE id = coalesce(?, id) ORDER BY key", (session,)).fetchall()
+        rows: list[tuple[Any, ...]] = connection.execute("SELECT key, id FROM session WHERE id = coalesce(?, id) ORDER BY key", (session,)).fetchall()
         sessions = [_Session(*row) for row in rows]
         counts.total = _count_records(connection, sessions, session)
     except _UNREADABLE as error:
@@ -105,7 +106,8 @@ def _check_sessions(
 
 def _count_about(connection: apsw.Connection) -> int:
     try:
-        return connection.execute("SELECT coalesce(max(id), 0) FROM event").get
+        newest: int = connection.execute("SELECT coalesce(max(id), 0) FROM event").get
+        return newest
     except _UNREADABLE:
         return 0  # told by those who need to read it
 

@@ -44,7 +44,7 @@ from wakeful.eventlog.group import Group, Tip
 from wakeful.eventlog.imports import read_imports
 from wakeful.eventlog.presence import Loss, Presence
 from wakeful.eventlog.snapshots import choose_dropped
-from wakeful.eventlog.store import BUSY_MILLISECONDS, RAISE_DESCRIPTORS, WAL_KEPT_BYTES, has_descriptor, lay_out_wal, read_mark
+from wakeful.eventlog.store import BUSY_MILLISECONDS, RAISE_DESCRIPTORS, WAL_KEPT_BYTES, has_descriptor, lay_out_wal, read_code, read_mark
 
 GROUP_EVENTS = 512
 # Under load a checkpoint comes each 16 MiB of log, where it is well amortised; at rest the log is put away once it is
@@ -339,7 +339,7 @@ class Writer:
 
     def _commit_apart(self, calls: list[Call], error: Exception) -> None:
         """One call holds what the store cannot take: commit each alone, so that only that one is refused."""
-        if isinstance(error, apsw.ConstraintError) and error.extendedresult not in _MALFORMED:
+        if isinstance(error, apsw.ConstraintError) and read_code(error) not in _MALFORMED:
             raise error
         if len(calls) == 1:
             return _answer(calls, [BadAppend(f"the append cannot be recorded: {error}")])
@@ -366,8 +366,8 @@ class Writer:
         if rows.events:
             mark = Mark(mark.store, mark.flush + 1, group.position, chain.roll_forward(mark.roll, group.hashes))
             execute("INSERT INTO flush VALUES (?, ?, ?)", (mark.flush, mark.position, mark.roll))
-        for call in snapshots:
-            self._save_snapshot(group, call)
+        for snapshot in snapshots:
+            self._save_snapshot(group, snapshot)
         for call in calls:
             if isinstance(call.waiter, Durable):
                 call.waiter.note_written()
@@ -481,6 +481,8 @@ def _decide(group: Group, call: Call) -> Outcome:
                 if tip is None or not 0 < call.seq <= tip.seq:
                     raise BadAppend(f"session {call.session}: a snapshot at seq {call.seq}, but its log ends at {tip.seq if tip else 0}")
                 return None
+            case KeepCall():
+                raise AssertionError("work on the store itself is done alone, in no group")
     except (Conflict, BadAppend, BadImport) as error:
         return error
     except (TypeError, ValueError, OverflowError) as error:  # a lone surrogate, a number beyond 64 bits, text for bytes
@@ -492,7 +494,7 @@ def _answer(calls: Sequence[Call], outcomes: Sequence[Outcome]) -> None:
     by_loop: dict[asyncio.AbstractEventLoop, list[tuple[Waiter, Outcome]]] = {}
     for call, outcome in zip(calls, outcomes, strict=True):
         waiter = call.waiter
-        if isinstance(waiter, Durable):
+        if isinstance(waiter, Durable) and isinstance(outcome, tuple | Exception):
             waiter.note_outcome(outcome)
         if isinstance(waiter, concurrent.futures.Future):
             _settle([(waiter, outcome)])

@@ -7,6 +7,7 @@ and by its control group, since only a parent is told exactly. `LiveRun` makes o
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from collections.abc import Callable, Sequence
@@ -72,7 +73,11 @@ class AdoptedProcess(Attended):
         enough = Event()
         deadline = loop.call_later(SWEEP_SECONDS, enough.set)
         sweeping = loop.run_in_executor(None, self._sweep, enough)
-        sweeping.add_done_callback(lambda swept: (deadline.cancel(), self._close(status, swept.exception() is None and swept.result())))
+        sweeping.add_done_callback(lambda swept: self._take_swept(status, deadline, swept))
+
+    def _take_swept(self, status: int | None, deadline: asyncio.TimerHandle, swept: asyncio.Future[bool]) -> None:
+        deadline.cancel()
+        self._close(status, swept.exception() is None and swept.result())
 
     def _sweep(self, enough: Event) -> bool:
         """Blocks: end what it left behind, until that is enough; whether nothing is left."""

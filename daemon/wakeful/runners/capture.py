@@ -50,6 +50,7 @@ class Capture:
         self._tail_limit = limit_bytes - self._head_limit
         self._fd = memory
         self._memory: mmap.mmap | None = None
+        self.total_bytes: int
         (self.total_bytes,) = _COUNT.unpack(os.pread(memory, _COUNT.size, 0)) if memory is not None else (0,)
         if self.total_bytes:
             self._map()

@@ -68,7 +68,7 @@ def end_strays(cgroups: Cgroups, spared: Collection[int]) -> None:
         members = {pid: stat for pid in cgroups.loose() if (stat := proc.read_stat(pid)) is not None and stat.is_alive}
         kin = _self_and_ancestors({pid: stat for pid in proc.every_pid() if (stat := proc.read_stat(pid)) is not None})
         roots = (stat for pid, stat in members.items() if pid not in kin and stat.parent not in members)
-        strays = [stat for stat in roots if (mark := read_mark(stat.pid)) is not None and mark not in spared]
+        strays = [stat for stat in roots if (sign := read_mark(stat.pid)) is not None and sign not in spared]
         if not strays:
             return
         for stat in strays:

@@ -76,6 +76,7 @@ class OutputPipe:
             self._capture.add(chunk)
         except (OSError, MemoryError):
             self._untaken = chunk
+            assert self._fd is not None
             self._loop.remove_reader(self._fd)
             self._again = self._loop.call_later(_AGAIN_SECONDS, self._listen)
             return False

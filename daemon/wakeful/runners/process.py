@@ -243,13 +243,13 @@ class Process(Attended):
         try:
             # The mark is this process's for a moment, whichever thread spawns: the loop, which waits, spawns nothing else.
             with marking(self._mark):
-                self._popen, is_spared = launch_sparing(lambda: launch(spawn))
+                popen, is_spared = launch_sparing(lambda: launch(spawn))
         except BaseException:
             os.close(output)
             raise
         finally:
             os.close(writer)
-        self.pid = self._popen.pid
+        self._popen, self.pid = popen, popen.pid
         if not is_spared:
             spare_processes(self.pid)
         self._around.children.spawned(self.pid)

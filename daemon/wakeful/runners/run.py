@@ -290,7 +290,7 @@ class LiveRun:
             self._mind_after(limits.LOOK_SECONDS)
 
     def _spawn(self, process: Process, argv: tuple[str, ...]) -> None:
-        prepared, handed = self._prepared, ()
+        prepared, handed = self._prepared, list[int]()
         if self._fork(process, prepared) or self._release(process, argv):
             return
         if prepared.tracing is not None:
@@ -411,7 +411,7 @@ class LiveRun:
             self._problem = self._find_starvation(ending)
         is_undisturbed = self._stopping is None and self._problem is None
         if is_undisturbed and self._is_checking and ending.exit_code != 0:
-            self._problem = describe_check(self.order.check, ending.exit_code, ending.signal)
+            self._problem = describe_check(self.order.check or (), ending.exit_code, ending.signal)
         elif is_undisturbed and not self._is_checking and ending.exit_code == 0 and self.order.check:
             self._begin_check(ending)
             return

@@ -91,8 +91,8 @@ class KnownSecrets:
         given = []
         for name in names:
             self._known[name] = known = self._look_at(name)
-            if known.problem is not None:
-                raise OperatorError(known.problem)
+            if known.problem is not None or known.source is None:
+                raise OperatorError(known.problem or f"secret {name} has no value")
             given.append(Secret(name, self._values[name][-1], known.source))
         return tuple(given)
 
@@ -161,8 +161,8 @@ class KnownSecrets:
             spec: f"its spec holds the value of the secret {name}: list the name under secrets, read it from the file in ${name_variable(name)}, and change the secret"
             for spec, name in told.items()
         }
-        folder = self.places.folder if os.path.isdir(self.places.folder) else None
-        for one in read.declared if folder is not None else ():
+        folder = self.places.folder
+        for one in read.declared if os.path.isdir(folder) else ():
             if (place := find_opening(one.spec, folder)) is not None:
                 refused[one.spec.name] = f"'{place}' would open every secret in {folder} to its runs: name what they need below it, and list secrets by name"
         if not refused:

@@ -314,6 +314,7 @@ class CommitSource:
             words = self.defects.take(f"{followed.target.path} of {watched.repository.place.git_dir}", error)
             self._answer_unknown({question.key: _Asked(question.generation, question.base)}, words, is_tried_again=True)
             return
+        assert result.version is not None, "a look that answers knows its version"
         followed.viewed.take(result.version, question.head)
         self._tell(structs.replace(result, degraded=watched.unwatched))
 
@@ -477,7 +478,8 @@ class CommitSource:
         distinct = list(dict.fromkeys(names.values()))
         found = dict(zip(distinct, await watched.repository.find(distinct), strict=True))
         for key, name in names.items():
-            version = ABSENT if found[name] is None else found[name].id
+            seen = found[name]
+            version = ABSENT if seen is None else seen.id
             if key in self._followed and version != self._followed[key].viewed.version:
                 hinted.add(key)
         return hinted

@@ -6,6 +6,7 @@ Wiring constructs it over the four sources; the daemon knows it as `contract.Sou
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from wakeful.core.action import Look
 from wakeful.core.meaning import PathMeaning
@@ -13,7 +14,7 @@ from wakeful.core.sides import Bounds, Compared
 from wakeful.core.target import CommitsTarget, FileTarget, ProbeTarget, ServiceTarget, Target
 from wakeful.counting import count
 from wakeful.sources.commits import CommitSource
-from wakeful.sources.contract import LatestLook
+from wakeful.sources.contract import LatestLook, Source
 from wakeful.sources.files import FileSource
 from wakeful.sources.probes import ProbeSource
 from wakeful.sources.services import ServiceSource
@@ -23,8 +24,8 @@ class Door:
     def __init__(self, files: FileSource, commits: CommitSource, probes: ProbeSource, services: ServiceSource) -> None:
         self._files = files
         self._commits = commits
-        self._by_kind = {FileTarget: files, CommitsTarget: commits, ProbeTarget: probes, ServiceTarget: services}
-        self._kinds: dict[str, type] = {}
+        self._by_kind: dict[type[Target], Source[Any]] = {FileTarget: files, CommitsTarget: commits, ProbeTarget: probes, ServiceTarget: services}
+        self._kinds: dict[str, type[Target]] = {}
 
     def follow(self, targets: Iterable[Target]) -> None:
         for kind, source in self._by_kind.items():

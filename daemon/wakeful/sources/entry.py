@@ -120,7 +120,8 @@ class Seen(Struct, eq=False, gc=False):
 
     @property
     def size(self) -> int:
-        return _KEY.unpack_from(self.key)[2]
+        size: int = _KEY.unpack_from(self.key)[2]
+        return size
 
     @property
     def is_regular(self) -> bool:
@@ -134,7 +135,7 @@ class Seen(Struct, eq=False, gc=False):
     @property
     def moved_at(self) -> int:
         """When its stat last moved, in microseconds: contents, rights, or name; for a link also what it leads to."""
-        newest = _TIMES.unpack_from(self.key, _TIMES_OFFSET)[1]
+        newest: int = _TIMES.unpack_from(self.key, _TIMES_OFFSET)[1]
         if len(self.key) > _KEY.size:
             newest = max(newest, _TIMES.unpack_from(self.key, _KEY.size + _TIMES_OFFSET)[1])
         return newest // 1000
@@ -145,7 +146,7 @@ class Seen(Struct, eq=False, gc=False):
         if not self.digest:
             return False
         changed, moved = _TIMES.unpack_from(self.key, _TIMES_OFFSET)
-        newest = changed if changed > moved else moved
+        newest: int = changed if changed > moved else moved
         if len(self.key) > _KEY.size:
             newest = max(newest, *_TIMES.unpack_from(self.key, _KEY.size + _TIMES_OFFSET))
         return newest + RACY_NANOSECONDS >= self.hashed_at

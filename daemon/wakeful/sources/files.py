@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
+from typing import Any
 
 from msgspec import Struct
 
@@ -369,7 +370,7 @@ class FileSource:
         if any(marked.get(path) == "written" for path in finding.unwritten):
             finding.manifest.note_write()
 
-    def _result(self, followed: Followed, generation: int, **found: object) -> LookResult:
+    def _result(self, followed: Followed, generation: int, **found: Any) -> LookResult:
         manifest = followed.manifest
         stamp, doubt = (manifest.written, manifest.doubted) if manifest is not None else ("", "")
         since = self.find_since(followed.key)

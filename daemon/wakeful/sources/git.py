@@ -315,22 +315,22 @@ class _CatFile:
             raise
 
     async def _find_some(self, names: Sequence[str]) -> list[Found | None]:
-        process = await self._started()
-        process.stdin.write("".join(f"{name}\n" for name in names).encode("utf-8", "surrogateescape"))
-        await process.stdin.drain()
+        questions, answers = _pipes(await self._started())
+        questions.write("".join(f"{name}\n" for name in names).encode("utf-8", "surrogateescape"))
+        await questions.drain()
         found: list[Found | None] = []
         for _ in names:
-            line = await process.stdout.readuntil(b"\n")
+            line = await answers.readuntil(b"\n")
             words = line.decode("utf-8", "surrogateescape").split()
             is_known = len(words) == 3 and is_object_id(words[0])
             found.append(Found(words[0], words[1], int(words[2])) if is_known else None)
         return found
 
     async def _begin_reading(self, object_id: str, limit: int | None) -> int:
-        process = await self._started()
-        process.stdin.write(f"{object_id}\n".encode())
-        await process.stdin.drain()
-        words = (await process.stdout.readuntil(b"\n")).split()
+        questions, answers = _pipes(await self._started())
+        questions.write(f"{object_id}\n".encode())
+        await questions.drain()
+        words = (await answers.readuntil(b"\n")).split()
         if len(words) != 3:
             raise GitRefusal(f"object {object_id} is not in {self._place.git_dir}")
         size = int(words[2])
@@ -339,7 +339,8 @@ class _CatFile:
         return size
 
     async def _read_some(self, size: int) -> bytes:
-        return await (await self._started()).stdout.readexactly(size)
+        _, answers = _pipes(await self._started())
+        return await answers.readexactly(size)
 
     async def _started(self) -> asyncio.subprocess.Process:
         self.asked_at = time.monotonic()
@@ -355,6 +356,7 @@ class _CatFile:
             return b""
         try:
             async with asyncio.timeout(1.0):
+                assert self._process.stderr is not None
                 return await self._process.stderr.read(4096)
         except TimeoutError:
             return b""
@@ -420,7 +422,14 @@ async def _spawn(words: Sequence[str], folder: str, env: dict[str, str] | None =
         raise GitRefusal(f"git could not be started in {folder}: {error.strerror}") from error
 
 
-async def _read_bounded(stream: asyncio.StreamReader, limit: int) -> bytes:
+def _pipes(process: asyncio.subprocess.Process) -> tuple[asyncio.StreamWriter, asyncio.StreamReader]:
+    """To write to and to read from; `_spawn` asks for all three."""
+    assert process.stdin is not None and process.stdout is not None
+    return process.stdin, process.stdout
+
+
+async def _read_bounded(stream: asyncio.StreamReader | None, limit: int) -> bytes:
+    assert stream is not None
     chunks, size = [], 0
     while size < limit and (chunk := await stream.read(min(_CHUNK_BYTES, limit - size))):
         chunks.append(chunk)

@@ -183,7 +183,7 @@ async def _find_behind_absence(repository: Repository, question: Question) -> Fo
         raise GitRefusal(f"the tree of commit {question.head} is not in {repository.place.git_dir}")
     depth = max(count for count, found in enumerate(parents) if found is not None and None not in parents[:count])
     parent = parents[depth]
-    if parent.kind != "tree":
+    if parent is None or parent.kind != "tree":
         return None
     entry = (await repository.read_tree(parent.id)).get(parts[depth].encode("utf-8", "surrogateescape"))
     if entry is None:

@@ -22,7 +22,7 @@ from wakeful.core.paths import contains
 from wakeful.core.spec import DEFAULT_EXCLUDES
 from wakeful.core.target import FileTarget
 from wakeful.sources.ahead import Ahead
-from wakeful.sources.entry import FOLDER, LOOP_ENTRIES, Allowance, CannotSee, Demand, NoLongerWanted, Seen, find_still, find_told, read_entry, renew, show
+from wakeful.sources.entry import FOLDER, LOOP_ENTRIES, Allowance, CannotSee, Demand, Folder, NoLongerWanted, Seen, find_still, find_told, read_entry, renew, show
 from wakeful.sources.folder import Listing
 from wakeful.sources.hints.contract import NOT_A_FOLDER, NOT_THERE
 from wakeful.sources.manifest import ABSENT, Manifest, Naming
@@ -373,7 +373,7 @@ class Looker:
             return empty, last
         # Nearly always all is as it was left, and what was found adds up to the last version.
         found = survey.found
-        manifest = Manifest.of(followed.naming, followed.target.compare, [one for one in found.items() if one[1] is not None])
+        manifest = Manifest.of(followed.naming, followed.target.compare, [(path, seen) for path, seen in found.items() if seen is not None])
         if manifest.version == last and not survey.problems:
             return manifest, last
         # What was just found is meant: only of the rest must the pattern be asked.
@@ -536,8 +536,8 @@ class _Visit:
             for answers in self._reader.read(paths, before, wants_content=self._demand.wants_content):
                 self._demand.go_on()
                 if self._demand.allowance is not None:
-                    self._demand.allowance.spend(answers.read_bytes, answers.count)
-                last = done + answers.count
+                    self._demand.allowance.spend(answers.read_bytes, answers.asked)
+                last = done + answers.asked
                 left += self._take_answers(paths[done:last], before[done:last], answers)
                 done = last
         except ReaderGone:
@@ -571,7 +571,7 @@ class _Visit:
         self.survey.found[path] = seen if isinstance(seen, Seen) else None
         return seen
 
-    def _see_behind(self, path: str, seen: Seen) -> Seen | str | None:
+    def _see_behind(self, path: str, seen: Seen) -> Seen | Folder | None:
         """A link's file may change without the link: arm its folder, then read again what was read unarmed."""
         real = os.path.realpath(path)
         # A loop of links leads nowhere: what it resolves to is one of its own.

@@ -8,6 +8,7 @@ kernel; and which mount points a target lies on, so that a share that is not mou
 from __future__ import annotations
 
 import bisect
+import io
 import os
 import re
 import select
@@ -34,6 +35,7 @@ class Mounts:
         self._changed: set[str] = set()
         # Folder -> the mount point it lies on; asked for every target, and nearly always the same.
         self._covering: dict[str, str | None] = {}
+        self._table: io.FileIO | None
         try:
             self._table = open(table, "rb", buffering=0)
         except OSError:

@@ -91,8 +91,8 @@ class PipedProcess:
     async def end(self) -> None:
         """Kill all that is left of its group and let go of its pipes; harmless when it ended by itself."""
         signal_group(self.pid, signal.SIGKILL)
-        for pipe in self._pipes:
-            pipe.close()
+        for transport in self._pipes:
+            transport.close()
         for pipe in (self._popen.stdout, self._popen.stderr)[len(self._pipes) :]:
             if pipe is not None:
                 pipe.close()

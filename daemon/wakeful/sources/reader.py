@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 from collections.abc import Generator, Iterator, Sequence
-from typing import Any, BinaryIO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from wakeful.sources.entry import RACY_NANOSECONDS, SMALL_BYTES, Seen, hash_small_file, kind_of_file, pack_key
 from wakeful.sources.folder import Listing, list_folder
@@ -39,7 +39,7 @@ class Answers(NamedTuple):
     Column by column: making one object of each of 100,000 paths, and taking it apart, was a third of what a look cost.
     """
 
-    count: int
+    asked: int
     read_bytes: int
     moved: list[int]
     # What was read of those that moved.
@@ -137,7 +137,7 @@ class Reader:
                 yield Answers(*_receive(answers))
 
     @contextlib.contextmanager
-    def _asking(self) -> Iterator[tuple[BinaryIO, BinaryIO]]:
+    def _asking(self) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
         with self._in_use:
             process = self._process
             if process is None:
@@ -174,17 +174,17 @@ def _spawn() -> subprocess.Popen[bytes]:
     return subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
 
 
-def _send(stream: BinaryIO, words: object) -> None:
+def _send(stream: IO[bytes], words: Any) -> None:
     body = marshal.dumps(words)
     stream.write(_LENGTH.pack(len(body)) + body)
     stream.flush()
 
 
-def _receive(stream: BinaryIO) -> Any:
+def _receive(stream: IO[bytes]) -> Any:
     return marshal.loads(_read_whole(stream, _LENGTH.unpack(_read_whole(stream, _LENGTH.size))[0]))
 
 
-def _read_whole(stream: BinaryIO, size: int) -> bytes:
+def _read_whole(stream: IO[bytes], size: int) -> bytes:
     """Half an answer is none: its sender was ended in the middle of it."""
     found = stream.read(size)
     if len(found) < size:
@@ -235,7 +235,7 @@ def _read(paths: list[str], keys: list[bytes], hashed_at: list[int], wants_conte
     return answers._replace(read_bytes=size)
 
 
-def serve(questions: BinaryIO, answers: BinaryIO) -> None:
+def serve(questions: IO[bytes], answers: IO[bytes]) -> None:
     """Answer until the daemon is gone."""
     while True:
         try:

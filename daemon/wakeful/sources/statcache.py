@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor
 from pathlib import Path
+from typing import cast
 
 import apsw
 
@@ -86,7 +87,8 @@ class StatCache:
         """As `put`, for what one look found: a burst of 100,000 files takes the lock once a target."""
         gone = [path for path, seen in found.items() if seen is None]
         with self._lock:
-            self.seen.update(((path, seen) for path, seen in found.items() if seen is not None) if gone else found)
+            # As it is where it can be: one update without a loop of ours.
+            self.seen.update({path: seen for path, seen in found.items() if seen is not None} if gone else cast("Mapping[str, Seen]", found))
             for path in gone:
                 self.seen.pop(path, None)
             if self._database is not None:

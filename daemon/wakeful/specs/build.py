@@ -108,7 +108,9 @@ def build_spec(name: str, keys: SessionKeys, around: Surroundings) -> Built:
     _check_binding_names(keys, built)
     if keys.timezone is not None and not is_zone(keys.timezone):
         built.refuse(("timezone",), f"time zone '{shorten(keys.timezone)}' is not known; write a name such as Asia/Shanghai or UTC")
-    bindings = [_build_binding(bound, binding, zone, keys, built) for bound, binding in keys.bindings.items()]
+    made = [_build_binding(bound, binding, zone, keys, built) for bound, binding in keys.bindings.items()]
+    # None: a finding tells what is wrong with it.
+    bindings = [binding for binding in made if binding is not None]
     run = _build_run(keys.run, built) if keys.run is not None else None
     _check_agent(keys, built)
     window = _build_window(keys, zone, built)
@@ -409,7 +411,7 @@ def _check_workspace(keys: SessionKeys, root: str, built: Built) -> None:
 def _check_reach(keys: SessionKeys, root: str, around: Surroundings, built: Built) -> None:
     """What no run may change cannot be asked for either."""
     guarded = [os.path.realpath(place) for place in (around.specs, around.state) if place is not None]
-    writes = [(("allow", "write", index), place) for index, place in enumerate(keys.allow.write if keys.allow is not None else ())]
+    writes: list[tuple[Path, str]] = [(("allow", "write", index), place) for index, place in enumerate(keys.allow.write if keys.allow is not None else ())]
     writes += [
         (("bindings", name, "file"), binding.file)
         for name, binding in keys.bindings.items()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 _VERSION = re.compile(r"[-\d.]*(\.exe)?$")
@@ -94,7 +94,7 @@ _CODE_VARIABLE = re.compile(
 )
 
 
-def find_code(words: list[str], named: list[int]) -> Iterator[tuple[int, str]]:
+def find_code(words: Sequence[str], named: Iterable[int]) -> Iterator[tuple[int, str]]:
     """Of the words at `named`, which hold a file's name, those in which it would be code, each with what it would be."""
     programs = list(_find_programs(words))
     for index in named:
@@ -112,7 +112,7 @@ def takes_code(variable: str) -> bool:
     return _CODE_VARIABLE.fullmatch(variable) is not None
 
 
-def _find_programs(words: list[str]) -> Iterator[int]:
+def _find_programs(words: Sequence[str]) -> Iterator[int]:
     """Yield the index of each listed program. After a wrapper such as `sudo`, the program may be any later word."""
     is_wrapped = bool(words) and _name(words[0]) in _WRAPPERS
     for index, word in enumerate(words):
@@ -131,7 +131,7 @@ def _name(word: str) -> str:
     return name if _is_listed(name) else _VERSION.sub("", name)
 
 
-def _judge(words: list[str], at: int, index: int) -> str | None:
+def _judge(words: Sequence[str], at: int, index: int) -> str | None:
     """Describe the word at `index` if the program at `at` would run it as code. None: it would not."""
     name, word = _name(words[at]), words[index]
     if name in _COMMANDS:
@@ -148,7 +148,7 @@ def _judge(words: list[str], at: int, index: int) -> str | None:
     return _judge_taker(name, _TAKERS[name], words, at, index)
 
 
-def _judge_taker(name: str, taker: Taker, words: list[str], at: int, index: int) -> str | None:
+def _judge_taker(name: str, taker: Taker, words: Sequence[str], at: int, index: int) -> str | None:
     if words[index].startswith(("-", "+")):
         return f"an option of {name}"
     if name in ("perl", "ruby") and any(re.fullmatch(r"-[a-zA-Z0]*[npi]\S*", word) for word in words[at + 1 : index]):

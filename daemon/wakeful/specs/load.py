@@ -148,8 +148,8 @@ def read_folder(
             warnings.append(Problem(show_name(f"{shown}/{relative}"), 1, 1, words))
             continue
         reading = known.get(relative) or _name_file(relative, shown)
-        if (reading := _read_file(path, reading, defaults, around, now)) is not None:
-            files[relative] = reading
+        if (read := _read_file(path, reading, defaults, around, now)) is not None:
+            files[relative] = read
     for prefix, problem in unlisted:
         # Cannot be seen is not gone: what was read there before stands.
         files |= {r: kept for r, kept in (previous.files if previous else {}).items() if r.startswith(prefix) and INSTANCE not in r}
@@ -329,10 +329,11 @@ def _place(findings: list[Finding], data: bytes, file: str, defaults: Defaults) 
     marks = read_marks(data, file)
     problems = []
     for path, is_key, text in findings:
-        is_default = defaults.marks is not None and path and path not in marks.values
-        source, at = (defaults.marks, ("defaults", *path)) if is_default else (marks, path)
+        source, at, named = marks, path, file
+        if defaults.marks is not None and path and path not in marks.values:
+            source, at, named = defaults.marks, ("defaults", *path), defaults.file
         line, column = source.of_key(at) if is_key else source.of_value(at)
-        problems.append(Problem(defaults.file if is_default else file, line, column, text))
+        problems.append(Problem(named, line, column, text))
     return tuple(problems)
 
 

@@ -90,9 +90,9 @@ def _list_commands(spec: SessionSpec, search_path: str) -> Iterator[Command]:
 def _judge_signs(command: Command, spec: SessionSpec) -> Iterator[Finding]:
     signs = list(find_signs(command.argv, command.cwd, [binding.pattern for binding in spec.files]))
     if signs:
-        line = _join(command.argv, {sign.index for sign in signs})
+        line = _join(command.argv, {sign.place for sign in signs})
         words = f"{signs[0].words}, and no shell reads a command; write instead: {_offer_shell(command, line)}"
-        yield (*command.path, signs[0].index), False, words
+        yield (*command.path, signs[0].place), False, words
 
 
 def _join(argv: Sequence[str], raw: set[int]) -> str:

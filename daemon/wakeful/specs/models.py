@@ -242,9 +242,9 @@ class _OrShort:
         return {"anyOf": [self.schema, handler(core_schema)]}
 
 
-def _short_for(key: str, model: type[Keys], schema: dict[str, Any]) -> Any:
+def _short_for(key: str, schema: dict[str, Any]) -> tuple[BeforeValidator, _OrShort]:
     """A mapping that may be written as its one usual value: `concurrency: gpu` for `concurrency: {pool: gpu}`."""
-    return Annotated[model, BeforeValidator(lambda value: value if isinstance(value, dict) else {key: value}), _OrShort(schema)]
+    return BeforeValidator(lambda value: value if isinstance(value, dict) else {key: value}), _OrShort(schema)
 
 
 class SessionKeys(Keys):
@@ -282,7 +282,7 @@ class SessionKeys(Keys):
     for_each: PathPattern | None = _describe(
         None, "In a template <name>@.yaml: a glob; one session <name>@<stem> for each file, {path} and {stem} usable in values."
     )
-    concurrency: _short_for("pool", PoolKeys, {"type": "string"}) | None = _describe(
+    concurrency: Annotated[PoolKeys, *_short_for("pool", {"type": "string"})] | None = _describe(
         None, "A lock or pool shared with other sessions: a name, or {pool: gpu}."
     )
 
@@ -302,7 +302,7 @@ class ModelKeys(Keys):
 
 
 _MODEL_SCHEMA: dict[str, Any] = {"type": "string", "description": "PROVIDER:NAME such as anthropic:claude-sonnet-4-5."}
-ModelChoice = _short_for("model", ModelKeys, _MODEL_SCHEMA)
+ModelChoice = Annotated[ModelKeys, *_short_for("model", _MODEL_SCHEMA)]
 ModelChoices = Annotated[
     tuple[ModelChoice, ...],
     BeforeValidator(lambda value: value if isinstance(value, list) else [value]),
@@ -351,7 +351,7 @@ _ARGV_SCHEMA: dict[str, Any] = {"type": "array", "items": {"type": "string"}, "m
 class AgentKeys(Keys):
     """An agent: a role that owns sessions, and works in those that ask it something."""
 
-    prompt: _short_for("text", PromptKeys, {"type": "string"}) | None = _describe(
+    prompt: Annotated[PromptKeys, *_short_for("text", {"type": "string"})] | None = _describe(
         None, "What the agent is told: text, or {file: …}."
     )
     model: ModelName | None = _describe(None, "PROVIDER:NAME; the provider is anthropic, openai, openai-chat, openai-compatible or google.")
@@ -364,7 +364,7 @@ class AgentKeys(Keys):
     budget: BudgetKeys | None = _describe(None, "What it may spend in all its sessions together.")
     context: TokenWindowKeys | None = _describe(None, "tokens, compress_at, compress_by.")
     limits: AgentLimitKeys | None = _describe(None, "turns, repeats: when a run that does not come to its end is stopped.")
-    acp: _short_for("command", AcpKeys, _ARGV_SCHEMA) | None = _describe(
+    acp: Annotated[AcpKeys, *_short_for("command", _ARGV_SCHEMA)] | None = _describe(
         None, "An external agent over the Agent Client Protocol, which brings its own model: program and arguments, or {command, key, env, login, mode, files}."
     )
 
@@ -403,11 +403,11 @@ class MostCount(Keys):
     hard: Count = Field(description="A run that has more is ended.", ge=1)
 
 
-_SizeLimit = _short_for("hard", SizeLevels, {"type": "string"}) | None
-_CountLimit = _short_for("hard", CountLevels, {"type": "integer", "minimum": 1}) | None
-_MostLimit = _short_for("hard", MostCount, {"type": "integer", "minimum": 1}) | None
-_KeptSizeLimit = _short_for("hard", KeptSize, {"anyOf": [{"type": "string"}, {"const": 0}]}) | None
-_KeptCountLimit = _short_for("hard", KeptCount, {"type": "integer", "minimum": 0}) | None
+_SizeLimit = Annotated[SizeLevels, *_short_for("hard", {"type": "string"})] | None
+_CountLimit = Annotated[CountLevels, *_short_for("hard", {"type": "integer", "minimum": 1})] | None
+_MostLimit = Annotated[MostCount, *_short_for("hard", {"type": "integer", "minimum": 1})] | None
+_KeptSizeLimit = Annotated[KeptSize, *_short_for("hard", {"anyOf": [{"type": "string"}, {"const": 0}]})] | None
+_KeptCountLimit = Annotated[KeptCount, *_short_for("hard", {"type": "integer", "minimum": 0})] | None
 
 
 class LimitKeys(Keys):
@@ -430,7 +430,7 @@ class LimitKeys(Keys):
 class DaemonKeys(Keys):
     """wakeful.yaml: the daemon's own settings."""
 
-    concurrency: _short_for("commands", ConcurrencyKeys, {"type": "integer", "minimum": 1}) | None = _describe(
+    concurrency: Annotated[ConcurrencyKeys, *_short_for("commands", {"type": "integer", "minimum": 1})] | None = _describe(
         None, "Runs at a time: a number for commands, or {commands: 4, agents: 2}."
     )
     defaults: dict[str, Any] = _describe({}, "Merged under every spec.")

@@ -437,7 +437,7 @@ Environment = Annotated[
     dict[str, str], *_typed(parse_environment, {"type": "object", "additionalProperties": _TEXT_SCHEMA})
 ]
 People = Annotated[
-    dict[str, str], *_typed(parse_people, {"type": "object", "additionalProperties": {"enum": list(_ROLES)}})
+    dict[str, Role], *_typed(parse_people, {"type": "object", "additionalProperties": {"enum": list(_ROLES)}})
 ]
 Hours = Annotated[
     tuple[int, int], *_typed(parse_window, {"type": "string", "pattern": r"^\d{1,2}:\d{2}\s*-\s*\d{1,2}:\d{2}$"})

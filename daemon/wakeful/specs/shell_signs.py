@@ -36,7 +36,7 @@ SHELL_WORDS = frozenset(
 class Sign(NamedTuple):
     """One word that a shell would read otherwise than a program does: its place in the list, and the words for what is seen."""
 
-    index: int
+    place: int
     words: str
 
 

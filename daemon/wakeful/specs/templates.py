@@ -176,7 +176,7 @@ def _fill(value: Any, path: Path, words: dict[str, str]) -> Value:
     if isinstance(value, list):
         return [_fill(inner, path, words) for inner in value]
     if path in _UNFILLED or ("{" not in value and "}" not in value):
-        return value
+        return str(value)
     is_pattern = len(path) == 3 and path[0] == "bindings" and path[2] in ("file", "exclude")
     return _BRACE.sub(lambda found: _replace(found, words, is_pattern), value)
 

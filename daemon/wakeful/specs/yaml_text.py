@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from typing import cast
 
-from yaml.cyaml import CParser
-from yaml.error import YAMLError
+from yaml import CBaseLoader
+from yaml.error import Mark, YAMLError
 from yaml.events import (
     AliasEvent,
     DocumentStartEvent,
@@ -74,19 +75,19 @@ def read_marks(data: bytes, file: str) -> Marks:
 def _read(data: bytes, file: str, marks: Marks | None) -> dict[str, Value]:
     text = _decode(data, file)
     builder = _Builder(file, text, marks)
-    parser = CParser(text)
+    parser = CBaseLoader(text)
     try:
         for _ in range(MAX_EVENTS):
             event = parser.get_event()
-            kind = type(event)
             # Nearly half of all events; the rest are few.
-            if kind is ScalarEvent:
+            if type(event) is ScalarEvent:
                 builder.take_scalar(event)
-            elif kind is StreamEndEvent:
+            elif event is None or type(event) is StreamEndEvent:
                 break
             else:
-                builder.take(event, kind)
+                builder.take(event)
         else:
+            assert event is not None
             raise builder.refusal(event, f"more than {MAX_EVENTS // 2:,} values; split the file into several")
     except YAMLError as error:
         line, column, words = explain(error, text)
@@ -146,29 +147,30 @@ class _Builder:
             raise self._empty(event)
         if "\x00" in text:
             raise self.refusal(event, r'the escape "\0" stands for no character a path or word can hold; delete it')
-        if key is not None:
-            top[key] = text  # type: ignore[index]
+        if type(top) is dict:
+            if key is None:
+                self._take_key(event, text, top)
+                return
+            top[key] = text
             self.key = None
-        elif type(top) is dict:
-            self._take_key(event, text, top)
-            return
         elif top is None:
             raise self.refusal(event, "expected `key: value` lines, found only text; begin with `objective: …`")
-        else:
+        elif type(top) is list:
             top.append(text)
         if self.marks is not None:
-            self._mark(event, key)
+            self._mark(self.marks, event, key)
 
-    def take(self, event: Event, kind: type[Event]) -> None:
-        if kind is MappingStartEvent:
+    def take(self, event: Event) -> None:
+        kind = type(event)
+        if isinstance(event, MappingStartEvent):
             self._enter(event, {})
-        elif kind is SequenceStartEvent:
+        elif isinstance(event, SequenceStartEvent):
             self._enter(event, [])
         elif kind is MappingEndEvent or kind is SequenceEndEvent:
             self.top = self.open.pop()
             self.within = self.within[:-1]
         elif kind is AliasEvent:
-            found = quote_found(self.text, event.start_mark)
+            found = quote_found(self.text, _mark_of(event))
             raise self.refusal(event, f"a value that begins with * needs quotes: {found} (aliases are refused)")
         elif kind is DocumentStartEvent and self.root is not None:
             raise self.refusal(event, "a second document begins here; one file holds one, so delete the `---`")
@@ -181,28 +183,28 @@ class _Builder:
         if self.marks is not None:
             self.marks.keys[(*self.within, text)] = _start(event)
 
-    def _enter(self, event: Event, value: dict[str, Value] | list[Value]) -> None:
+    def _enter(self, event: MappingStartEvent | SequenceStartEvent, value: dict[str, Value] | list[Value]) -> None:
         top, key = self.top, self.key
         if event.anchor is not None or event.tag is not None:
             raise self._adorned(event)
         if len(self.open) >= MAX_LEVELS:
             raise self.refusal(event, f"more than {MAX_LEVELS} levels deep; a spec needs no more than five")
-        if key is not None:
-            top[key] = value  # type: ignore[index]
-        elif type(top) is dict:
-            raise self.refusal(event, "a list or mapping cannot be a key; quote it if it is text")
-        elif top is not None:
+        if type(top) is dict:
+            if key is None:
+                raise self.refusal(event, "a list or mapping cannot be a key; quote it if it is text")
+            top[key] = value
+        elif type(top) is list:
             top.append(value)
-        elif type(value) is list:
-            raise self.refusal(event, "expected `key: value` lines, found a list; begin with `objective: …`")
-        else:
+        elif type(value) is dict:
             self.root = value
+        else:
+            raise self.refusal(event, "expected `key: value` lines, found a list; begin with `objective: …`")
         if self.marks is not None:
-            self.within = self._mark(event, key)
+            self.within = self._mark(self.marks, event, key)
         self.open.append(top)
         self.top, self.key = value, None
 
-    def _mark(self, event: Event, key: str | None) -> Path:
+    def _mark(self, marks: Marks, event: Event, key: str | None) -> Path:
         """Note where the value that was just placed begins; returns its path."""
         match self.top:
             case None:
@@ -211,14 +213,14 @@ class _Builder:
                 path = (*self.within, key or "")
             case items:
                 path = (*self.within, len(items) - 1)
-        self.marks.values[path] = _start(event)  # type: ignore[union-attr]
+        marks.values[path] = _start(event)
         return path
 
-    def _adorned(self, event: Event) -> RefusedSpec:
+    def _adorned(self, event: ScalarEvent | MappingStartEvent | SequenceStartEvent) -> RefusedSpec:
         if event.anchor is not None:
             words = f"anchors are refused (&{shorten(event.anchor)}); write the value out, or put it in quotes if & belongs to it"
             return self.refusal(event, words)
-        found = quote_found(self.text, event.start_mark)
+        found = quote_found(self.text, _mark_of(event))
         return self.refusal(event, f"a value that begins with ! needs quotes: {found} (tags are refused)")
 
     def _empty(self, event: Event) -> RefusedSpec:
@@ -234,7 +236,15 @@ class _Builder:
 
 
 def _start(event: Event) -> Place:
-    return event.start_mark.line + 1, event.start_mark.column + 1
+    mark = _mark_of(event)
+    return mark.line + 1, mark.column + 1
+
+
+def _mark_of(event: Event) -> Mark:
+    """Every event of this parser has one; the type has room for those that are made by hand."""
+    mark = event.start_mark
+    assert mark is not None
+    return cast(Mark, mark)
 
 
 def shorten(text: str, length: int = 40) -> str:

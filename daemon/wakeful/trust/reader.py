@@ -154,10 +154,12 @@ class HouseReader:
     def find_changed_program(self, name: str) -> str | None:
         """Why a run of this session must not start now, in words: its program is read when it starts, not when specs are."""
         standing = self.standings.get(name)
-        for path in self._list_outposts(standing) if standing is not None else ():
+        if standing is None:
+            return None
+        for path in self._list_outposts(standing):
             if self._programs.digest(path) != self._ledger.pages.trusted.get(path):
                 return f"{standing.label(path)} changed since it was trusted; wakeful trust {name} shows the difference"
-        if standing is None or standing.spec is None or standing.spec_file not in standing.files:
+        if standing.spec is None or standing.spec_file not in standing.files:
             return None
         for path in self._list_reach(standing.spec_file, standing.spec, standing.agent):
             if path not in self._ledger.pages.trusted:

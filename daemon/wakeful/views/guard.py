@@ -29,8 +29,8 @@ def say_guard(core: Core, session: Session, moment: Moment) -> list[str]:
         return []
     pause = find_pause(session)
     if pause is not None:
-        name = name_binding(core, session, (pause.key,))
-        return [f"wakeful waits to see whether {name} changes while nothing runs: if it does not, the run itself changes what wakes it. Bind what it writes with `access: write`, or exclude it."]
+        bound = name_binding(core, session, (pause.key,))
+        return [f"wakeful waits to see whether {bound} changes while nothing runs: if it does not, the run itself changes what wakes it. Bind what it writes with `access: write`, or exclude it."]
     is_agent = find_acting(core, session)[0] is not None
     limit, kind = (AGENTS, "an agent") if is_agent else (COMMANDS, "a command")
     free = f"Its changes come faster than {kind} may start, which is {limit.starts_a_minute} times a minute."

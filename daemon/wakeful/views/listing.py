@@ -181,7 +181,7 @@ def is_wanted(core: Core, session: Session, moment: Moment, word: str) -> bool:
 def _remark(row: dict[str, Any], session: Session, queue: Queue | None, long_tokens: int) -> str:
     """The most telling of: why it sleeps, what its wake waits for, what is new, that nothing confines it, how long its conversation is."""
     if row["reason"]:
-        return row["reason"]
+        return str(row["reason"])
     if queue is not None:
         return f"queued: {queue.words}"
     if row["owed"] and row["state"] != "running":

@@ -79,9 +79,9 @@ def _say_now(core: Core, session: Session, moment: Moment, row: dict[str, Any]) 
     if session.spec is None or session.spec.run is None:
         return ["Its spec has no `run`: it is a container to talk in and never runs."]
     if session.run is not None:
-        causes = describe_causes(session.run.causes)
+        woken_by = describe_causes(session.run.causes)
         follow_up = " Something newer came meanwhile: it runs once more." if session.wake is None and row["owed"] else ""
-        return [f"Run {session.run.run} is under way since {say_time(session.run.started_at)}, woken by {causes}.{_say_outlived(session.run.daemons)}{follow_up}"]
+        return [f"Run {session.run.run} is under way since {say_time(session.run.started_at)}, woken by {woken_by}.{_say_outlived(session.run.daemons)}{follow_up}"]
     if session.wake is not None:
         # What holds it was said with its state, in the same words.
         waits = [f"It does not run yet: {row['queued']}."] if row["queued"] != row["reason"] else []

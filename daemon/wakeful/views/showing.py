@@ -32,7 +32,8 @@ from wakeful.core.spec import (
     SessionBinding,
     SessionSpec,
 )
-from wakeful.core.state import Fact, Session
+from wakeful.core.knowledge import Fact
+from wakeful.core.state import Session
 from wakeful.views.causes import view_causes, view_last_run, view_open_run
 from wakeful.views.knowing import view_forks, view_knowledge
 from wakeful.views.listing import list_row, name_state

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from wakeful.core import events as ev
+from wakeful.core.knowledge import Origin
 from wakeful.counting import count
 
 
@@ -16,7 +17,7 @@ def tell(event: ev.Event) -> str:
     match event:
         case ev.SessionOpened(id=session_id, name=name, origin=None):
             return f"opened as {name}, with the id {session_id}"
-        case ev.SessionOpened(name=name, origin=origin):
+        case ev.SessionOpened(name=name, origin=Origin() as origin):
             return f"opened as {name}, a fork of {origin.name} at its record {origin.seq}"
         case ev.SessionRenamed(old=old, new=new):
             return f"renamed from {old} to {new}"

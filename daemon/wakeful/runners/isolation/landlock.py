@@ -49,7 +49,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 @functools.cache
 def probe_abi() -> int:
     """Which Landlock the kernel has; 0: none, or it is switched off."""
-    return max(0, _libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), _ASK_VERSION))
+    version: int = _libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), _ASK_VERSION)
+    return max(0, version)
 
 
 class Ruleset:

@@ -121,7 +121,7 @@ def make_plan(order: RunOrder, environment: dict[str, str], protected: Protected
         pattern = parse_under(text, order.root)
         plan.read(pattern.base)
         if pattern.is_literal:
-            plan.list(os.path.dirname(pattern.base))
+            plan.list_names(os.path.dirname(pattern.base))
     for text in order.writes:
         plan.write(parse_under(text, order.root))
     if order.workspace is not None:
@@ -134,13 +134,13 @@ def make_plan(order: RunOrder, environment: dict[str, str], protected: Protected
     program = None if order.program is None else os.path.join(order.root, order.program)
     if program is not None:
         plan.read(program)
-        plan.list(os.path.dirname(program))
+        plan.list_names(os.path.dirname(program))
     texts = (*order.argv, order.script or "", *(order.check or ()))
     for path in find_named_files(texts, order.root, order.cwd, plan.looked):
         # One that leads elsewhere was not declared by being named: it is denied, not refused.
         with contextlib.suppress(ReachRefused):
             plan.read(path)
-            plan.list(os.path.dirname(path))
+            plan.list_names(os.path.dirname(path))
     plan.derive(texts, program, environment.get("PATH", ""))
     for path in plan.allowed_reads:
         plan.grant(path, READ)
@@ -199,7 +199,7 @@ class Plan:
         if real is not None:
             self._grant(real, READ)
 
-    def list(self, folder: str) -> None:
+    def list_names(self, folder: str) -> None:
         """The names in a folder that holds what is read, not the contents: python finds no module in a folder that it cannot list."""
         real = self._find(folder)
         if not is_wide(real) and contains(self._root, real):

@@ -51,8 +51,10 @@ Report = Callable[[tuple[Dirt, ...]], None]
 class Hints(Protocol):
     """Watches single folders, not trees. `arm` and `disarm` may be called from any thread; reports come on the loop."""
 
-    # `polling: ...` where hints arrive late by nature, else None; shown by `show` for every binding.
-    degraded: str | None
+    @property
+    def degraded(self) -> str | None:
+        """`polling: ...` where hints arrive late by nature, else None; shown by `show` for every binding."""
+        ...
 
     def arm(self, folders: Iterable[str]) -> dict[str, str]:
         """Watch exactly these folders from now on. Returns those that could not be, each with the reason in words.

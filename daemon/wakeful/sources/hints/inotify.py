@@ -75,7 +75,8 @@ class _Instance(Inotify):
             return b""
 
     def watch(self, folder: str) -> int:
-        return libc.inotify_add_watch(self.fd, os.fsencode(folder), _WATCHED)
+        watch: int = libc.inotify_add_watch(self.fd, os.fsencode(folder), _WATCHED)
+        return watch
 
     def disown(self) -> None:
         """Its descriptor is closed already, and the number may be another file's: it is never closed by us, nor when this object goes."""
