@@ -83,5 +83,5 @@ def test_a_plain_line_stays_a_command(line: str) -> None:
 def test_words_for_a_shell_are_found_in_a_command(words: list[str], seen: list[str], tmp_path: Path) -> None:
     """A glob counts where it finds files, or where a binding says the same; programs that read such signs themselves are left alone."""
     (tmp_path / "a.csv").write_text("x")
-    found = [words[sign.index] for sign in find_signs(words, str(tmp_path), ("later/*.csv",))]
+    found = [words[sign.place] for sign in find_signs(words, str(tmp_path), ("later/*.csv",))]
     assert found == seen
