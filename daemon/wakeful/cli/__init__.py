@@ -20,7 +20,8 @@ def main() -> int:
     options = read_plain_list(sys.argv[1:])
     if options is not None:
         return conclude(lambda: print_list(options))
-    return importlib.import_module("wakeful.cli.command").main()
+    ended: int = importlib.import_module("wakeful.cli.command").main()
+    return ended
 
 
 def read_plain_list(words: list[str]) -> Options | None:

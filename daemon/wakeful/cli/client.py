@@ -92,7 +92,8 @@ class Client:
     def call(self, verb: str, key: str | None = None, /, **body: Any) -> dict[str, Any]:
         given = {name: value for name, value in body.items() if value is not None}
         headers = {"Idempotency-Key": key} if key is not None else {}
-        return json.loads(self._ask("POST", f"/call/{verb}", {}, body=json.dumps(given).encode(), extra=headers).read())
+        answer: dict[str, Any] = json.loads(self._ask("POST", f"/call/{verb}", {}, body=json.dumps(given).encode(), extra=headers).read())
+        return answer
 
     def _ask(
         self,

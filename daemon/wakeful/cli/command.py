@@ -101,7 +101,8 @@ class Verbs(click.Group):
         if cmd_name not in VERBS:
             return None
         module = importlib.import_module(f"wakeful.cli.verbs.{VERBS[cmd_name][0]}")
-        return getattr(module, f"{cmd_name}_verb")
+        found: click.Command = getattr(module, f"{cmd_name}_verb")
+        return found
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         sections: dict[str, list[tuple[str, str]]] = {}
@@ -159,7 +160,7 @@ def verb(name: str, *examples: str) -> Callable[[Callable[..., Any]], click.Comm
     def decorate(function: Callable[..., Any]) -> click.Command:
         @functools.wraps(function)
         @click.pass_context
-        def run(ctx: click.Context, socket: str | None, is_json: bool, **own: Any) -> Any:
+        def run(ctx: click.Context, /, socket: str | None, is_json: bool, **own: Any) -> Any:
             before: Options = ctx.obj or Options()
             return function(Options(socket or before.socket, is_json or before.is_json), **own)
 

@@ -12,7 +12,7 @@ import os
 import re
 import signal
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -27,9 +27,14 @@ PATIENCE_SECONDS = 1.0
 _PLAIN = re.compile(r"[\w.@/+:=-]+")
 
 Offer = Callable[[click.Context], Iterable[str]]
+# A checker wants to know what it converts to, and older releases of click cannot be told.
+if TYPE_CHECKING:
+    TextType = click.ParamType[str]
+else:
+    TextType = click.ParamType
 
 
-class Completed(click.ParamType):
+class Completed(TextType):
     """Text that a shell can complete; taken as it is."""
 
     def __init__(self, name: str, offer: Offer, *, is_path: bool = False) -> None:
@@ -54,7 +59,7 @@ class CompletedNumber(click.IntRange):
         return complete(self._offer, ctx, incomplete)
 
 
-class Side(click.ParamType):
+class Side(TextType):
     """NAME, or NAME@POSITION: behind the mark the checkpoints of that session. A session's own name may hold one, too."""
 
     name = "side"
@@ -65,7 +70,7 @@ class Side(click.ParamType):
         return found + (complete(lambda ctx: (f"{name}@{one}" for one in _list_checkpoints(ctx, name)), ctx, incomplete) if mark else [])
 
 
-class NamedKey(click.ParamType):
+class NamedKey(TextType):
     """[NAME] KEY: inside a run the name is its own session's and left out."""
 
     name = "key"
@@ -157,7 +162,8 @@ def _show(ctx: click.Context, name: str | None = None) -> dict[str, Any]:
     name = name or ctx.params.get("name") or next(iter(ctx.args), None)
     if name is None:
         raise Failure("the line names no session yet")
-    return _ask(ctx, f"/sessions/{quote_name(name)}")
+    found: dict[str, Any] = _ask(ctx, f"/sessions/{quote_name(name)}")
+    return found
 
 
 def _ask(ctx: click.Context, route: str, **query: Any) -> Any:

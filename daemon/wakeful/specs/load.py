@@ -43,7 +43,7 @@ from wakeful.specs.templates import (
     judge_files,
 )
 from wakeful.specs.translate import FileKind, Finding, find_nearest, find_value, translate
-from wakeful.specs.yaml_text import MAX_BYTES, Marks, Value, read_mapping, read_marks, shorten
+from wakeful.specs.yaml_text import MAX_BYTES, Marks, Path, Value, read_mapping, read_marks, shorten
 
 AGENTS = "agents"
 SUFFIX = ".yaml"
@@ -505,7 +505,7 @@ def _warn_about_strangers(spec: SessionSpec, reading: FileReading, names: set[st
             yield Problem(reading.file, *place, f"session '{shorten(binding.session)}' is not declared; {advice}")
 
 
-def locate(path: str, key: tuple[str, ...]) -> tuple[int, int]:
+def locate(path: str, key: Path) -> tuple[int, int]:
     """Where a value stands in a file that was read without marks."""
     try:
         return read_marks(FilePath(path).read_bytes(), path).of_value(key)

@@ -197,7 +197,7 @@ def carry(options: Options, what: str, **body: Any) -> dict[str, Any]:
     """Ask for it, show how far it is where a person looks, and return the answer at its end."""
     with Bar(is_shown=not options.is_json) as tell:
         for line in options.client().post_lines(f"/bundle/{what}", **body):
-            found = json.loads(line)
+            found: dict[str, Any] = json.loads(line)
             if "error" in found:
                 raise Failure(escape(found["error"]))
             if "words" in found:

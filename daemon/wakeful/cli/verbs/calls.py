@@ -17,7 +17,7 @@ import click
 
 from wakeful.cli.client import Client
 from wakeful.cli.command import verb
-from wakeful.cli.completing import SESSION, SESSIONS
+from wakeful.cli.completing import SESSION, SESSIONS, TextType
 from wakeful.cli.failure import FAILED, DaemonBusy, Failure, NoDaemon
 from wakeful.cli.options import Options
 from wakeful.cli.selection import find_sessions, is_several
@@ -39,7 +39,7 @@ def named_several(function: Callable[..., Any]) -> Callable[..., Any]:
     return _add_name(function, SESSIONS)
 
 
-def _add_name(function: Callable[..., Any], kind: click.ParamType) -> Callable[..., Any]:
+def _add_name(function: Callable[..., Any], kind: TextType) -> Callable[..., Any]:
     function = click.option("--key", metavar="TEXT", help="Makes it safe to repeat: the same key is carried out once.")(function)
     return click.argument("name", type=kind)(function)
 

@@ -108,7 +108,8 @@ def facts_verb(options: Options, words: tuple[str, ...]) -> None:
 
 
 def _get_facts(options: Options, name: str) -> list[dict[str, Any]]:
-    return options.client().get(f"/sessions/{quote_name(name)}/facts")
+    facts: list[dict[str, Any]] = options.client().get(f"/sessions/{quote_name(name)}/facts")
+    return facts
 
 
 def _print_facts(options: Options, name: str, facts: list[dict[str, Any]]) -> None:

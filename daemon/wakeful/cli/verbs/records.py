@@ -176,5 +176,5 @@ def _say_author(record: dict[str, Any]) -> str:
 
 def _colour(record: dict[str, Any]) -> str:
     if record["kind"] == "run_finished" and record["payload"]:
-        return record["payload"]["outcome"]
+        return str(record["payload"]["outcome"])
     return _KIND_COLOURS.get(record["kind"], "")

@@ -122,7 +122,7 @@ def _print_list(options: Options) -> None:
 def _list_here() -> list[dict[str, Any]]:
     """Without a daemon: what lies in our own folder, and whether it could be used. Who uses it is not known."""
     places = SecretPlaces(find_secrets())
-    rows = []
+    rows: list[dict[str, Any]] = []
     for name in list_names(places):
         try:
             source, problem = find_secret(places, name).source, None

@@ -143,7 +143,7 @@ def _say_cause(cause: dict[str, Any]) -> str:
     paths = [path["path"] for path in cause["paths"]]
     more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
     told = ": " + ", ".join(paths[:3]) + more if paths else f": {cause['reason']}" if cause.get("reason") else ""
-    return cause["binding"] + told
+    return f"{cause['binding']}{told}"
 
 
 def _bindings(found: dict[str, Any]) -> list[str]:

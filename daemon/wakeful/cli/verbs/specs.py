@@ -201,7 +201,7 @@ def _warn_about_prices(specs: Path, reading: FolderReading) -> list[Problem]:
     """A budget of money needs a price for every model it is spent on: else a run would be refused when it asks."""
     prices = read_settings(specs)[0].prices
     asked = [one for one in reading.sessions.values() if isinstance(one.run, PromptRun)]
-    bounded = {one.agent for one in asked if counts_money(one.budget)} | {one.name for one in reading.agents.values() if counts_money(one.budget)}
+    bounded = {one.agent for one in asked if one.agent is not None and counts_money(one.budget)} | {one.name for one in reading.agents.values() if counts_money(one.budget)}
     return [
         Problem(_file_of(reading, f"agents/{name}"), 1, 1, f"nobody knows what {model.name} costs, and a budget counts money; add it to prices in {SETTINGS_FILE}")
         for name in sorted(bounded & reading.agents.keys())

@@ -187,7 +187,7 @@ def is_clock_kept() -> bool:
         asked = ctypes.CDLL(None).adjtimex
     except (OSError, AttributeError):
         return True
-    return asked(ctypes.create_string_buffer(TIMEX_BYTES)) != TIME_ERROR
+    return bool(asked(ctypes.create_string_buffer(TIMEX_BYTES)) != TIME_ERROR)
 
 
 def _find_latest(folder: Path) -> float:

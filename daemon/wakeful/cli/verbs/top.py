@@ -150,9 +150,9 @@ def _share(run: dict[str, Any], found: dict[str, Any], before: dict[str, Any] | 
     usage = run["usage"]
     earlier = before["runs"].get(session) if before is not None else None
     if before is None or earlier is None or earlier["run"] != run["run"] or not earlier["usage"]:
-        return usage["cpu_seconds"] / max(usage["wall_seconds"], 0.01)
+        return float(usage["cpu_seconds"] / max(usage["wall_seconds"], 0.01))
     # Of what ended in between a little is counted late: it is never less than nothing.
-    return max(usage["cpu_seconds"] - earlier["usage"]["cpu_seconds"], 0.0) / _span(found, before)
+    return float(max(usage["cpu_seconds"] - earlier["usage"]["cpu_seconds"], 0.0) / _span(found, before))
 
 
 def _span(found: dict[str, Any], before: dict[str, Any]) -> float:
