@@ -28,6 +28,7 @@ from wakeful.agents.tools.mcp import open_servers
 from wakeful.agents.tools.narrowing import Narrowing, narrow
 from wakeful.agents.tools.offering import ResultLimit, find_result_bytes
 from wakeful.agents.tools.place import Bounds
+from wakeful.agents.tools.redaction import Redaction
 from wakeful.agents.tools.shell import ShellTool
 from wakeful.core import work
 from wakeful.core.agent import AgentSpec
@@ -198,7 +199,8 @@ def _say_no_room(size: int, most: int, agent: AgentSpec) -> str:
 async def open_tools(beginning: work.Beginning, link: DaemonLink, environ: Mapping[str, str]) -> AsyncIterator[ToolBox]:
     """Those every agent has, a shell where it is declared, and those of its servers, which live as long as the run."""
     bounds, servers = find_bounds(beginning, environ), beginning.agent.mcp
-    shell = ShellTool(beginning.root, find_narrowing(beginning, bounds, environ), environ)
+    redact = Redaction(link).redact
+    shell = ShellTool(beginning.root, find_narrowing(beginning, bounds, environ), environ, redact)
     narrowing = find_narrowing(beginning, bounds, environ, [word for server in servers for word in server.argv])
     async with open_servers(servers, environ, beginning.root, narrowing, lambda name: read_secret(name, environ)) as opened:
         for problem in opened.problems:
@@ -206,7 +208,7 @@ async def open_tools(beginning: work.Beginning, link: DaemonLink, environ: Mappi
         policies = {**beginning.tools, **opened.find_policies(beginning.tools)}
         if beginning.hand_off == "withheld":
             policies[HAND_OFF] = "deny"
-        yield make_tools(bounds, policies, link, session=beginning.session, run_id=beginning.run_id, kept=find_kept(beginning), limit=ResultLimit(find_result_bytes(beginning.agent.window.compress_at)), more=(shell, opened))
+        yield make_tools(bounds, policies, link, session=beginning.session, run_id=beginning.run_id, kept=find_kept(beginning), limit=ResultLimit(find_result_bytes(beginning.agent.window.compress_at)), redact=redact, more=(shell, opened))
 
 
 def find_kept(beginning: work.Beginning) -> str | None:

@@ -139,6 +139,25 @@ async def compress(request: Request) -> Response:
     return answer_json({"words": reply.words, "summary": service.redact(made.summary)})
 
 
+class Part(Struct, frozen=True, forbid_unknown_fields=True):
+    """A text that is to be cut, and what stands around it."""
+
+    text: str
+    before: str = ""
+    after: str = ""
+
+
+async def redact(request: Request) -> Response:
+    """A tool is about to cut a text: no secret may lie across the cut. Records and changes nothing."""
+    service = service_of(request)
+    _find_run(service, caller_of(request))
+    try:
+        part = msgspec.json.decode(await read_body(request), type=Part)
+    except msgspec.MsgspecError as error:
+        raise CallerError(f"the text does not fit: {error}") from None
+    return answer_json({"text": await asyncio.to_thread(service.redact_part, part.before, part.text, part.after)})
+
+
 def _submit(service: Service, caller: Caller, steps: tuple[work.Step, ...], key: str | None) -> Awaitable[calls.Reply]:
     assert caller.run is not None
     made = calls.Work(name=caller.run.name, run=caller.run.run, steps=steps)

@@ -1,7 +1,7 @@
 """Results that are larger than a model takes in at once: the first page is shown, the whole is a file in the run's scratch folder.
 
-Called by the tool box for every result. `read` has pages of its own and fits; for the other tools a page says how to read on. The file has short
-lines, so that `read` can page through it whatever the result looked like.
+Called by the tool box for every result. `read` has pages of its own and fits; for the other tools a page says how to read on. Values of secrets are
+taken out of the whole before it is kept and cut. The file has short lines, so that `read` can page through it whatever the result looked like.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ import textwrap
 from pathlib import Path
 
 from wakeful.agents.contract import ToolResult
-from wakeful.agents.tools.offering import ResultLimit, bound_text
+from wakeful.agents.tools.offering import KEPT_BYTES, ResultLimit, bound_text
 from wakeful.agents.tools.place import Bounds
+from wakeful.agents.tools.redaction import Redact, redact_nothing
 
 FOLDER = "results"
 # Less than `read` shows of one line.
@@ -24,17 +25,19 @@ _MOST_KEPT = 50
 class ResultPages:
     """`limit` is what one result may bring."""
 
-    def __init__(self, bounds: Bounds, limit: ResultLimit) -> None:
+    def __init__(self, bounds: Bounds, limit: ResultLimit, redact: Redact = redact_nothing) -> None:
         self._folder = Path(bounds.scratch) / FOLDER if bounds.scratch is not None else None
         self.limit = limit
+        self._redact = redact
 
     async def show(self, result: ToolResult) -> ToolResult:
         """The result, or its first page and how to read on."""
         if len(result.text.encode(errors="replace")) <= self.limit.most_bytes:
             return result
+        text = bound_text(await self._redact(result.text), KEPT_BYTES)
         if self._folder is None:
-            return ToolResult(bound_text(result.text, self.limit.most_bytes), result.is_error)
-        lines = [piece for line in result.text.split("\n") for piece in textwrap.wrap(line, _LINE, drop_whitespace=False, replace_whitespace=False, expand_tabs=False) or [""]]
+            return ToolResult(bound_text(text, self.limit.most_bytes), result.is_error)
+        lines = [piece for line in text.split("\n") for piece in textwrap.wrap(line, _LINE, drop_whitespace=False, replace_whitespace=False, expand_tabs=False) or [""]]
         path = await asyncio.to_thread(self._keep, self._folder, lines)
         shown = _take_page(lines, self.limit.most_bytes - 512)
         more = f"[cut: this result has {len(lines)} lines, and {len(shown)} are shown; read {path} with offset {len(shown) + 1}]"
