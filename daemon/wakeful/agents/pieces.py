@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
+from wakeful.core import work
 from wakeful.core.digest import Message, digest_messages
 from wakeful.core.tokens import cut_to_tokens, estimate_tokens
 from wakeful.core.turn import Answered, Asked, Entry, Returned
@@ -29,6 +30,12 @@ class Told(Struct, frozen=True):
 
 
 Piece = tuple[Told, ...]
+
+
+def list_whole(beginning: work.Beginning, entries: Sequence[Entry]) -> Sequence[Entry]:
+    """A conversation with the turns that did not fit its model; without the summary it begins with, and the mark for those turns."""
+    made = bool(beginning.summary and beginning.entries) + bool(beginning.left_out)
+    return (*beginning.left_out, *entries[made:])
 
 
 def tell_entries(entries: Iterable[Entry]) -> list[Told]:

@@ -21,7 +21,7 @@ from wakeful.agents.contract import Model
 from wakeful.agents.daemon import DaemonLink, DaemonRefused, LinePost
 from wakeful.agents.loop import HAND_OFF, Ending, Loop, Record
 from wakeful.agents.models import make_model
-from wakeful.agents.pieces import digest_piece, tell_entries
+from wakeful.agents.pieces import digest_piece, list_whole, tell_entries
 from wakeful.agents.summarising import Shortened, shorten
 from wakeful.agents.tools.box import ToolBox, make_tools
 from wakeful.agents.tools.mcp import open_servers
@@ -32,7 +32,6 @@ from wakeful.agents.tools.redaction import Redaction
 from wakeful.agents.tools.shell import ShellTool
 from wakeful.core import work
 from wakeful.core.agent import AgentSpec
-from wakeful.core.turn import Entry
 from wakeful.core.work import STOPPED
 from wakeful.errors import OperatorError
 from wakeful.installation import NotInstalled, advise_agents
@@ -156,7 +155,7 @@ class Thinking:
         cheaper = agent.window.compress_by
         models = [make_model(cheaper, read_secret(cheaper.key, self._environ)), *self._models] if cheaper is not None else self._models
         try:
-            return await shorten(beginning, self._list_told(), models, self._record, self._link, say, self._most_tokens)
+            return await shorten(beginning, list_whole(beginning, self._loop.entries), models, self._record, self._link, say, self._most_tokens)
         except DaemonRefused as refusal:
             ending = await self._halt(f"its conversation does not fit its model and cannot be made shorter: {refusal}")
             return Shortened(stopped=ending.words, is_limit=True)
@@ -165,18 +164,12 @@ class Thinking:
         await self._record(work.Halt(words=words))
         return Ending(words, is_limit=True)
 
-    def _list_told(self) -> Sequence[Entry]:
-        """The whole conversation, with the turns that did not fit; without the summary before it, and the mark for those turns."""
-        beginning = self._beginning
-        made = bool(beginning.summary and beginning.entries) + bool(beginning.left_out)
-        return (*beginning.left_out, *self._loop.entries[made:])
-
     def _say_stopped(self, words: str) -> str:
         """The hand-off of a run that had to stop: the next run goes on from there."""
         beginning = self._beginning
         parts = [f"Run {beginning.run} {STOPPED}: {words}"]
         parts += [f"Its last words: {self._loop.last_words}"] if self._loop.last_words else []
-        summary = self._last_summary or digest_piece(tell_entries(self._list_told()), beginning.summary)
+        summary = self._last_summary or digest_piece(tell_entries(list_whole(beginning, self._loop.entries)), beginning.summary)
         parts.append(f"Its work until then, in short:\n{summary}")
         if beginning.standing_hand_off and STOPPED not in beginning.standing_hand_off:
             parts.append(f"The hand-off that it began with:\n{beginning.standing_hand_off}")

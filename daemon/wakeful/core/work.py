@@ -166,6 +166,8 @@ class Progress(Struct, frozen=True, kw_only=True):
     """How far an agent's run has come, and what it took."""
 
     turns: int = 0
+    # Of the turns, those that made the conversation shorter.
+    summaries: int = 0
     tokens: int = 0
     usd: float = 0.0
     # Of the tokens, those that no provider counted.
@@ -177,6 +179,10 @@ class Progress(Struct, frozen=True, kw_only=True):
     wrote: dict[str, OwnFile] = {}
     # Calls that write, begun and not come back: whether they did is not known.
     writing: tuple[str, ...] = ()
+
+    @property
+    def work_turns(self) -> int:
+        return self.turns - self.summaries
 
     @property
     def spent_tokens(self) -> int:
