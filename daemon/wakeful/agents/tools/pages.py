@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 
 from wakeful.agents.contract import ToolResult
@@ -37,21 +37,31 @@ class ResultPages:
         text = bound_text(await self._redact(result.text), KEPT_BYTES)
         if self._folder is None:
             return ToolResult(bound_text(text, self.limit.most_bytes), result.is_error)
-        lines = [piece for line in text.split("\n") for piece in textwrap.wrap(line, _LINE, drop_whitespace=False, replace_whitespace=False, expand_tabs=False) or [""]]
-        path = await asyncio.to_thread(self._keep, self._folder, lines)
+        lines, path = await asyncio.to_thread(self._keep, self._folder, text)
         shown = _take_page(lines, self.limit.most_bytes - 512)
         more = f"[cut: this result has {len(lines)} lines, and {len(shown)} are shown; read {path} with offset {len(shown) + 1}]"
         return ToolResult("\n".join((*shown, more)), result.is_error)
 
-    def _keep(self, folder: Path, lines: list[str]) -> str:
+    def _keep(self, folder: Path, text: str) -> tuple[list[str], str]:
         """Blocks. Named by its content, so that a conversation that goes on finds what it was told; the oldest files give way."""
+        lines = [piece for line in text.split("\n") for piece in _split_line(line)]
         folder.mkdir(mode=0o700, exist_ok=True)
         content = ("\n".join(lines) + "\n").encode(errors="replace")
         path = folder / f"{hashlib.blake2b(content, digest_size=8).hexdigest()}.txt"
         path.write_bytes(content)
         for old in sorted(folder.iterdir(), key=lambda one: one.stat().st_mtime_ns)[:-_MOST_KEPT]:
             old.unlink()
-        return str(path)
+        return lines, str(path)
+
+
+def _split_line(line: str) -> Iterator[str]:
+    """In pieces that end with a word where they can."""
+    start = 0
+    while len(line) - start > _LINE:
+        end = line.rfind(" ", start + _LINE // 2, start + _LINE) + 1 or start + _LINE
+        yield line[start:end]
+        start = end
+    yield line[start:]
 
 
 def _take_page(lines: list[str], room: int) -> list[str]:
