@@ -118,14 +118,17 @@ def make_compress(log: EventLog, session: Session, keep: int, summariser: Summar
 
 
 def choose_kept(log: EventLog, session: Session, most_bytes: int) -> int:
-    """How many of the newest messages, with what tools brought meanwhile, fit into so many bytes."""
-    kept, used = 0, 0
-    for record in reversed([record for stretch in find_stretches(session) for record in log.read(stretch.session, from_seq=stretch.first, to_seq=stretch.last, kinds=SAID_KINDS)]):
+    """How many of the newest messages, with what tools brought meanwhile, fit into so many bytes; where all do, the newest half.
+
+    Whoever asks has to make room: openings take some, too, and are not counted here."""
+    kept, total, used = 0, 0, 0
+    records = [record for stretch in find_stretches(session) for record in log.read(stretch.session, from_seq=stretch.first, to_seq=stretch.last, kinds=SAID_KINDS)]
+    for record in reversed(records):
         used += _count_record(record)
-        if used > most_bytes:
-            break
-        kept += bool(record.kind in MESSAGE_KINDS and _read_text(record))
-    return kept
+        is_message = bool(record.kind in MESSAGE_KINDS and _read_text(record))
+        kept += is_message and used <= most_bytes
+        total += is_message
+    return kept if kept < total else total // 2
 
 
 def find_stretches(session: Session) -> tuple[Stretch, ...]:

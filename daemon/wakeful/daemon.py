@@ -577,6 +577,9 @@ class Daemon:
     def redact(self, value: Any) -> Any:
         return self._edges.secrets.redact(value)
 
+    def redact_part(self, before: str, text: str, after: str) -> str:
+        return self._edges.secrets.redact_part(before, text, after)
+
     def secrets(self) -> tuple[list[Known], str]:
         return self._edges.secrets.list_known(), self._edges.secrets.places.folder
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from collections.abc import Iterator
 from typing import Any
 
 import psutil
 import pytest
-from agents.provider import Call, Provider, Say
+from agents.provider import Asked, Call, Fail, Provider, Reply, Say, Usage
 from e2e.box import Box
 
 from wakeful.cli.client import Client
@@ -31,12 +32,13 @@ SCRIPT = [
     (Call("search", {"text": "line"}), Call("remember", {"key": "a", "value": "1"}), Call("send", {"session": "inbox", "text": "second"}), Call("read", {"path": "page.md"})),
     Say("The end."),
 ]
+COMPACTION_STEPS = (*STEPS, "turn_failed", "conversation_compressed", "note_added")
 LOOKS = ("read", "list", "search")
 
 
-def declare(box: Box, provider: Provider, format: str) -> None:
+def declare(box: Box, provider: Provider, format: str, agent: str = "") -> None:
     (box.specs / "agents").mkdir()
-    (box.specs / "agents" / "docs.yaml").write_text(f"prompt: Write.\nmodel: {MODELS[format]}\nbase_url: {provider.base_url(format)}\n")
+    (box.specs / "agents" / "docs.yaml").write_text(f"prompt: Write.\nmodel: {MODELS[format]}\nbase_url: {provider.base_url(format)}\n{agent}")
     box.spec("inbox", "objective: Take messages in.\n")
     box.write("page.md", "line 1\nline 2\n")
     box.spec("docs", "agent: docs\nobjective: Send two.\nbindings: {page: {file: page.md, wake: false}}\nrun: {prompt: Send both.}\n")
@@ -48,13 +50,13 @@ def find_agent(box: Box) -> int | None:
     return next(marked, None)
 
 
-def kill_at(box: Box, lines: Iterator[str], step: int) -> list[dict[str, Any]]:
+def kill_at(box: Box, lines: Iterator[str], step: int, kinds: tuple[str, ...] = STEPS) -> list[dict[str, Any]]:
     """Kill the agent when its `step`-th record of this activation is on disk; the records until its session is at rest."""
     records, steps, is_killed = [], 0, False
     for line in lines:
         record = json.loads(line)
         records.append(record)
-        steps += record["kind"] in STEPS
+        steps += record["kind"] in kinds
         if steps == step and not is_killed:
             is_killed = True
             if (pid := find_agent(box)) is not None:
@@ -107,3 +109,87 @@ def test_an_agent_killed_at_any_record_comes_to_the_same_end(box: Box, provider:
     assert any(INTERRUPTED in content for content in shown), "no kill fell between a call and its return"
     # Who is killed while it speaks sends half a request.
     provider.surprises[:] = [words for words in provider.surprises if "truncated" not in words]
+
+
+# -- while a conversation is made shorter -------------------------------------------------------
+
+PAID = Usage(100, 10)
+PAGES = 6
+# Longer ones are refused by the summariser: it has to read in pieces, and to make one summary of theirs.
+MOST_TOLD = 6_500
+
+
+def answer_by_what_is_shown(asked: Asked) -> Any:
+    """Sends, reads page after page, sends again; goes on from its summary as from the conversation itself."""
+    told = "\n".join([*(message.text for message in asked.messages), *(str(call.args) for call in asked.calls)])
+    is_sent = {text: re.search(rf"""['"]text['"]: ?['"]{text}|DONE-{text}""", told) is not None for text in ("first", "second")}
+    pages = max((int(number) for number in re.findall(r"""(?:['"]offset['"]: ?|READ-)(\d+)""", told)), default=0)
+    if "summarise" in asked.tool_names:
+        if len(asked.messages[0].text) > MOST_TOLD:
+            return Fail(400, message="prompt is too long: 9000 tokens > 1000 maximum", times=None)
+        seen = [f"DONE-{text}" for text, was_sent in is_sent.items() if was_sent] + [f"READ-{pages}"]
+        return Reply((Call("summarise", {"summary": " ".join(seen), "facts": [{"key": "seen", "value": f"request {asked.number}"}]}),), usage=PAID)
+    if not is_sent["first"]:
+        return Reply((Call("send", {"session": "inbox", "text": "first"}),), usage=PAID)
+    if pages < PAGES:
+        return Reply((Call("read", {"path": "page.md", "offset": 1 + pages}),), usage=PAID)
+    return Reply((Say("The end."),) if is_sent["second"] else (Call("send", {"session": "inbox", "text": "second"}),), usage=PAID)
+
+
+def judge_budget(records: list[dict[str, Any]], sent_requests: int) -> None:
+    """Every request that left is on record, and what was booked is what each of them took, or its worst where nobody knows."""
+    requested, booked = {}, 0
+    for record in records:
+        payload, key = record["payload"], (record["run"], record["payload"].get("turn"))
+        match record["kind"]:
+            case "turn_requested":
+                requested[key] = payload["input_tokens"] + payload["max_output_tokens"]
+            case "turn_answered":
+                del requested[key]
+                booked += payload["usage"]["input"] + payload["usage"]["output"]
+            case "turn_failed":
+                assert payload["fault"] == "too_long", payload
+                del requested[key]
+    assert sum(record["payload"]["usage"]["tokens"] for record in records if record["kind"] == "run_finished") == booked + sum(requested.values())
+    assert sent_requests <= sum(record["kind"] == "turn_requested" for record in records)
+
+
+@pytest.mark.long
+def test_an_agent_killed_anywhere_in_a_compaction_does_each_thing_once_and_pays_for_each_request(box: Box, provider: Provider) -> None:
+    """In a request for a part, in the one that makes one summary of them, between the facts, before and after the summary is on record."""
+    provider.play(answer_by_what_is_shown)
+    declare(box, provider, "anthropic", "context: {tokens: 16000, compress_at: 4300}\nsettings: {max_output: 800}\n")
+    box.write("page.md", "a line of the page, one of very many\n" * 400)
+    box.start(env=KEYS)
+    client = Client(str(box.socket))
+    # All runs but the first one begin with a fact and a hand-off, and so with the same number of records.
+    box.ask("activate", "docs", "--fresh", "--wait")
+    step, most, killed_in = 0, 1, set()
+    while step <= most:
+        before, asked_before = len(box.log("inbox", "--kind", "message_added")), len(provider.requests)
+        lines = client.stream_lines("/follow", name="docs")
+        box.ask("activate", "docs", "--fresh")
+        records = kill_at(box, lines, step, COMPACTION_STEPS)
+        sent = [record["payload"]["text"] for record in box.log("inbox", "--kind", "message_added")[before:]]
+        answers = [record["payload"]["answer"]["text"] for record in records if record["kind"] == "turn_answered"]
+        assert answers[-1] == "The end." and [record["payload"]["outcome"] for record in records if record["kind"] == "run_finished"][-1] == "succeeded"
+        assert all(sent.count(text) <= 1 for text in ("first", "second")), (step, sent)
+        called = [record["payload"]["call"]["id"] for record in records if record["kind"] == "tool_called" and record["payload"]["call"]["name"] == "send"]
+        returned = [record["payload"]["call"] for record in records if record["kind"] == "tool_returned"]
+        assert len(sent) + len(set(called) - set(returned)) >= 2, (step, sent)
+        judge_budget(records, len(provider.requests) - asked_before)
+        if step == 0:
+            most = sum(record["kind"] in COMPACTION_STEPS for record in records)
+            parts = sum("Summarise this part alone" in asked.text for asked in provider.requests)
+            assert parts >= 2 and any("summaries of consecutive parts" in asked.text for asked in provider.requests)
+            assert sum(record["kind"] == "conversation_compressed" for record in records) >= 1 and len(sent) == 2
+        else:
+            killed_in.add(find_step(records, step))
+        step += 1
+    assert {"turn_requested summary", "turn_answered summary", "fact_set", "conversation_compressed"} <= killed_in, killed_in
+    provider.surprises[:] = [words for words in provider.surprises if "truncated" not in words]
+
+
+def find_step(records: list[dict[str, Any]], step: int) -> str:
+    record = [record for record in records if record["kind"] in COMPACTION_STEPS][step - 1]
+    return f"{record['kind']} {record['payload'].get('purpose', '')}".strip()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from agents.test_runs import KEY, declare
 from e2e.box import Box
 
 VALUE = "ghp-canary-5d1f0c77ab"
+LINES = "line-one-8f3a61\nline-two-c07d52\nline-three-19be4f\n"
 SECRETS = {**KEY, "WAKEFUL_SECRET_GH": VALUE}
 SERVER = Path(__file__).with_name("mcp_server.py")
 
@@ -60,6 +62,35 @@ def test_the_value_of_a_secret_in_a_bound_file_reaches_no_provider(box: Box, pro
     assert shown["tokens"] == sum(tool["tokens"] for tool in shown["offered"]) > 500
     assert f"tools: {len(shown['offered'])}, as run 3 offered them" in box.ask("context", "docs", "--brief")
     assert "+rate = 2  # [secret GH]" in last.text and "Is [secret GH] the token?" in last.text
+
+
+def test_a_secret_that_a_bound_would_cut_leaves_no_part_of_itself_and_pages_are_redacted(box: Box, provider: Provider) -> None:
+    """Long lines, pages, single lines of a value that has several: neither in a request nor in the scratch folder. No middle is lost."""
+    rows = "".join(f"row-{number:05} {'words ' * 10}\n" for number in range(1_500))
+    calls = [
+        Call("read", {"path": "code.py"}), Call("search", {"text": "x" * 20}), Call("read", {"path": "key.py", "offset": 2, "limit": 2}),
+        Call("search", {"text": "line"}), Call("diff", {"path": "key.py", "against": "code.py"}), Call("shell", {"line": "cat rows.py"}),
+    ]  # fmt: skip
+    provider.play([*calls, Say("done")])
+    declare(box, provider, tools="{shell: allow}")
+    # The values lie where a line, and where the first page of a result, is cut.
+    box.write("code.py", f"{'x' * 3_990}{VALUE}{'y' * 50}\n")
+    box.write("key.py", f"first\n{LINES}last\n")
+    box.write("rows.py", rows[:48_570] + VALUE + rows[48_570:])
+    path = box.specs / "docs.yaml"
+    path.write_text(path.read_text().replace("file: code.py", "file: '*.py'"))
+    box.start(env={**SECRETS, "WAKEFUL_SECRET_PEM": LINES})
+    row = box.wait_at_rest("docs", runs=1)
+    assert row["last_run"]["outcome"] == "succeeded", box.ask("output", "docs")
+    sent = [result.content for result in provider.requests[-1].results]
+    parts = [VALUE[at : at + 6] for at in range(len(VALUE) - 5)] + LINES.split()
+    assert [(part, told[:60]) for told in sent for part in parts if part in told] == []
+    assert "[secret PEM]" in sent[2] and "[secret PEM]" in sent[4], sent[2:5]
+    (kept,) = [path.read_text().replace("\n", "") for path in box.state.rglob("results/*.txt")]
+    assert [part for part in parts if part in kept] == [] and "[secret GH]" in kept
+    # All of the command's output is there to be read on.
+    assert all(f"row-{number:05}" in kept.replace("[secret GH]", "") for number in range(1_500))
+    assert re.search(r"\[cut: this result has \d+ lines, and \d+ are shown; read .*/results/\w+\.txt with offset \d+\]", sent[-1])
 
 
 @pytest.mark.long

@@ -23,6 +23,7 @@ from e2e.box import Box
 from waiting import eventually, eventually_async
 from wakeful.agents.contract import ToolResult
 from wakeful.agents.tools.narrowing import narrow
+from wakeful.agents.tools.offering import KEPT_BYTES
 from wakeful.agents.tools.place import Bounds
 from wakeful.agents.tools.shell import ShellTool
 from wakeful.runners.isolation.landlock import probe_abi
@@ -222,10 +223,13 @@ def test_a_command_that_nobody_waits_for_is_ended(yard: Yard) -> None:
 
 
 def test_long_output_keeps_its_beginning_and_its_end(yard: Yard) -> None:
-    """Bounded in memory and in the result, with what is missing between."""
-    found = yard.use("echo first; yes | head -c 3000000; echo last")
+    """Bounded in memory, with what is missing between. What a model is not shown at once is kept to be paged."""
+    found = yard.use("echo first; yes | head -c 6000000; echo last")
     assert found.split("\n", 2)[1] == "first" and found.endswith("y\nlast\n")
-    assert "bytes are missing here" in found and len(found) < 48 * 1024
+    missing = re.search(r"\[cut: (\d+) bytes are missing here", found)
+    assert missing is not None and len(found) < KEPT_BYTES and abs(len(found) + int(missing[1]) - 6_000_011) < 200
+    whole = yard.use("echo first; yes | head -c 1000000; echo last")
+    assert len(whole) > 1_000_000 and "missing here" not in whole
     assert "�" in yard.use("printf '\\377'")
 
 

@@ -108,6 +108,17 @@ def test_a_secret_in_a_file_is_taken_out_before_anything_is_made_of_it(world: Wo
     assert "hunter22" not in found.instructions_text + (found.opening_text or "") and found.instructions_text.count("[secret KEY]") == 1
 
 
+def test_a_secret_of_several_lines_is_taken_out_of_a_diff_and_a_new_value_of_it_is_no_diff(world: World) -> None:
+    talk = run_once(world, a_py=b"x\n")
+    world.write("src/a.py", "x\nfirst-half\nsecond-half\ny\n")
+    talk.start(make_cause("code", "file", "v2", "src/a.py", old="v1"))
+    opening = assemble(talk.session, AGENT, log=world.log, blobs=world.blobs, redact=lambda text: text.replace("first-half\nsecond-half", "[secret KEY]")).opening_text or ""
+    assert "-half" not in opening and "+[secret KEY]" in opening
+    world.write("src/a.py", "other\n")
+    same = assemble(talk.session, AGENT, log=world.log, blobs=world.blobs, redact=lambda text: "[secret KEY]\n" if text in ("x\n", "other\n") else text)
+    assert "(no diff: only the value of a secret changed)" in (same.opening_text or "")
+
+
 def test_a_diff_of_strangers_is_labelled(world: World) -> None:
     """The mark's own line says so."""
     talk = run_once(world, a_txt=b"x\n")

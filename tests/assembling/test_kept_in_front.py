@@ -16,6 +16,7 @@ from wakeful.conversation import ByRule, make_compress
 from wakeful.core import events as ev
 from wakeful.core.agent import AgentSpec, TokenWindow
 from wakeful.core.knowledge import Conflict, Fact
+from wakeful.core.state import Session
 from wakeful.core.turn import Answered, Asked, Returned
 from wakeful.errors import CallerError
 
@@ -40,8 +41,7 @@ def say_fact(fact: Fact) -> tuple[str, str]:
     return f"{quote_line(fact.key)} = {quote_line(fact.value)}", json.dumps({"key": fact.key, "value": fact.value})
 
 
-def check_told(talk: Talk, told: str) -> None:
-    session = talk.session
+def check_told(session: Session, told: str) -> None:
     lost = [fact for fact in session.facts.values() if not any(words in told for words in say_fact(fact))]
     assert not lost, f"facts are not in front of the model: {lost}"
     assert all(f"conflict {conflict.number} over" in told for conflict in session.conflicts)
@@ -63,7 +63,9 @@ def compress(talk: Talk, keep: int) -> bool:
 
 
 class Story:
-    """One random history. Each beginning of a run, and each one after a compaction in its middle, is checked."""
+    """One random history. Each request is checked: the first of a run, the first after a compaction in its middle, and every one that follows.
+
+    A request in the middle has what was known when its opening was made; what is set since then comes with the next one."""
 
     def __init__(self, talk: Talk, agent: AgentSpec) -> None:
         self.talk, self.agent = talk, agent
@@ -72,7 +74,12 @@ class Story:
         self.begin()
 
     def begin(self) -> None:
-        check_told(self.talk, tell(self.talk.begin(self.agent)))
+        self.known = self.talk.session
+        check_told(self.known, tell(self.talk.begin(self.agent)))
+
+    def go_on(self) -> None:
+        """The next request of the same run: its model has answered, and its calls have come back."""
+        check_told(self.known, tell(self.talk.assemble(self.agent)))
 
     def own(self) -> str:
         return f"run:{self.talk.session.name}#{self.talk.session.runs}"
@@ -98,6 +105,7 @@ class Story:
                 talk.answer(f"turn {self.number}", call)
                 talk.call(call)
                 talk.bring(call, "text " * (4_000 if step == "big" else 4))
+                self.go_on()
             case "fact":
                 self.set_fact(ADA)
             case "own fact":
@@ -107,6 +115,9 @@ class Story:
                 talk.call(call)
                 self.set_fact(self.own())
                 talk.bring(call, "kept")
+                # Set anew by itself, a fact has the newer value.
+                self.known = replace(self.known, facts={**self.known.facts, **{key: fact for key, fact in talk.session.facts.items() if key == f"k{self.number % 4}"}})
+                self.go_on()
             case "found fact":
                 # By its summary: no call of the conversation has it.
                 self.set_fact(self.own())
@@ -178,7 +189,7 @@ def test_an_opening_that_is_kept_no_more_is_made_up_for(world: World) -> None:
     talk.end()
     world.blobs.remove([world.blobs.put(opening.encode())])
     talk.start(is_fresh=False)
-    check_told(talk, tell(talk.begin()))
+    check_told(talk.session, tell(talk.begin()))
 
 
 def test_an_open_conflict_is_told_once_and_again_after_a_compaction(world: World) -> None:

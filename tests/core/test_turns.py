@@ -207,6 +207,17 @@ def test_turns_have_a_bound() -> None:
     assert "took 2 turns and did not come to an end" in the(world).last_run.reason
 
 
+def test_summaries_do_not_count_as_turns_of_the_work() -> None:
+    """A conversation that takes many requests to be made shorter leaves the work as many turns as before."""
+    world = make_world(thinking(), agents=(replace(DOCS, limits=AgentLimits(turns=2)),))
+    summaries = [step for turn in (2, 3, 4) for step in (replace(request(turn), purpose="summary"), replace(answer(turn), purpose="summary"))]
+    post(world, request(1), answer(1), *summaries, request(5), answer(5))
+    assert the(world).run.halt is None
+    post(world, request(6))
+    end(world, exit_code=75)
+    assert "took 2 turns and did not come to an end" in the(world).last_run.reason
+
+
 # -- crashes and questions --------------------------------------------------------------------
 
 

@@ -200,3 +200,16 @@ def test_a_search_of_a_megabyte_of_output_takes_milliseconds() -> None:
     redactor = Redactor((f"S{number}", random.Random(number).randbytes(32).hex().encode()) for number in range(5))
     text = b"a line of output as programs write them, of no interest\n" * 20_000
     assert redactor.find(text) is None and redactor.redact(text) is text
+
+
+@pytest.mark.parametrize("cut", range(0, 26, 5))
+def test_a_part_of_a_text_holds_no_piece_of_a_value_that_reaches_into_it(cut: int) -> None:
+    """Wherever the text was cut, on either side; lines stay lines."""
+    redactor = Redactor([("gh", b"first-line-of-it\nsecond-one")])
+    text = "before\nfirst-line-of-it\nsecond-one\nafter\n"
+    at = len("before\n") + cut
+    left, right = redactor.redact_part("", text[:at], text[at:]), redactor.redact_part(text[:at], text[at:], "")
+    assert left.startswith("before\n") and right.endswith("\nafter\n")
+    assert not any(piece in left + right for piece in ("first-", "line-of", "of-it", "second", "-one"))
+    assert left.count("\n") + right.count("\n") == text.count("\n")
+    assert redactor.redact_part("a", "b", "c") == "b"

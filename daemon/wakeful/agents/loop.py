@@ -48,12 +48,19 @@ class Ending(Struct, frozen=True):
     """How it ended. `words` None: the agent is done; else why it stopped, which is on record.
 
     `is_long`: it did not end, its conversation is longer than the model should be told; summarised, it goes on. `refused_tokens`: the size
-    that the provider itself found too long. `is_limit`: a limit of its agent stopped it in the middle of its work."""
+    that the provider itself found too long. `is_limit`: it had to stop in the middle of its work, by no person's wish: a budget, a limit, a provider."""
 
     words: str | None = None
     is_long: bool = False
     refused_tokens: int | None = None
     is_limit: bool = False
+
+
+async def pause_before(seconds: float, fault: ProviderFault | None, pause: Callable[[float], Awaitable[Any]]) -> None:
+    """Pause before the next try, so many seconds or as long as the provider itself said with its last fault."""
+    wanted = fault.retry_after if fault is not None and fault.retry_after is not None else seconds
+    if wanted > 0:
+        await pause(min(wanted, LONGEST_PAUSE_SECONDS))
 
 
 class Record(Protocol):
@@ -127,6 +134,8 @@ class Loop:
         self._unposted: list[work.PostedStep] = []
         self._repeated: tuple[str, str, int] = ("", "", 0)
         self.has_handed_off = beginning.has_handed_off
+        # Did a model answer this process?
+        self.has_answered = False
 
     @property
     def entries(self) -> Sequence[Entry]:
@@ -167,10 +176,10 @@ class Loop:
             try:
                 await self._record()
             except _Ended as ended:
-                return Ending(ended.words)
+                return Ending(ended.words, is_limit=ended.is_limit)
             return Ending(is_long=True, refused_tokens=found.refused_tokens)
         except _Ended as ended:
-            return Ending(ended.words, is_limit=ended.is_limit or self._turn > self._agent.limits.turns)
+            return Ending(ended.words, is_limit=ended.is_limit)
 
     def _add(self, entry: Entry) -> None:
         self._entries.append(entry)
@@ -185,7 +194,7 @@ class Loop:
         for step in recorded.redacted:
             self._take_over(step)
         if recorded.end is not None:
-            raise _Ended(recorded.end)
+            raise _Ended(recorded.end, is_limit=recorded.is_limit)
         return bool(recorded.redacted)
 
     def _take_over(self, step: work.SentStep) -> None:
@@ -232,13 +241,10 @@ class Loop:
         if await self._record(step):
             raise _Redacted
 
-    async def _halt(self, words: str, *, is_limit: bool = False) -> None:
+    async def _halt(self, words: str) -> None:
         """The daemon's answer to a halt is that the run has come to its end."""
-        try:
-            await self._record(work.Halt(words=words))
-        except _Ended as ended:
-            raise _Ended(ended.words, is_limit=is_limit) from None
-        raise _Ended(words, is_limit=is_limit)
+        await self._record(work.Halt(words=words))
+        raise _Ended(words, is_limit=True)
 
     # -- the model ----------------------------------------------------------------------------
 
@@ -251,11 +257,12 @@ class Loop:
         while True:
             fault = None
             for pause in (0.0, *PAUSES_SECONDS):
-                await self._pause_for(pause, fault)
+                await pause_before(pause, fault, self._pause)
                 answer = await self._try(request)
                 if not isinstance(answer, ProviderFault):
                     usage = complete_usage(answer.usage, self._told_tokens + self._size_tokens, answer.answered)
                     self._add(answer.answered)
+                    self.has_answered = True
                     self._unposted.append(work.RecordAnswer(turn=self._turn, answer=answer.answered, usage=usage))
                     return answer.answered
                 fault = answer
@@ -269,11 +276,6 @@ class Loop:
             # The next one of the agent's: for the rest of this run.
             gone = self._models.pop(0)
             self._say(f"\n[{gone.name} does not answer; {self._models[0].name} goes on]\n")
-
-    async def _pause_for(self, seconds: float, fault: ProviderFault | None) -> None:
-        wanted = fault.retry_after if fault is not None and fault.retry_after is not None else seconds
-        if wanted > 0:
-            await self._pause(min(wanted, LONGEST_PAUSE_SECONDS))
 
     async def _try(self, request: ModelRequest) -> ModelAnswer | ProviderFault:
         """One request, made ready while the record of it is on its way, and sent when it is on disk."""
@@ -307,7 +309,7 @@ class Loop:
         """It calls nothing more: is that the end of its work?"""
         match answered.stop:
             case "length":
-                await self._halt(f"{answered.model} ran into its limit of {self._agent.settings.max_output_tokens} tokens; raise settings.max_output of agent {self._agent.name}", is_limit=True)
+                await self._halt(f"{answered.model} ran into its limit of {self._agent.settings.max_output_tokens} tokens; raise settings.max_output of agent {self._agent.name}")
             case "refused":
                 await self._halt(f"{answered.model} would not answer: {answered.text or 'without words'}")
         return Ending()
@@ -327,7 +329,7 @@ class Loop:
         times = times + 1 if (name, arguments) == (call.name, call.arguments) else 1
         self._repeated = (call.name, call.arguments, times)
         if times > self._agent.limits.repeats:
-            await self._halt(f"it called {call.name} {times} times in a row with the same arguments (limits.repeats of agent {self._agent.name})", is_limit=True)
+            await self._halt(f"it called {call.name} {times} times in a row with the same arguments (limits.repeats of agent {self._agent.name})")
 
     async def _carry_out(self, call: ToolCall) -> ToolResult:
         """A ladder: what is no call is answered at once, what needs a person ends the run, the rest is recorded and done."""

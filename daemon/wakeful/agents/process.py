@@ -6,8 +6,10 @@ instruction. All it knows comes from the daemon over its run's socket; all it pr
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import itertools
+import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -19,15 +21,18 @@ from wakeful.agents.contract import Model
 from wakeful.agents.daemon import DaemonLink, DaemonRefused, LinePost
 from wakeful.agents.loop import HAND_OFF, Ending, Loop, Record
 from wakeful.agents.models import make_model
-from wakeful.agents.summarising import summarise
+from wakeful.agents.pieces import digest_piece, list_whole, tell_entries
+from wakeful.agents.summarising import Shortened, shorten
 from wakeful.agents.tools.box import ToolBox, make_tools
 from wakeful.agents.tools.mcp import open_servers
 from wakeful.agents.tools.narrowing import Narrowing, narrow
 from wakeful.agents.tools.offering import ResultLimit, find_result_bytes
 from wakeful.agents.tools.place import Bounds
+from wakeful.agents.tools.redaction import Redaction
 from wakeful.agents.tools.shell import ShellTool
 from wakeful.core import work
 from wakeful.core.agent import AgentSpec
+from wakeful.core.work import STOPPED
 from wakeful.errors import OperatorError
 from wakeful.installation import NotInstalled, advise_agents
 from wakeful.runners.isolation.programs import ProgramWords, derive_places
@@ -37,6 +42,7 @@ from wakeful.secrets.store import name_variable
 # The agent is not done, and why is on record (sysexits: try again later).
 EXIT_HALTED = 75
 LONGEST_HAND_OFF = 16_000
+OUT_OF_TIME = "it was ended from outside: its timeout, or a limit of its session"
 # Of a size that a provider refused: what is sent next.
 REFUSED_SHARE = 0.7
 
@@ -78,39 +84,96 @@ def _find_work(beginning: work.Beginning) -> Work:
 async def _work(beginning: work.Beginning, record: Record, link: DaemonLink, environ: Mapping[str, str]) -> Ending:
     models = make_models(beginning.agent, environ)
     async with open_tools(beginning, link, environ) as tools:
-        return await _think_on(beginning, models, tools, record, link, environ)
+        return await Thinking(beginning, models, tools, record, link, environ).run()
 
 
-async def _think_on(
-    beginning: work.Beginning, models: Sequence[Model], tools: ToolBox, record: Record, link: DaemonLink, environ: Mapping[str, str]
-) -> Ending:
-    """To its end, with as many summaries on the way as it takes. It stops where a summary makes no room."""
-    most_tokens = beginning.agent.window.compress_at
-    loop = Loop(beginning, models, tools, record, say)
-    ending = Ending(is_long=True) if beginning.is_long else await loop.run()
-    for again in itertools.count(1):
-        if not ending.is_long:
-            break
-        most_tokens = find_most_tokens(most_tokens, ending)
-        tools.fit(find_result_bytes(most_tokens))
-        problem = await _shorten(beginning, loop, models, record, link, environ, most_tokens)
-        if problem is None:
-            before, beginning = loop.size_tokens, await _begin(link, environ, again)
-            loop = Loop(beginning, models, tools, record, say, most_tokens=most_tokens)
-            is_long = beginning.is_long or loop.size_tokens > most_tokens
-            problem = _say_no_room(loop.size_tokens, most_tokens, beginning.agent) if is_long and loop.size_tokens >= before else None
-        if problem is not None:
-            await record(work.Halt(words=problem))
-            ending = Ending(problem, is_limit=True)
-        else:
-            ending = Ending(is_long=True) if is_long else await loop.run()
-    if loop.has_handed_off:
+class Thinking:
+    """One run of the built-in loop, with as many summaries on the way as it takes. A run that has to stop leaves a hand-off."""
+
+    def __init__(self, beginning: work.Beginning, models: Sequence[Model], tools: ToolBox, record: Record, link: DaemonLink, environ: Mapping[str, str]) -> None:
+        self._beginning = beginning
+        self._models = models
+        self._tools = tools
+        self._record = record
+        self._link = link
+        self._environ = environ
+        self._most_tokens = beginning.agent.window.compress_at
+        self._loop = Loop(beginning, models, tools, record, say)
+        # Did this process bring the session any further?
+        self._has_worked = False
+        # Of a run that had to stop while its conversation was made shorter.
+        self._last_summary: str | None = None
+
+    async def run(self) -> Ending:
+        """To its end. SIGTERM, the word of a run's timeout, ends it in the middle, with its hand-off."""
+        thinking = asyncio.create_task(self._think(), name="think")
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, thinking.cancel)
+        await asyncio.wait([thinking])
+        ending = await self._find_ending() if thinking.cancelled() else thinking.result()
+        self._has_worked = self._has_worked or self._loop.has_answered
+        if self._loop.has_handed_off:
+            return ending
+        if ending.words is None:
+            await hand_off(self._link, self._beginning, self._loop.last_words)
+        elif ending.is_limit and self._has_worked:
+            await hand_off(self._link, self._beginning, self._say_stopped(ending.words))
         return ending
-    if ending.words is None:
-        await hand_off(link, beginning, loop.last_words)
-    elif ending.is_limit and (loop.last_words or beginning.summary):
-        await hand_off(link, beginning, say_stopped(ending.words, beginning, loop))
-    return ending
+
+    async def _find_ending(self) -> Ending:
+        """Ended from outside: by a person, who is on record, or because its time is over."""
+        recorded = await self._record()
+        return Ending(recorded.end, is_limit=recorded.is_limit) if recorded.end is not None else Ending(OUT_OF_TIME, is_limit=True)
+
+    async def _think(self) -> Ending:
+        """It stops where a summary makes no room."""
+        ending = Ending(is_long=True) if self._beginning.is_long else await self._loop.run()
+        for again in itertools.count(1):
+            if not ending.is_long:
+                return ending
+            self._most_tokens = find_most_tokens(self._most_tokens, ending)
+            self._tools.fit(find_result_bytes(self._most_tokens))
+            made = await self._shorten()
+            if made.stopped is not None:
+                self._last_summary = made.summary
+                return Ending(made.stopped, is_limit=made.is_limit)
+            ending = await self._go_on(again)
+        raise AssertionError("unreachable")
+
+    async def _go_on(self, again: int) -> Ending:
+        """With the conversation as it is since it was made shorter."""
+        before = self._loop.size_tokens
+        self._has_worked = self._has_worked or self._loop.has_answered
+        self._beginning = await _begin(self._link, self._environ, again)
+        self._loop = Loop(self._beginning, self._models, self._tools, self._record, say, most_tokens=self._most_tokens)
+        size = self._loop.size_tokens
+        if not self._beginning.is_long and size <= self._most_tokens:
+            return await self._loop.run()
+        return Ending(is_long=True) if size < before else await self._halt(_say_no_room(size, self._most_tokens, self._beginning.agent))
+
+    async def _shorten(self) -> Shortened:
+        agent, beginning = self._beginning.agent, replace(self._beginning, turns=self._loop.turns)
+        cheaper = agent.window.compress_by
+        models = [make_model(cheaper, read_secret(cheaper.key, self._environ)), *self._models] if cheaper is not None else self._models
+        try:
+            return await shorten(beginning, list_whole(beginning, self._loop.entries), models, self._record, self._link, say, self._most_tokens)
+        except DaemonRefused as refusal:
+            ending = await self._halt(f"its conversation does not fit its model and cannot be made shorter: {refusal}")
+            return Shortened(stopped=ending.words, is_limit=True)
+
+    async def _halt(self, words: str) -> Ending:
+        await self._record(work.Halt(words=words))
+        return Ending(words, is_limit=True)
+
+    def _say_stopped(self, words: str) -> str:
+        """The hand-off of a run that had to stop: the next run goes on from there."""
+        beginning = self._beginning
+        parts = [f"Run {beginning.run} {STOPPED}: {words}"]
+        parts += [f"Its last words: {self._loop.last_words}"] if self._loop.last_words else []
+        summary = self._last_summary or digest_piece(tell_entries(list_whole(beginning, self._loop.entries)), beginning.summary)
+        parts.append(f"Its work until then, in short:\n{summary}")
+        if beginning.standing_hand_off and STOPPED not in beginning.standing_hand_off:
+            parts.append(f"The hand-off that it began with:\n{beginning.standing_hand_off}")
+        return "\n\n".join(parts)
 
 
 def find_most_tokens(most_tokens: int, ending: Ending) -> int:
@@ -125,31 +188,12 @@ def _say_no_room(size: int, most: int, agent: AgentSpec) -> str:
     )
 
 
-def say_stopped(words: str, beginning: work.Beginning, loop: Loop) -> str:
-    """The hand-off of a run that a limit stopped: the next run goes on from there."""
-    parts = [f"Run {beginning.run} was stopped before it was done: {words}"]
-    parts += [f"Its last words: {loop.last_words}"] if loop.last_words else []
-    parts += [f"Its work until then, as summarised:\n{beginning.summary}"] if beginning.summary else []
-    return "\n\n".join(parts)
-
-
-async def _shorten(
-    beginning: work.Beginning, loop: Loop, models: Sequence[Model], record: Record, link: DaemonLink, environ: Mapping[str, str], most_tokens: int
-) -> str | None:
-    """Why its conversation cannot be made shorter; None where it was."""
-    cheaper = beginning.agent.window.compress_by
-    chosen = [make_model(cheaper, read_secret(cheaper.key, environ)), *models] if cheaper is not None else models
-    try:
-        return await summarise(replace(beginning, turns=loop.turns), loop.entries, chosen, record, link, say, most_tokens)
-    except DaemonRefused as refusal:
-        return f"its conversation does not fit its model and cannot be made shorter: {refusal}"
-
-
 @asynccontextmanager
 async def open_tools(beginning: work.Beginning, link: DaemonLink, environ: Mapping[str, str]) -> AsyncIterator[ToolBox]:
     """Those every agent has, a shell where it is declared, and those of its servers, which live as long as the run."""
     bounds, servers = find_bounds(beginning, environ), beginning.agent.mcp
-    shell = ShellTool(beginning.root, find_narrowing(beginning, bounds, environ), environ)
+    redact = Redaction(link).redact
+    shell = ShellTool(beginning.root, find_narrowing(beginning, bounds, environ), environ, redact)
     narrowing = find_narrowing(beginning, bounds, environ, [word for server in servers for word in server.argv])
     async with open_servers(servers, environ, beginning.root, narrowing, lambda name: read_secret(name, environ)) as opened:
         for problem in opened.problems:
@@ -157,7 +201,7 @@ async def open_tools(beginning: work.Beginning, link: DaemonLink, environ: Mappi
         policies = {**beginning.tools, **opened.find_policies(beginning.tools)}
         if beginning.hand_off == "withheld":
             policies[HAND_OFF] = "deny"
-        yield make_tools(bounds, policies, link, session=beginning.session, run_id=beginning.run_id, kept=find_kept(beginning), limit=ResultLimit(find_result_bytes(beginning.agent.window.compress_at)), more=(shell, opened))
+        yield make_tools(bounds, policies, link, session=beginning.session, run_id=beginning.run_id, kept=find_kept(beginning), limit=ResultLimit(find_result_bytes(beginning.agent.window.compress_at)), redact=redact, more=(shell, opened))
 
 
 def find_kept(beginning: work.Beginning) -> str | None:
@@ -184,7 +228,8 @@ async def hand_off(link: DaemonLink, beginning: work.Beginning, words: str) -> N
     """The agent's last words become the hand-off that the next run starts from, where this run is to replace it."""
     if beginning.hand_off != "replaced":
         return
-    await link.call("note", {"text": words[:LONGEST_HAND_OFF] or "done; it left no words"}, key=f"{beginning.run_id}.hand_off")
+    text = words if len(words) <= LONGEST_HAND_OFF else f"{words[:LONGEST_HAND_OFF]}… (cut here; history shows all of it)"
+    await link.call("note", {"text": text or "done; it left no words"}, key=f"{beginning.run_id}.hand_off")
 
 
 def make_models(agent: AgentSpec, environ: Mapping[str, str]) -> list[Model]:

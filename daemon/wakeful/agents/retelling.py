@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from wakeful.agents.pieces import digest_piece, list_whole, tell_entries
 from wakeful.core import work
 from wakeful.core.tokens import estimate_tokens
 from wakeful.core.turn import Answered, Asked, Entry, Returned
@@ -15,28 +16,31 @@ _GO_ON = "Go on where you stopped."
 
 
 def tell_all(beginning: work.Beginning, name: str) -> str:
-    """For a session that begins. What is too much to be told is left out from its beginning, and that is said."""
-    entries = _keep_newest([_tell(entry, name) for entry in beginning.entries], beginning.agent.window.compress_at)
-    return "\n\n".join((beginning.instructions, *entries, *(asked.text for asked in beginning.later)))
+    """For a session that begins. What is too much to be told is told by rule, from its beginning on, and that is said."""
+    summary = [_tell(beginning.entries[0], name)] if beginning.summary and beginning.entries else []
+    entries = _tell_newest(list_whole(beginning, beginning.entries), name, beginning.agent.window.compress_at)
+    return "\n\n".join((beginning.instructions, *summary, *entries, *(asked.text for asked in beginning.later)))
 
 
 def tell_since(beginning: work.Beginning, name: str) -> str:
     """For its own session of before: what others said and were asked since its last answer, and what is asked now."""
-    entries = beginning.entries
+    entries = list_whole(beginning, beginning.entries)
     own = max((place for place, entry in enumerate(entries) if isinstance(entry, Answered) and entry.model == name), default=-1)
-    unheard = _keep_newest([_tell(entry, name) for entry in entries[own + 1 :]], beginning.agent.window.compress_at)
+    unheard = _tell_newest(entries[own + 1 :], name, beginning.agent.window.compress_at)
     return "\n\n".join((*unheard, *(asked.text for asked in beginning.later))) or _GO_ON
 
 
-def _keep_newest(told: Sequence[str], most_tokens: int) -> list[str]:
+def _tell_newest(entries: Sequence[Entry], name: str, most_tokens: int) -> list[str]:
+    """As many of the newest as fit, in full; what those before them came to, by rule."""
     kept: list[str] = []
-    tokens = 0
-    for text in reversed(told):
-        tokens += estimate_tokens(text)
-        if tokens > most_tokens and kept:
-            left = len(told) - len(kept)
-            return [f"[of this conversation the first {left} of {len(told)} pieces are left out]", *reversed(kept)]
-        kept.append(text)
+    for entry in reversed(entries):
+        told = _tell(entry, name)
+        most_tokens -= estimate_tokens(told)
+        if most_tokens < 0 and kept:
+            left = entries[: len(entries) - len(kept)]
+            digest = digest_piece(tell_entries(left))
+            return [f"[of this conversation the first {len(left)} of {len(entries)} pieces do not fit; what they came to, told by rule:]\n{digest}", *reversed(kept)]
+        kept.append(told)
     return kept[::-1]
 
 

@@ -68,6 +68,7 @@ ROUTES = (
     Route("/call/{verb}", calling.call, methods=["POST"]),
     Route("/work/begin", working.begin, methods=["POST"]),
     Route("/work/compress", working.compress, methods=["POST"]),
+    Route("/work/redact", working.redact, methods=["POST"]),
     Route("/trust", trusting.list_trust),
     Route("/trust/{name}", trusting.show_trust),
     Route("/trust/accept", trusting.accept, methods=["POST"]),

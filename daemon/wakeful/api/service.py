@@ -118,6 +118,10 @@ class Service(Protocol):
         """A text, or a value with texts in it, without the values of secrets: each is replaced by its name. Called in any thread."""
         ...
 
+    def redact_part(self, before: str, text: str, after: str) -> str:
+        """`text` without the values of secrets, also of those that reach into what stands before or after it. Called in any thread."""
+        ...
+
     def problems(self) -> dict[str, str]:
         """Specs that were not taken, by file or name, in words."""
         ...

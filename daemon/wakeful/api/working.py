@@ -33,6 +33,8 @@ from wakeful.errors import CallerError
 
 # What stays of a conversation that is made shorter, of what it may have before it is.
 KEPT_SHARE = 0.3
+# Of a summary for a session whose log grows while it is made.
+TRIES = 5
 # About what a token of prose and code has.
 BYTES_PER_TOKEN = 3.5
 
@@ -87,7 +89,8 @@ async def record_steps(request: Request) -> Response:
         for recorded in recording:
             await recorded
     # The shape of `work.Recorded`, and for nearly every post the answer of earlier releases to the letter.
-    return answer_json({"end": _find_end(service, caller), **({"redacted": redacted} if redacted else {})})
+    more = {"is_limit": True} if _is_limit(service, caller) else {}
+    return answer_json({"end": _find_end(service, caller), **more, **({"redacted": redacted} if redacted else {})})
 
 
 def _redact_step(service: Service, step: work.PostedStep) -> work.PostedStep:
@@ -126,10 +129,33 @@ async def compress(request: Request) -> Response:
     summariser = Given(summary.by, summary.text) if summary.text else ByRule()
     taken = min(agent.window.compress_at, summary.most_tokens or agent.window.compress_at)
     most = int(taken * KEPT_SHARE * BYTES_PER_TOKEN)
-    keep = await asyncio.to_thread(choose_kept, service.log, session, most)
-    made = await asyncio.to_thread(make_compress, service.log, service.core.state.get(session.id), keep, summariser)
-    reply = await service.call(made, author=caller.author, key=take_key(request, Summary, {}), run=run.run)
-    return answer_json({"words": reply.words})
+    key = take_key(request, Summary, {})
+    for _ in range(TRIES):
+        keep = await asyncio.to_thread(choose_kept, service.log, session, most)
+        made = await asyncio.to_thread(make_compress, service.log, service.core.state.get(session.id), keep, summariser)
+        if made.at == service.core.state.get(session.id).seq:
+            break
+    reply = await service.call(made, author=caller.author, key=key, run=run.run)
+    return answer_json({"words": reply.words, "summary": service.redact(made.summary)})
+
+
+class Part(Struct, frozen=True, forbid_unknown_fields=True):
+    """A text that is to be cut, and what stands around it."""
+
+    text: str
+    before: str = ""
+    after: str = ""
+
+
+async def redact(request: Request) -> Response:
+    """A tool is about to cut a text: no secret may lie across the cut. Records and changes nothing."""
+    service = service_of(request)
+    _find_run(service, caller_of(request))
+    try:
+        part = msgspec.json.decode(await read_body(request), type=Part)
+    except msgspec.MsgspecError as error:
+        raise CallerError(f"the text does not fit: {error}") from None
+    return answer_json({"text": await asyncio.to_thread(service.redact_part, part.before, part.text, part.after)})
 
 
 def _submit(service: Service, caller: Caller, steps: tuple[work.Step, ...], key: str | None) -> Awaitable[calls.Reply]:
@@ -159,6 +185,13 @@ def _find_end(service: Service, caller: Caller) -> str | None:
     return f"{run.stop.why} by {run.stop.by}" if run.stop is not None else None
 
 
+def _is_limit(service: Service, caller: Caller) -> bool:
+    """Did it halt by no person's wish, and without a question to one?"""
+    assert caller.run is not None
+    run = service.core.state.get(caller.run.session_id).run
+    return run is not None and run.run == caller.run.run and run.stop is None and run.halt is not None and run.halt.kind != "asking"
+
+
 def _keep(service: Service, assembled: Assembled) -> tuple[str, str | None]:
     """On disk before the record that names them. Blocks."""
     opening = assembled.opening_text
@@ -178,6 +211,7 @@ def _describe_beginning(session: Session, run: OpenRun, agent: AgentSpec, assemb
         later=(*assembled.later, Asked(text=opening)) if (opening := assembled.opening_text) else assembled.later,
         permissions=assembled.permissions,
         is_long=assembled.is_cut or assembled.total_tokens > agent.window.compress_at,
+        left_out=assembled.left_out,
         summary=session.conversation.summary,
         objective=spec.objective,
         memory=session.memory,

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from msgspec import Struct
 
 from wakeful.assembling.diffs import FileSides
-from wakeful.assembling.fitting import fit_entries
+from wakeful.assembling.fitting import find_left_out, fit_entries
 from wakeful.assembling.opening import make_opening, open_again, quote_summary
 from wakeful.assembling.part import Part, Room
 from wakeful.assembling.rules import read_rules
@@ -62,8 +62,12 @@ class Assembled(Struct, frozen=True, kw_only=True):
     # Of pending calls that a person was asked about: whether the answer was yes.
     permissions: dict[str, bool] = {}
     later: tuple[Asked, ...] = ()
-    # The oldest turns had to be left out: it is time to make the conversation shorter.
-    is_cut: bool = False
+    # The oldest turns, which had to be left out: it is time to make the conversation shorter.
+    left_out: tuple[Entry, ...] = ()
+
+    @property
+    def is_cut(self) -> bool:
+        return bool(self.left_out)
 
     @property
     def instructions_text(self) -> str:
@@ -131,7 +135,7 @@ def assemble(
         instructions=instructions,
         opening=opening,
         entries=(*first, *fitting),
-        is_cut=fitting != turns.entries,
+        left_out=find_left_out(turns.entries, fitting),
         pending=turns.pending,
         permissions=turns.permissions,
         later=turns.later,

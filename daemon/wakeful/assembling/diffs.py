@@ -103,12 +103,15 @@ def read_now(root: str, path: str) -> Side:
 
 
 def diff_sides(changed: Changed, redact: Callable[[str], str]) -> tuple[str | None, str | None]:
-    """A unified diff, or why there is none. Secrets are gone before anything is cut."""
+    """A unified diff, or why there is none. Secrets are gone before anything is cut, also those of several lines, between which a diff has its marks."""
     sides = [b"" if side is None else side for side in (changed.before, changed.after)]
     note = next((side for side in sides if isinstance(side, str)), None)
     if note is not None:
         return None, note
-    texts = [split_text(side) for side in sides if isinstance(side, bytes)]
+    redacted = [_redact_side(side, redact) for side in sides if isinstance(side, bytes)]
+    if redacted[0] == redacted[1] and sides[0] != sides[1]:
+        return None, "only the value of a secret changed"
+    texts = [split_text(side) for side in redacted]
     note = next((text for text in texts if isinstance(text, str)), None)
     if note is not None:
         return None, note
@@ -117,3 +120,11 @@ def diff_sides(changed: Changed, redact: Callable[[str], str]) -> tuple[str | No
     if diff:
         return redact(diff), None
     return None, "empty" if None in (changed.before, changed.after) else "the same text again"
+
+
+def _redact_side(content: bytes, redact: Callable[[str], str]) -> bytes:
+    """The very same where it is no text: nothing of it is shown."""
+    try:
+        return redact(content.decode()).encode()
+    except UnicodeDecodeError:
+        return content

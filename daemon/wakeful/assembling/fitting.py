@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from wakeful.core.tokens import estimate_entry
-from wakeful.core.turn import Asked, Entry, Returned
+from wakeful.core.turn import Answered, Asked, Entry, Returned
 from wakeful.counting import count
 
 
@@ -26,6 +28,12 @@ def fit_entries(entries: tuple[Entry, ...], tokens: int) -> tuple[Entry, ...]:
         return entries
     mark = Asked(text=f"({count(left, 'earlier turn')} of this conversation left out: too long for this model; history shows them.)")
     return (mark, *(entry for turn in reversed(kept) for entry in turn))
+
+
+def find_left_out(entries: tuple[Entry, ...], fitting: tuple[Entry, ...]) -> tuple[Entry, ...]:
+    """The turns that the mark stands for, in words and calls alone: they go to a summariser, and back to no provider."""
+    left = entries[: len(entries) - len(fitting) + 1] if fitting != entries else ()
+    return tuple(replace(entry, raw=None) if isinstance(entry, Answered) else entry for entry in left)
 
 
 def split_turns(entries: tuple[Entry, ...]) -> list[list[Entry]]:

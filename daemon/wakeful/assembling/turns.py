@@ -21,6 +21,7 @@ from wakeful.core.knowledge import Stretch
 from wakeful.core.redact import ERASED
 from wakeful.core.state import OpenRun, Session
 from wakeful.core.turn import INTERRUPTED, Answered, Asked, Entry, Returned, ToolCall
+from wakeful.core.work import STOPPED
 from wakeful.eventlog.codec import decode, gather_stand_ins
 from wakeful.eventlog.contract import EventLog, Record
 
@@ -139,12 +140,13 @@ def has_opened(log: EventLog, session: Session, run: OpenRun) -> bool:
 
 
 def has_handed_off(log: EventLog, session: Session, run: OpenRun) -> bool:
-    """Blocks. Did this run leave a hand-off, or one that it goes on from?"""
+    """Blocks. Did this run leave a hand-off, or one that it goes on from? That of a run which had to stop is not the agent's own."""
     wanted = run.run
     for record in log.read(session.id, to_seq=session.seq, kinds=("run_started", "note_added"), newest_first=True):
+        event = decode(record.kind, record.payload) if record.payload is not None else None
         if record.kind == "note_added" and record.run == wanted:
-            return True
-        match decode(record.kind, record.payload) if record.payload is not None else None:
+            return not (isinstance(event, ev.NoteAdded) and event.text.startswith(f"Run {wanted} {STOPPED}"))
+        match event:
             case ev.RunStarted(run=number, resumed_from=before) if number == wanted:
                 if before is None:
                     return False

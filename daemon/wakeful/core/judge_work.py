@@ -113,8 +113,9 @@ def _(step: work.Assemble, core: Core, session: Session, run: OpenRun, wall: int
 @_take_step.register
 def _(step: work.RequestTurn, core: Core, session: Session, run: OpenRun, wall: int) -> list[ev.Event]:
     assert run.agent is not None
-    if run.progress.turns >= run.agent.limits.turns and step.turn > run.progress.turns:
-        return [_fail(run, f"it took {run.progress.turns} turns and did not come to an end (limits.turns of agent {run.agent.name})")]
+    # Summaries come of work that has turns of its own, and stop where they make no room.
+    if step.purpose == "work" and run.progress.work_turns >= run.agent.limits.turns and step.turn > run.progress.turns:
+        return [_fail(run, f"it took {run.progress.work_turns} turns and did not come to an end (limits.turns of agent {run.agent.name})")]
     usd = find_worst_case(core.settings.prices, step.model, step.input_tokens, step.max_output_tokens)
     hold = _find_spent(core, session, run, run.agent, step, usd, wall)
     if hold is not None:

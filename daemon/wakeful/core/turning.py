@@ -27,8 +27,9 @@ def fold_turn(
     assert run is not None
     done = run.progress
     match event:
-        case ev.TurnRequested(turn=turn, input_tokens=taken, max_output_tokens=made, usd=usd):
-            return _put(session, run, replace(done, turns=turn, reserved_tokens=taken + made, reserved_usd=usd or 0.0), at)
+        case ev.TurnRequested(turn=turn, input_tokens=taken, max_output_tokens=made, usd=usd, purpose=purpose):
+            summaries = done.summaries + (max(0, turn - done.turns) if purpose == "summary" else 0)
+            return _put(session, run, replace(done, turns=turn, summaries=summaries, reserved_tokens=taken + made, reserved_usd=usd or 0.0), at)
         case ev.TurnAnswered(usage=usage, usd=usd, answer=answer, purpose=purpose):
             session = _settle_counted(session, run, at, event.periods, usage, usd or 0.0)
             if purpose == "summary":

@@ -19,6 +19,8 @@ WRITING_TOOLS = ("write", "edit")
 HaltWord = Literal["budget", "asking", "failed"]
 # The note of the activation that comes with a question.
 ASKED_BY = "asked by"
+# In the hand-off of a run that had to stop: a run that goes on from there leaves its own.
+STOPPED = "was stopped before it was done"
 # The effect of a run on its session's hand-off: its last words replace it; it is kept but for what the agent sets; or it belongs to another agent.
 HandOffRule = Literal["replaced", "kept", "withheld"]
 
@@ -107,6 +109,8 @@ class Beginning(Struct, frozen=True, kw_only=True):
     permissions: dict[str, bool] = {}
     # It is longer than its agent wants it: to be summarised before anything else.
     is_long: bool = False
+    # The oldest turns, where they do not fit its model: `entries` have a mark in their place. For whoever summarises.
+    left_out: tuple[Entry, ...] = ()
     # What the summary of before holds.
     summary: str | None = None
     objective: str | None = None
@@ -137,10 +141,12 @@ class Beginning(Struct, frozen=True, kw_only=True):
 
 class Recorded(Struct, frozen=True, kw_only=True):
     """The daemon's answer to steps. `end`: why nothing more is to be begun, in words; the steps before it are on record.
+    `is_limit`: no person wants that, and nobody is asked; the run failed or has nothing left to spend.
 
     `redacted`: answers, results and definitions of tools that held the value of a secret, as they were recorded. A model is sent these words and no others."""
 
     end: str | None = None
+    is_limit: bool = False
     redacted: tuple[SentStep, ...] = ()
 
 
@@ -160,6 +166,8 @@ class Progress(Struct, frozen=True, kw_only=True):
     """How far an agent's run has come, and what it took."""
 
     turns: int = 0
+    # Of the turns, those that made the conversation shorter.
+    summaries: int = 0
     tokens: int = 0
     usd: float = 0.0
     # Of the tokens, those that no provider counted.
@@ -171,6 +179,10 @@ class Progress(Struct, frozen=True, kw_only=True):
     wrote: dict[str, OwnFile] = {}
     # Calls that write, begun and not come back: whether they did is not known.
     writing: tuple[str, ...] = ()
+
+    @property
+    def work_turns(self) -> int:
+        return self.turns - self.summaries
 
     @property
     def spent_tokens(self) -> int:

@@ -130,6 +130,9 @@ class KnownSecrets:
     def redact_text(self, text: str) -> str:
         return self.redactor.redact_text(text)
 
+    def redact_part(self, before: str, text: str, after: str) -> str:
+        return self.redactor.redact_part(before, text, after)
+
     def redact_tail(self, tail: bytes) -> bytes:
         """The end of something longer, whose beginning may be the end of a value."""
         return self.redactor.redact(self.redactor.trim_start(tail))

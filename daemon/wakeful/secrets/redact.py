@@ -110,6 +110,20 @@ class Redactor:
         data = text.encode("utf-8", "surrogatepass")
         return text if self.find(data) is None else self.redact(data).decode("utf-8", "surrogatepass")
 
+    def redact_part(self, before: str, text: str, after: str) -> str:
+        """`text`, cut out of a larger one, without any piece of a secret that reaches into it. The line ends within a secret stay."""
+        head, body, rest = (piece.encode("utf-8", "surrogatepass") for piece in (before, text, after))
+        data, start, end = head + body + rest, len(head), len(head) + len(body)
+        if self.find(data) is None:
+            return text
+        pieces, position = [], start
+        for span in self._find_spans(data):
+            first, last = max(span.start, start), min(span.end, end)
+            if first < last:
+                pieces += [data[position:first], f"[secret {span.name}]".encode(), b"\n" * data.count(b"\n", first, last)]
+                position = last
+        return b"".join([*pieces, data[position:end]]).decode("utf-8", "surrogatepass")
+
     def trim_end(self, data: bytes) -> bytes:
         """Without what may be the beginning of a secret: its rest was not kept."""
         return data[: self._find_cut(data, self._find_open(data))] if self._shapes else data

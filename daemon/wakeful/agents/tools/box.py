@@ -20,6 +20,7 @@ from wakeful.agents.tools.knowledge import KnowledgeTools
 from wakeful.agents.tools.offering import ResultLimit, say_parameters
 from wakeful.agents.tools.pages import ResultPages
 from wakeful.agents.tools.place import Bounds
+from wakeful.agents.tools.redaction import Redact, redact_nothing
 from wakeful.agents.tools.search import SearchTool
 from wakeful.core.agent import ToolPolicy
 from wakeful.core.turn import ToolCall, WroteFile
@@ -106,10 +107,10 @@ def read_arguments(call: ToolCall, offer: ToolOffer) -> dict[str, Any] | ToolRes
 
 def make_tools(
     bounds: Bounds, policies: Mapping[str, ToolPolicy], link: DaemonLink, *, session: str, run_id: str, kept: str | None = None, before: Before | None = None,
-    limit: ResultLimit | None = None, more: Iterable[ToolSet] = (),
+    limit: ResultLimit | None = None, redact: Redact = redact_nothing, more: Iterable[ToolSet] = (),
 ) -> ToolBox:
     """The tools every agent has, and `more` where its session or its role declares some. `kept`: the hand-off that hand_off changes in part."""
     limit = limit or ResultLimit()
-    files = FileTools(bounds, before, limit)
-    sets: tuple[ToolSet, ...] = (files, SearchTool(bounds), KnowledgeTools(link, session, run_id, kept), *more)
-    return ToolBox((tool for one in sets for tool in one.list_tools()), policies, files.written, ResultPages(bounds, limit))
+    files = FileTools(bounds, before, limit, redact)
+    sets: tuple[ToolSet, ...] = (files, SearchTool(bounds, redact), KnowledgeTools(link, session, run_id, kept), *more)
+    return ToolBox((tool for one in sets for tool in one.list_tools()), policies, files.written, ResultPages(bounds, limit, redact))

@@ -18,6 +18,7 @@ from msgspec import Meta
 from wakeful.agents.contract import Tool
 from wakeful.agents.tools.offering import RESULT_BYTES, Arguments, CheckedTool, ResultLimit
 from wakeful.agents.tools.place import Bounds, Refused
+from wakeful.agents.tools.redaction import Redact, redact_nothing
 from wakeful.agents.tools.replacing import LARGEST_FILE_BYTES, digest_content, read_content, replace_content
 from wakeful.core.paths import contains
 from wakeful.core.turn import WroteFile
@@ -67,11 +68,12 @@ class DiffArguments(Arguments):
 class FileTools:
     """The tools of one run; `written` is what each call wrote of what is bound. Nobody but the run looks at its scratch folder."""
 
-    def __init__(self, bounds: Bounds, before: Before | None = None, limit: ResultLimit | None = None) -> None:
+    def __init__(self, bounds: Bounds, before: Before | None = None, limit: ResultLimit | None = None, redact: Redact = redact_nothing) -> None:
         self.written: dict[str, list[WroteFile]] = {}
         self._bounds = bounds
         self._before = before
         self._limit = limit or ResultLimit()
+        self._redact = redact
         # One change at a time: two edits of one file in one answer both count.
         self._changing = asyncio.Lock()
         # Path -> digest as the model saw it last.
@@ -89,7 +91,11 @@ class FileTools:
     async def _read(self, given: ReadArguments, _: str) -> str:
         path, content = await asyncio.to_thread(self._find_content, given.path)
         self._known[path] = digest_content(content)
-        return show_lines(self._bounds.name(path), content, given.offset, given.limit, find_page_bytes(self._limit.most_bytes))
+        page = find_page_bytes(self._limit.most_bytes)
+        if given.offset > 1 or given.limit < _MOST_LINES or len(content) > find_longest_line(page):
+            # Not all of it is shown, or a line is cut.
+            content = await redact_content(content, self._redact)
+        return show_lines(self._bounds.name(path), content, given.offset, given.limit, page)
 
     def _find_content(self, text: str) -> tuple[str, bytes]:
         path = self._bounds.place(text, "read")
@@ -146,12 +152,28 @@ class FileTools:
             if found is None:
                 raise Refused(f"nobody kept what {name} held when the last run saw it; give another bound file as `against`, or read it")
             old, label = found, f"{name} (as the last run saw it)"
+        # Its marks stand between the lines of a value that has several.
+        old, new = [await redact_content(content, self._redact) for content in (old, new)]
         return await asyncio.to_thread(show_difference, label, old, name, new)
+
+
+async def redact_content(content: bytes, redact: Redact) -> bytes:
+    """A file as a part of it may be shown. The very same where no secret is in it, or where it is binary."""
+    if is_binary(content):
+        return content
+    text = content.decode(errors="replace")
+    redacted = await redact(text)
+    return redacted.encode(errors="replace") if redacted != text else content
 
 
 def find_page_bytes(result_bytes: int) -> int:
     """The lines of one page: a result without its header and the words about the rest."""
     return max(result_bytes - (RESULT_BYTES - _ROOM_BYTES), result_bytes // 2)
+
+
+def find_longest_line(page_bytes: int) -> int:
+    """What is shown of one line."""
+    return min(_LONGEST_LINE, page_bytes // 2)
 
 
 def show_lines(name: str, content: bytes, offset: int, limit: int, page_bytes: int = _ROOM_BYTES) -> str:
@@ -166,7 +188,7 @@ def show_lines(name: str, content: bytes, offset: int, limit: int, page_bytes: i
     if offset > len(lines):
         raise Refused(f"{name} has {count(len(lines), 'line')}; offset {offset} lies behind its end")
     shown: list[str] = []
-    room, longest = page_bytes, min(_LONGEST_LINE, page_bytes // 2)
+    room, longest = page_bytes, find_longest_line(page_bytes)
     for line in lines[offset - 1 : offset - 1 + limit]:
         cut = line if len(line) <= longest else f"{line[:longest]}… [{len(line) - longest} more characters in this line]"
         room -= len(cut.encode(errors="replace")) + 1

@@ -15,8 +15,10 @@ from msgspec import Struct
 from wakeful.agents.contract import ToolOffer, ToolResult
 from wakeful.errors import CallerError, OperatorError
 
-# What one call may bring: some 12,000 tokens.
+# What a model is shown of one call: some 12,000 tokens. The rest is paged.
 RESULT_BYTES = 48 * 1024
+# Of one result, what is kept to be paged.
+KEPT_BYTES = 4 * 1024 * 1024
 _TAIL_BYTES = 8 * 1024
 _LEAST_BYTES = 2_048
 _RESULT_SHARE = 0.25
@@ -50,13 +52,13 @@ class CheckedTool(Generic[Given]):
         except msgspec.ValidationError as error:
             return ToolResult(f"{self._offer.name}: {error}; it takes {say_parameters(self._offer)}", is_error=True)
         try:
-            return ToolResult(bound_text(await self._act(given, call_id)))
+            return ToolResult(make_sound(await self._act(given, call_id)))
         except (CallerError, OperatorError) as error:
-            return ToolResult(bound_text(f"{self._offer.name}: {error}"), is_error=True)
+            return ToolResult(make_sound(f"{self._offer.name}: {error}"), is_error=True)
         except OSError as error:
             # As the kernel said it: no such file, no space, not permitted by the run's isolation.
             where = f"{error.filename}: " if isinstance(error.filename, str) else ""
-            return ToolResult(bound_text(f"{self._offer.name}: {where}{error.strerror or error}"), is_error=True)
+            return ToolResult(make_sound(f"{self._offer.name}: {where}{error.strerror or error}"), is_error=True)
 
 
 def say_parameters(offer: ToolOffer) -> str:
@@ -76,6 +78,11 @@ class ResultLimit:
 def find_result_bytes(compress_at: int) -> int:
     """The largest result for a model of this size: a quarter of its request, and at least a small page."""
     return max(_LEAST_BYTES, min(RESULT_BYTES, int(compress_at * _RESULT_SHARE * _BYTES_PER_TOKEN)))
+
+
+def make_sound(text: str) -> str:
+    """Text that can be written down: halves of characters are replaced."""
+    return text.encode(errors="replace").decode()
 
 
 def bound_text(text: str, most: int = RESULT_BYTES) -> str:

@@ -1,19 +1,20 @@
 """Results that are larger than a model takes in at once: the first page is shown, the whole is a file in the run's scratch folder.
 
-Called by the tool box for every result. `read` has pages of its own and fits; for the other tools a page says how to read on. The file has short
-lines, so that `read` can page through it whatever the result looked like.
+Called by the tool box for every result. `read` has pages of its own and fits; for the other tools a page says how to read on. Values of secrets are
+taken out of the whole before it is kept and cut. The file has short lines, so that `read` can page through it whatever the result looked like.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 
 from wakeful.agents.contract import ToolResult
-from wakeful.agents.tools.offering import ResultLimit, bound_text
+from wakeful.agents.tools.offering import KEPT_BYTES, ResultLimit, bound_text
 from wakeful.agents.tools.place import Bounds
+from wakeful.agents.tools.redaction import Redact, redact_nothing
 
 FOLDER = "results"
 # Less than `read` shows of one line.
@@ -24,31 +25,43 @@ _MOST_KEPT = 50
 class ResultPages:
     """`limit` is what one result may bring."""
 
-    def __init__(self, bounds: Bounds, limit: ResultLimit) -> None:
+    def __init__(self, bounds: Bounds, limit: ResultLimit, redact: Redact = redact_nothing) -> None:
         self._folder = Path(bounds.scratch) / FOLDER if bounds.scratch is not None else None
         self.limit = limit
+        self._redact = redact
 
     async def show(self, result: ToolResult) -> ToolResult:
         """The result, or its first page and how to read on."""
         if len(result.text.encode(errors="replace")) <= self.limit.most_bytes:
             return result
+        text = bound_text(await self._redact(result.text), KEPT_BYTES)
         if self._folder is None:
-            return ToolResult(bound_text(result.text, self.limit.most_bytes), result.is_error)
-        lines = [piece for line in result.text.split("\n") for piece in textwrap.wrap(line, _LINE, drop_whitespace=False, replace_whitespace=False, expand_tabs=False) or [""]]
-        path = await asyncio.to_thread(self._keep, self._folder, lines)
+            return ToolResult(bound_text(text, self.limit.most_bytes), result.is_error)
+        lines, path = await asyncio.to_thread(self._keep, self._folder, text)
         shown = _take_page(lines, self.limit.most_bytes - 512)
         more = f"[cut: this result has {len(lines)} lines, and {len(shown)} are shown; read {path} with offset {len(shown) + 1}]"
         return ToolResult("\n".join((*shown, more)), result.is_error)
 
-    def _keep(self, folder: Path, lines: list[str]) -> str:
+    def _keep(self, folder: Path, text: str) -> tuple[list[str], str]:
         """Blocks. Named by its content, so that a conversation that goes on finds what it was told; the oldest files give way."""
+        lines = [piece for line in text.split("\n") for piece in _split_line(line)]
         folder.mkdir(mode=0o700, exist_ok=True)
         content = ("\n".join(lines) + "\n").encode(errors="replace")
         path = folder / f"{hashlib.blake2b(content, digest_size=8).hexdigest()}.txt"
         path.write_bytes(content)
         for old in sorted(folder.iterdir(), key=lambda one: one.stat().st_mtime_ns)[:-_MOST_KEPT]:
             old.unlink()
-        return str(path)
+        return lines, str(path)
+
+
+def _split_line(line: str) -> Iterator[str]:
+    """In pieces that end with a word where they can."""
+    start = 0
+    while len(line) - start > _LINE:
+        end = line.rfind(" ", start + _LINE // 2, start + _LINE) + 1 or start + _LINE
+        yield line[start:end]
+        start = end
+    yield line[start:]
 
 
 def _take_page(lines: list[str], room: int) -> list[str]:

@@ -20,9 +20,10 @@ from msgspec import Meta
 
 from wakeful.agents.contract import Tool
 from wakeful.agents.tools import matcher
-from wakeful.agents.tools.files import is_binary
+from wakeful.agents.tools.files import is_binary, redact_content
 from wakeful.agents.tools.offering import RESULT_BYTES, Arguments, CheckedTool
 from wakeful.agents.tools.place import Bounds, Found, Refused
+from wakeful.agents.tools.redaction import Redact, redact_nothing
 from wakeful.agents.tools.replacing import read_content
 from wakeful.counting import count
 
@@ -49,8 +50,9 @@ class SearchArguments(Arguments):
 class SearchTool:
     """The one tool."""
 
-    def __init__(self, bounds: Bounds) -> None:
+    def __init__(self, bounds: Bounds, redact: Redact = redact_nothing) -> None:
         self._bounds = bounds
+        self._redact = redact
 
     def list_tools(self) -> Iterable[Tool]:
         yield CheckedTool("search", "Find lines of bound files that hold a text or a regular expression.", SearchArguments, self._search, is_look=True)
@@ -66,7 +68,7 @@ class SearchTool:
         walk = await asyncio.to_thread(self._bounds.walk, given.path or None)
         if not walk.files:
             raise Refused(f"no bound file is there to search{f' under {given.path}' if given.path else ''}; bound are: {self._bounds.describe()}")
-        hunt = _Hunt(self._bounds, given.most, is_whole=walk.is_whole)
+        hunt = _Hunt(self._bounds, given.most, self._redact, is_whole=walk.is_whole)
         matching = _match_apart(pattern, given) if given.regex else _match_here(expression)
         async with matching as match:
             for found in walk.files:
@@ -132,8 +134,9 @@ async def _match_apart(pattern: str, given: SearchArguments) -> AsyncIterator[_M
 class _Hunt:
     """What was found so far, and why it is not more."""
 
-    def __init__(self, bounds: Bounds, most: int, *, is_whole: bool) -> None:
+    def __init__(self, bounds: Bounds, most: int, redact: Redact, *, is_whole: bool) -> None:
         self._bounds = bounds
+        self._redact = redact
         self._most = most
         self._lines: list[str] = []
         self._files = 0
@@ -162,6 +165,9 @@ class _Hunt:
             return True
         try:
             lines = await match(content, self._most + 1 - len(self._lines), self._deadline)
+            # Single lines, and parts of long ones: no value may go with half of it left.
+            if lines and (redacted := await redact_content(content, self._redact)) is not content:
+                lines = await match(redacted, self._most + 1 - len(self._lines), self._deadline)
         except TimeoutError:
             self._notes.append(f"stopped at {name} after {DEADLINE_SECONDS:g} s: the expression takes too long there; make it simpler (nested repeats such as (a+)+ never end)")
             return False

@@ -22,11 +22,15 @@ from msgspec import Meta, Struct
 from wakeful.agents.contract import Tool
 from wakeful.agents.tools import keeper
 from wakeful.agents.tools.narrowing import Narrowing, make_domain, select_environment
-from wakeful.agents.tools.offering import Arguments, CheckedTool
+from wakeful.agents.tools.offering import KEPT_BYTES, Arguments, CheckedTool
 from wakeful.agents.tools.place import Refused
+from wakeful.agents.tools.redaction import Redact, redact_nothing
 
 _MOST_SECONDS = 600
-_HEAD_BYTES, _TAIL_BYTES = 16 * 1024, 24 * 1024
+# Kept of what a command says; more than a model is shown at once is paged.
+_HEAD_BYTES, _TAIL_BYTES = KEPT_BYTES // 2, KEPT_BYTES // 4
+# Of what is not kept, on either side: no secret may lie across the cut.
+_MARGIN_BYTES = 16 * 1024
 _PIECE_BYTES = 1 << 16
 # After SIGTERM to the keeper, which has to end what it keeps.
 _GRACE_SECONDS = keeper.PATIENCE_SECONDS + 2.0
@@ -56,8 +60,9 @@ class Ended(Struct, frozen=True):
 class ShellTool:
     """`narrowing` None: the command may all that the run may, its token and keys included; for sessions that asked for no isolation."""
 
-    def __init__(self, root: str, narrowing: Narrowing | None, environ: Mapping[str, str]) -> None:
+    def __init__(self, root: str, narrowing: Narrowing | None, environ: Mapping[str, str], redact: Redact = redact_nothing) -> None:
         self._root = root
+        self._redact = redact
         self._narrowing = narrowing
         self._environment = select_environment(environ)
 
@@ -72,7 +77,7 @@ class ShellTool:
         if any("\0" in word for word in argv):
             raise Refused("a command cannot hold a NUL character")
         command = Command(argv, self._root, self._environment, self._narrowing, given.timeout_seconds)
-        return tell(await command.run())
+        return await tell(await command.run(), self._redact)
 
 
 def wrap(argv: Sequence[str], ruleset: str, program: bytes) -> tuple[str, ...]:
@@ -158,22 +163,30 @@ class _Said:
 
     def add(self, piece: bytes) -> None:
         self.total_bytes += len(piece)
-        room = _HEAD_BYTES - len(self.head)
+        room = _HEAD_BYTES + _MARGIN_BYTES - len(self.head)
         self.head += piece[:room]
         self.tail += piece[room:] if room > 0 else piece
-        del self.tail[:-_TAIL_BYTES]
+        del self.tail[: -_TAIL_BYTES - _MARGIN_BYTES]
 
 
-def tell(ended: Ended) -> str:
+async def tell(ended: Ended, redact: Redact = redact_nothing) -> str:
     # A keeper that was itself ended tells it as Python does.
     code = ended.code if ended.code >= 0 else 128 - ended.code
     how = f"exit code {code}" if code <= 128 else f"exit code {code} ({_say_signal(code - 128)})"
     if ended.is_timed_out:
         how = "its time was over: it and all it had started were ended"
-    missing = ended.total_bytes - len(ended.head) - len(ended.tail)
-    cut = f"\n[cut: {missing} bytes are missing here; send long output to a file, and search that]\n" if missing else ""
-    output = ended.head.decode(errors="replace") + cut + ended.tail.decode(errors="replace")
+    output = await _tell_output(ended, redact)
     return f"{how}, after {ended.seconds:.1f} s" + (f":\n{output}" if output else ", without output")
+
+
+async def _tell_output(ended: Ended, redact: Redact) -> str:
+    """All of it, or its beginning and its end: these are redacted with what stands beside the cut, which then goes."""
+    missing = ended.total_bytes - len(ended.head) - len(ended.tail)
+    if not missing:
+        return (ended.head + ended.tail).decode(errors="replace")
+    head, tail = [await redact(said.decode(errors="replace")) for said in (ended.head, ended.tail)]
+    cut = f"\n[cut: {missing + 2 * _MARGIN_BYTES} bytes are missing here; send long output to a file, and search that]\n"
+    return head[:-_MARGIN_BYTES] + cut + tail[_MARGIN_BYTES:]
 
 
 def _say_signal(number: int) -> str:

@@ -1,0 +1,130 @@
+"""What a model hands in as the summary of a conversation: the value, the tool it is handed in by, and how several become one by rule.
+
+Pure. summarising.py asks for summaries; digest.py of the core has the words of a summary's lists, and reads them again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from wakeful.agents.contract import ToolOffer
+from wakeful.core.digest import DECISIONS, FILES, OPEN_QUESTIONS, SETTLED, keep_once, list_lines, read_summary
+from wakeful.core.turn import Answered
+
+SUMMARISE = "summarise"
+# Of the prose of parts that no model made one of; their lists are kept whole.
+LONGEST_PROSE = 12_000
+
+
+class FoundFact(Struct, frozen=True, forbid_unknown_fields=True):
+    key: str
+    value: str
+    why: str | None = None
+
+
+class Summary(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the model is to hand in."""
+
+    summary: str
+    decisions: tuple[str, ...] = ()
+    open_questions: tuple[str, ...] = ()
+    settled: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    facts: tuple[FoundFact, ...] = ()
+
+    def tell(self, objective: str | None = None) -> str:
+        parts = [f"Objective: {objective}"] if objective else []
+        # Before the prose: a summary that is too long for its part of the window is cut at its end.
+        parts += list_lines(OPEN_QUESTIONS, self.open_questions)
+        parts.append(self.summary.strip())
+        for title, lines in ((DECISIONS, self.decisions), (SETTLED, self.settled), (FILES, self.files)):
+            parts += list_lines(title, lines)
+        return "\n\n".join(parts)
+
+    def tell_as_part(self) -> str:
+        """With its facts, for whoever makes one summary of several."""
+        return "\n\n".join((self.tell(), *list_lines("Facts", [f"{fact.key} = {fact.value}" for fact in self.facts])))
+
+
+_TEXTS = {"type": "array", "items": {"type": "string"}}
+OFFER = ToolOffer(
+    name=SUMMARISE,
+    description="Hand in the summary.",
+    parameters={
+        "type": "object",
+        "properties": {
+            "summary": {"type": "string", "description": "What happened and where things stand, in prose."},
+            "decisions": _TEXTS | {"description": "What was decided, with the reason."},
+            "open_questions": _TEXTS | {"description": "What nobody has answered yet."},
+            "settled": _TEXTS | {"description": "Questions of the earlier summary that were answered, with the answer."},
+            "files": _TEXTS | {"description": "Paths that matter, each with a word on why."},
+            "facts": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "properties": {"key": {"type": "string"}, "value": {"type": "string"}, "why": {"type": "string"}},
+                    "required": ["key", "value"],
+                    "additionalProperties": False,
+                },
+            },
+        },
+        "required": ["summary"],
+        "additionalProperties": False,
+    },
+)
+
+
+def read_answer(answer: Answered) -> Summary | None:
+    """The summary of an answer; None where it holds none that can be read."""
+    for call in answer.calls:
+        if call.name == SUMMARISE:
+            try:
+                found = msgspec.json.decode(call.arguments, type=Summary)
+            except msgspec.MsgspecError:
+                return None
+            return found if found.summary.strip() else None
+    return Summary(summary=answer.text) if answer.text.strip() else None
+
+
+def read_told(text: str) -> Summary:
+    """A summary as a session keeps it, of whatever origin, as one part of several."""
+    found = read_summary(text)
+    lines = found.prose.splitlines()
+    prose = "\n".join(line for line in lines if not line.startswith("Objective: ")).strip()
+    return Summary(summary=prose, decisions=found.decisions, open_questions=found.open_questions, settled=found.settled, files=found.names)
+
+
+def find_lost(questions: Iterable[str], found: Summary) -> list[str]:
+    """Questions that were open and that this summary says nothing of."""
+    told = " ".join((*found.open_questions, *found.settled, found.summary)).casefold()
+    return [question for question in questions if not _is_told(question, told)]
+
+
+def _is_told(question: str, told: str) -> bool:
+    """By its words: a model seldom repeats a sentence to the letter."""
+    words = [word.strip("?.,;:!").casefold() for word in question.split() if len(word) > 3]
+    return not words or sum(word in told for word in words) * 2 >= len(words)
+
+
+def keep_questions(found: Summary, questions: Iterable[str]) -> Summary:
+    """The same, with the questions that it lost."""
+    return replace(found, open_questions=tuple(keep_once((*questions, *found.open_questions))))
+
+
+def merge_summaries(parts: Sequence[Summary]) -> Summary:
+    """One of several, oldest first, by rule: every list whole and nothing in it twice, the prose of each within its share."""
+    share = LONGEST_PROSE // max(1, len(parts))
+    prose = [text if len(text) <= share else f"{text[:share]}… (cut here; history shows all of it)" for text in (part.summary.strip() for part in parts) if text]
+    settled = keep_once(line for part in parts for line in part.settled)
+    return Summary(
+        summary="\n\n".join(prose),
+        decisions=tuple(keep_once(line for part in parts for line in part.decisions)),
+        open_questions=tuple(keep_once((line for part in parts for line in part.open_questions), known=settled)),
+        settled=tuple(settled),
+        files=tuple(keep_once(line for part in parts for line in part.files)),
+        facts=tuple({fact.key: fact for part in parts for fact in part.facts}.values()),
+    )
