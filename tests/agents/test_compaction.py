@@ -84,6 +84,25 @@ def test_a_run_whose_budget_is_spent_leaves_its_hand_off_and_the_next_one_begins
 
 
 @pytest.mark.long
+def test_a_run_that_goes_on_after_its_budget_leaves_a_hand_off_of_its_own(box: Box, provider: Provider) -> None:
+    """The hand-off of the stop is no word of the agent."""
+    provider.play(work_on)
+    declare(box, provider, agent="settings: {max_output: 500}\n", budget="{day: {tokens: 15000}}")
+    box.write("code.py", "rate = 4.6\n" * 20)
+    box.start(env=KEY)
+    row = box.wait_for("docs", state="sleeping")
+    assert "budget of the day" in row["reason"], row
+    assert box.json("show", "docs")["handoff"].startswith("Run 1 was stopped before it was done: budget of the day")
+    provider.play(lambda asked: Say("All is done."))
+    path = box.specs / "docs.yaml"
+    path.write_text(path.read_text().replace("tokens: 15000", "tokens: 150000"))
+    row = box.wait_at_rest("docs", runs=2)
+    assert row["last_run"]["outcome"] == "succeeded", row
+    assert provider.requests[-1].model_turns > 2, "it did not go on in its conversation"
+    assert box.json("show", "docs")["handoff"] == "All is done."
+
+
+@pytest.mark.long
 def test_a_budget_that_ends_in_the_middle_of_a_summary_leaves_a_short_conversation_all_the_same(box: Box, provider: Provider) -> None:
     """The parts that were paid for are kept, the rest is told by rule: the next run does not begin with the same summary."""
     provider.play(talk)

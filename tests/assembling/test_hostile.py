@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from wakeful.assembling.fitting import fit_entries
+from wakeful.assembling.fitting import find_left_out, fit_entries
 from wakeful.assembling.quoting import make_mark, quote_block, quote_line
 from wakeful.core import events as ev
 from wakeful.core.agent import TokenWindow
@@ -140,3 +140,17 @@ def test_a_conversation_too_long_for_its_model_loses_its_oldest_turns_whole(worl
     check_sendable((*found.entries, Asked(text="x")))
     whole = talk.assemble().entries
     assert fit_entries(whole, sum(map(estimate_entry, whole))) == whole
+
+
+def test_turns_that_are_left_out_are_handed_to_the_summariser_and_the_oldest_of_too_many_by_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the provider's own form of an answer, which goes back to none."""
+    turns = [entry for number in range(40) for entry in (Asked(text=f"Is {number} open?"), Answered(model="m", text=f"answer {number} " + "words " * 50, raw="{}"))]
+    whole = tuple(turns)
+    kept = fit_entries(whole, 500)
+    left = find_left_out(whole, kept)
+    assert [entry.text for entry in (*left, *kept[1:])] == [entry.text for entry in whole] and find_left_out(whole, whole) == ()
+    assert all(entry.raw is None for entry in left if isinstance(entry, Answered))
+    monkeypatch.setattr("wakeful.assembling.fitting.MOST_LEFT_OUT_BYTES", 2_000)
+    first, *rest = find_left_out(whole, kept)
+    assert isinstance(first, Asked) and "Is 20 open?" in first.text and "told by rule" in first.text
+    assert 0 < len(rest) < 20 and tuple(rest) == left[-len(rest) :]

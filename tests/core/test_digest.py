@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from wakeful.core.digest import LONGEST_DIGEST, Message, digest_messages, read_summary
 
 TALK = [
@@ -54,3 +55,10 @@ def test_it_stays_within_its_bound_and_counts_what_it_leaves_out() -> None:
     assert "Is case 499 open?" in told and "We decided case 499" in told and "cases/499.md" in told
     # Of open questions, decisions, names, and of what was said.
     assert told.count("older ones are in the log)") == 4
+
+
+@pytest.mark.parametrize("piece", ["A-", "a.b/", "a_", "x Aa ", "`", "@-", "[1] ", "1 message, from "])
+def test_no_text_takes_more_than_its_length(piece: str) -> None:
+    """A search that tried every beginning again to the end would take minutes here."""
+    text = piece * (300_000 // len(piece))
+    assert len(digest_messages(say(("ada", text)), objective=None, earlier=text[:100_000])) <= LONGEST_DIGEST

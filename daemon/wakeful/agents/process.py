@@ -108,7 +108,13 @@ class Thinking:
         """To its end. SIGTERM, the word of a run's timeout, ends it in the middle, with its hand-off."""
         thinking = asyncio.create_task(self._think(), name="think")
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, thinking.cancel)
-        await asyncio.wait([thinking])
+        try:
+            await asyncio.wait([thinking])
+        except asyncio.CancelledError:
+            # Interrupted: its tools end before what they need is closed.
+            thinking.cancel()
+            await asyncio.wait([thinking])
+            raise
         ending = await self._find_ending() if thinking.cancelled() else thinking.result()
         self._has_worked = self._has_worked or self._loop.has_answered
         if self._loop.has_handed_off:

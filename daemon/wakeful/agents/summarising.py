@@ -8,6 +8,7 @@ by name. A piece that no model summarises is told by rule. Attempts are bounded,
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -91,7 +92,8 @@ async def shorten(
 async def _keep_facts(beginning: work.Beginning, link: DaemonLink, told: Sequence[FoundFact], found: dict[str, FoundFact], turn: int) -> list[str]:
     """Set those of the summary, then those that only one part of it had: an old part overrules nothing that is known. Returns the refused ones."""
     missing = {key: fact for key, fact in found.items() if key not in {one.key for one in told}}
-    known = {fact["key"] for fact in await link.look(f"/sessions/{quote(beginning.session, safe='')}/facts")} if missing else set()
+    route = f"/sessions/{quote(os.fsencode(beginning.session), safe='')}/facts"
+    known = {fact["key"] for fact in await link.look(route)} if missing else set()
     refused: list[str] = []
     for number, fact in enumerate((*told, *(fact for key, fact in missing.items() if key not in known))):
         try:

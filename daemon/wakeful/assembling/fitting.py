@@ -9,9 +9,13 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from wakeful.core.digest import Message, digest_messages
 from wakeful.core.tokens import estimate_entry
 from wakeful.core.turn import Answered, Asked, Entry, Returned
 from wakeful.counting import count
+
+# Some four million tokens: far below what one answer over the socket holds.
+MOST_LEFT_OUT_BYTES = 16 * 1024 * 1024
 
 
 def fit_entries(entries: tuple[Entry, ...], tokens: int) -> tuple[Entry, ...]:
@@ -31,9 +35,25 @@ def fit_entries(entries: tuple[Entry, ...], tokens: int) -> tuple[Entry, ...]:
 
 
 def find_left_out(entries: tuple[Entry, ...], fitting: tuple[Entry, ...]) -> tuple[Entry, ...]:
-    """The turns that the mark stands for, in words and calls alone: they go to a summariser, and back to no provider."""
-    left = entries[: len(entries) - len(fitting) + 1] if fitting != entries else ()
-    return tuple(replace(entry, raw=None) if isinstance(entry, Answered) else entry for entry in left)
+    """The turns that the mark stands for, in words and calls alone: they go to a summariser, and back to no provider.
+
+    Of very many the oldest are told by rule: one answer of the daemon holds them all."""
+    left = [replace(entry, raw=None) if isinstance(entry, Answered) else entry for entry in (entries[: len(entries) - len(fitting) + 1] if fitting != entries else ())]
+    used = 0
+    for place in range(len(left) - 1, -1, -1):
+        used += len(_say(left[place]).encode(errors="replace"))
+        if used > MOST_LEFT_OUT_BYTES:
+            return (_digest(left[: place + 1]), *left[place + 1 :])
+    return tuple(left)
+
+
+def _digest(entries: Sequence[Entry]) -> Asked:
+    said = [Message(session="", seq=0, at=0, author="AGENT" if isinstance(one, Answered) else "ASKED", text=_say(one)) for one in entries if not isinstance(one, Returned)]
+    return Asked(text=f"({count(len(entries), 'older message')} told by rule.)\n\n{digest_messages(said, objective=None)}")
+
+
+def _say(entry: Entry) -> str:
+    return entry.text + "".join(call.arguments for call in entry.calls) if isinstance(entry, Answered) else entry.text
 
 
 def split_turns(entries: tuple[Entry, ...]) -> list[list[Entry]]:

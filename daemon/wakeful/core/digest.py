@@ -30,17 +30,18 @@ _SENTENCE = re.compile(r"(?<=[.!?])\s+")
 _DECISION = re.compile(
     r"\b(decid\w+|decisions?|agreed|agree to|chose|chosen|choose|we (will|use|go with|keep|drop)|will use|from now on|rejected|approved|settled on|ruled out|must|shall)\b", re.IGNORECASE
 )
+# Every repeat has a bound, and every name its beginning: strangers write what is searched here.
 _NAME = re.compile(
     r"(?P<quoted>`[^`\n]{2,60}`)"
-    r"|(?P<url>https?://[^\s<>\"')]+)"
-    r"|(?P<path>(?<![\w/.])(?:[\w.@+-]+/)+[\w.@+-]*[\w@+-]|(?<![\w/.])[\w@+-]+\.(?:csv|json|ya?ml|md|py|toml|txt|sql|html?|[jt]sx?|go|rs|c|h)\b)"
-    r"|(?P<ticket>(?<!\w)(?:[A-Z][A-Z0-9]+-\d+|#\d+|@[\w-]+))"
-    r"|(?P<identifier>\b[A-Za-z]+(?:_[A-Za-z0-9]+)+\b)"
-    r"|(?P<proper>(?<=[a-z,;] )[A-Z][\w'-]+(?: [A-Z][\w'-]+)*)"
+    r"|(?P<url>\bhttps?://[^\s<>\"')]{1,200})"
+    r"|(?P<path>(?<![\w/.@+-])(?:(?:[\w.@+-]{1,80}/){1,20}[\w.@+-]{0,80}(?<!\.)|[\w@+-]{1,80}\.(?:csv|json|ya?ml|md|py|toml|txt|sql|html?|[jt]sx?|go|rs|c|h)\b))"
+    r"|(?P<ticket>(?<![\w-])(?:[A-Z][A-Z0-9]{1,15}-\d{1,9}\b|#\d{1,9}\b|@[\w-]{1,40}))"
+    r"|(?P<identifier>\b[A-Za-z]{1,40}(?:_[A-Za-z0-9]{1,40}){1,8}\b)"
+    r"|(?P<proper>(?<=[a-z,;] )[A-Z][\w'-]{1,40}(?: [A-Z][\w'-]{1,40}){0,4})"
 )
 # Who said a listed line: in which record, or in which part of a conversation as a summariser is told it.
 _SOURCE = re.compile(r"^(?:\[\d+\] .{1,80}?|ASKED|AGENT|[\w-]{1,80} RETURNED): ")
-_HEAD = re.compile(r"\d+ messages?, .*from .*\.")
+_HEAD = re.compile(r"\d{1,9} messages?, (?:records \d{1,9} to \d{1,9}, )?from ")
 _COUNT = re.compile(r"(?:- )?\(\d+ older ones are in the log\)")
 
 
@@ -167,7 +168,7 @@ def _shorten(text: str, most: int) -> str:
 def _drop_heads(prose: str) -> str:
     """Without what every digest says anew: objective, counts, titles."""
     dropped = ("Objective: ", f"{_BEFORE}:", f"{_SAID}:")
-    lines = (line for line in prose.splitlines() if not line.startswith(dropped) and not _HEAD.fullmatch(line) and not _is_count(line))
+    lines = (line for line in prose.splitlines() if not line.startswith(dropped) and not _HEAD.match(line) and not _is_count(line))
     return "\n".join(lines).strip()
 
 
