@@ -42,6 +42,7 @@ from wakeful.secrets.store import name_variable
 # The agent is not done, and why is on record (sysexits: try again later).
 EXIT_HALTED = 75
 LONGEST_HAND_OFF = 16_000
+FAREWELL_SECONDS = 5.0
 OUT_OF_TIME = "it was ended from outside: its timeout, or a limit of its session"
 # Of a size that a provider refused: what is sent next.
 REFUSED_SHARE = 0.7
@@ -115,7 +116,17 @@ class Thinking:
             thinking.cancel()
             await asyncio.wait([thinking])
             raise
-        ending = await self._find_ending() if thinking.cancelled() else thinking.result()
+        if not thinking.cancelled():
+            return await self._leave(thinking.result())
+        try:
+            async with asyncio.timeout(FAREWELL_SECONDS):
+                return await self._leave(await self._find_ending())
+        except TimeoutError:
+            # No daemon is there to be told: the next run goes on from what is on record.
+            return Ending(OUT_OF_TIME)
+
+    async def _leave(self, ending: Ending) -> Ending:
+        """With its hand-off, where this run is to leave one."""
         self._has_worked = self._has_worked or self._loop.has_answered
         if self._loop.has_handed_off:
             return ending
