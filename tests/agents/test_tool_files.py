@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -87,6 +88,24 @@ def test_a_long_file_is_read_on_where_it_was_cut(world: World) -> None:
     assert read == lines
 
 
+@pytest.mark.parametrize("letter", ["y", "ß", "\N{GRINNING FACE}"])
+def test_a_long_line_is_read_on_where_it_was_cut(world: World, letter: str) -> None:
+    """Put together the parts are the whole line; the line after it follows the last."""
+    line = "".join(f"{number}{letter}" for number in range(12_000))
+    (world.root / "docs/line").write_text(f"first\n{line}\nlast\n")
+    column, parts = 1, ""
+    while True:
+        text = world.get("read", path="docs/line", offset=2, column=column)
+        shown = text.split("\n")[1]
+        rest = re.search(r"… \[\d+ more characters in this line; read on with offset 2 and column (\d+)\]$", shown)
+        parts += shown[: rest.start()] if rest is not None else shown
+        if rest is None:
+            break
+        column = int(rest[1])
+    assert parts == line and text.endswith("\nlast")
+    assert "line 2 of docs/line has" in world.refuse("read", path="docs/line", offset=2, column=len(line) + 2)
+
+
 def test_odd_files_are_told_in_words(world: World) -> None:
     """Binary, empty, huge, of one endless line, not UTF-8, with CRLF, a folder, a pipe: each has its sentence."""
     docs = world.root / "docs"
@@ -100,7 +119,7 @@ def test_odd_files_are_told_in_words(world: World) -> None:
     os.mkfifo(docs / "pipe")
     assert "docs/image is binary: 6 bytes, beginning with 89 50 4e 47 00 01" == world.get("read", path="docs/image")
     assert world.get("read", path="docs/empty") == "docs/empty is empty"
-    assert "[96000 more characters in this line]" in world.get("read", path="docs/line")
+    assert "[96000 more characters in this line; read on with offset 1 and column 4001]" in world.get("read", path="docs/line")
     assert "not valid UTF-8" in world.get("read", path="docs/latin") and "caf�" in world.get("read", path="docs/latin")
     assert world.get("read", path="docs/dos") == "docs/dos, lines 1-2 of 2 (with CRLF line ends):\na\nb"
     assert "larger than" in world.refuse("read", path="docs/huge")

@@ -30,6 +30,8 @@ _MOST_LISTED = 500
 # A comparison takes the square of what differs, in the worst case.
 _MOST_COMPARED_LINES = 20_000
 _SNIFFED_BYTES = 8_192
+# The words after a line that is cut.
+_LINE_NOTE_BYTES = 200
 # Room for the header and the words about what is missing.
 _ROOM_BYTES = RESULT_BYTES - 1_024
 
@@ -42,6 +44,7 @@ class ReadArguments(Arguments):
     path: _Path
     offset: Annotated[int, Meta(ge=1, description="the first line wanted")] = 1
     limit: Annotated[int, Meta(ge=1, le=_MOST_LINES, description="how many lines")] = _MOST_LINES
+    column: Annotated[int, Meta(ge=1, description="the first character wanted of the first line, for one that was cut")] = 1
 
 
 class ListArguments(Arguments):
@@ -92,10 +95,10 @@ class FileTools:
         path, content = await asyncio.to_thread(self._find_content, given.path)
         self._known[path] = digest_content(content)
         page = find_page_bytes(self._limit.most_bytes)
-        if given.offset > 1 or given.limit < _MOST_LINES or len(content) > find_longest_line(page):
+        if given.offset > 1 or given.column > 1 or given.limit < _MOST_LINES or len(content) > find_longest_line(page):
             # Not all of it is shown, or a line is cut.
             content = await redact_content(content, self._redact)
-        return show_lines(self._bounds.name(path), content, given.offset, given.limit, page)
+        return show_lines(self._bounds.name(path), content, given.offset, given.limit, page, given.column)
 
     def _find_content(self, text: str) -> tuple[str, bytes]:
         path = self._bounds.place(text, "read")
@@ -176,7 +179,7 @@ def find_longest_line(page_bytes: int) -> int:
     return min(_LONGEST_LINE, page_bytes // 2)
 
 
-def show_lines(name: str, content: bytes, offset: int, limit: int, page_bytes: int = _ROOM_BYTES) -> str:
+def show_lines(name: str, content: bytes, offset: int, limit: int, page_bytes: int = _ROOM_BYTES, column: int = 1) -> str:
     """A header, then the lines as they are; what is missing is named with the call that brings it."""
     if not content:
         return f"{name} is empty"
@@ -187,19 +190,30 @@ def show_lines(name: str, content: bytes, offset: int, limit: int, page_bytes: i
         lines.pop()
     if offset > len(lines):
         raise Refused(f"{name} has {count(len(lines), 'line')}; offset {offset} lies behind its end")
+    if column > len(lines[offset - 1]) + 1:
+        raise Refused(f"line {offset} of {name} has {count(len(lines[offset - 1]), 'character')}; column {column} lies behind its end")
     shown: list[str] = []
     room, longest = page_bytes, find_longest_line(page_bytes)
-    for line in lines[offset - 1 : offset - 1 + limit]:
-        cut = line if len(line) <= longest else f"{line[:longest]}… [{len(line) - longest} more characters in this line]"
+    for number, line in enumerate(lines[offset - 1 : offset - 1 + limit], offset):
+        # Whoever reads on in a line gets as much of it as fits.
+        is_read_on = number == offset and column > 1
+        cut = cut_line(line, number, column if is_read_on else 1, (page_bytes - _LINE_NOTE_BYTES) // 4 if is_read_on else longest)
         room -= len(cut.encode(errors="replace")) + 1
         if room < 0:
             break
         shown.append(cut.removesuffix("\r"))
     last = offset + len(shown) - 1
     notes = [words for words, is_so in (("with CRLF line ends", b"\r\n" in content), ("not valid UTF-8: bytes that cannot be shown are �", not _is_utf8(content))) if is_so]
-    head = f"{name}, lines {offset}-{last} of {len(lines)}" + (f" ({'; '.join(notes)})" if notes else "")
+    head = f"{name}, lines {offset}-{last} of {len(lines)}" + (f", line {offset} from column {column}" if column > 1 else "") + (f" ({'; '.join(notes)})" if notes else "")
     rest = [f"[lines {last + 1}-{len(lines)} are left; read on with offset {last + 1}]"] if last < len(lines) else []
     return "\n".join([f"{head}:", *shown, *rest])
+
+
+def cut_line(line: str, number: int, column: int, longest: int) -> str:
+    """From a column on, at most so many characters; what is left says how to read on."""
+    end = column - 1 + longest
+    left = len(line) - end
+    return line[column - 1 :] if left <= 0 else f"{line[column - 1 : end]}… [{left} more characters in this line; read on with offset {number} and column {end + 1}]"
 
 
 def list_files(bounds: Bounds, under: str) -> str:
@@ -264,7 +278,7 @@ def show_difference(old_name: str, old: bytes, new_name: str, new: bytes) -> str
     shown: list[str] = []
     room = _ROOM_BYTES
     for line in difflib.unified_diff(before, after, old_name, new_name, lineterm=""):
-        cut = line[:_LONGEST_LINE]
+        cut = line if len(line) <= _LONGEST_LINE else f"{line[:_LONGEST_LINE]}… [{len(line) - _LONGEST_LINE} more characters in this line; read shows them]"
         room -= len(cut.encode(errors="replace")) + 1
         if room < 0:
             shown.append(f"[cut here; in all {say_change(old, new)}: read the file for the rest]")
