@@ -14,7 +14,7 @@ from pathlib import Path
 from wakeful.agents.daemon import DaemonLink
 from wakeful.agents.external import LONGEST_LINE_BYTES, ExternalAgent
 from wakeful.agents.loop import Ending, Record
-from wakeful.agents.process import find_bounds, find_narrowing, hand_off, open_tools, say
+from wakeful.agents.process import find_bounds, find_narrowing, hand_off, open_tools, say, say_stopped
 from wakeful.agents.tools.keeper import UNCONFINED
 from wakeful.agents.tools.narrowing import make_domain, select_environment
 from wakeful.agents.tools.shell import wrap
@@ -45,6 +45,8 @@ async def work_outside(beginning: work.Beginning, record: Record, link: DaemonLi
         ending = await external.run()
     if ending.words is None:
         await hand_off(link, beginning, external.last_words)
+    elif external.last_words and (await record()).is_limit:
+        await hand_off(link, beginning, say_stopped(ending.words, beginning, beginning.entries, external.last_words))
     return ending
 
 

@@ -32,6 +32,7 @@ from wakeful.agents.tools.redaction import Redaction
 from wakeful.agents.tools.shell import ShellTool
 from wakeful.core import work
 from wakeful.core.agent import AgentSpec
+from wakeful.core.turn import Entry
 from wakeful.core.work import STOPPED
 from wakeful.errors import OperatorError
 from wakeful.installation import NotInstalled, advise_agents
@@ -133,7 +134,8 @@ class Thinking:
         if ending.words is None:
             await hand_off(self._link, self._beginning, self._loop.last_words)
         elif ending.is_limit and self._has_worked:
-            await hand_off(self._link, self._beginning, self._say_stopped(ending.words))
+            left = say_stopped(ending.words, self._beginning, self._loop.entries, self._loop.last_words, self._last_summary)
+            await hand_off(self._link, self._beginning, left)
         return ending
 
     async def _find_ending(self) -> Ending:
@@ -181,16 +183,15 @@ class Thinking:
         await self._record(work.Halt(words=words))
         return Ending(words, is_limit=True)
 
-    def _say_stopped(self, words: str) -> str:
-        """The hand-off of a run that had to stop: the next run goes on from there."""
-        beginning = self._beginning
-        parts = [f"Run {beginning.run} {STOPPED}: {words}"]
-        parts += [f"Its last words: {self._loop.last_words}"] if self._loop.last_words else []
-        summary = self._last_summary or digest_piece(tell_entries(list_whole(beginning, self._loop.entries)), beginning.summary)
-        parts.append(f"Its work until then, in short:\n{summary}")
-        if beginning.standing_hand_off and STOPPED not in beginning.standing_hand_off:
-            parts.append(f"The hand-off that it began with:\n{beginning.standing_hand_off}")
-        return "\n\n".join(parts)
+
+def say_stopped(words: str, beginning: work.Beginning, entries: Sequence[Entry], last_words: str, summary: str | None = None) -> str:
+    """The hand-off of a run that had to stop: the next run goes on from there. Without a summary of its conversation one is made by rule."""
+    parts = [f"Run {beginning.run} {STOPPED}: {words}"]
+    parts += [f"Its last words: {last_words}"] if last_words else []
+    parts.append(f"Its work until then, in short:\n{summary or digest_piece(tell_entries(list_whole(beginning, entries)), beginning.summary)}")
+    if beginning.standing_hand_off and STOPPED not in beginning.standing_hand_off:
+        parts.append(f"The hand-off that it began with:\n{beginning.standing_hand_off}")
+    return "\n\n".join(parts)
 
 
 def find_most_tokens(most_tokens: int, ending: Ending) -> int:
