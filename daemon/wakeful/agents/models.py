@@ -27,7 +27,7 @@ try:
     from pydantic_ai.usage import RequestUsage
 
     from wakeful.agents.faults import fault_of
-    from wakeful.agents.opening import Opening
+    from wakeful.agents.opening import Opening, OpeningClient
     from wakeful.agents.providers import make_library_model
     from wakeful.agents.transcript import Transcript, write_raw
 except ModuleNotFoundError as missing:
@@ -49,7 +49,8 @@ def make_model(spec: ModelSpec, key: str | None) -> Model:
         raise ProviderFault("key", f"needs a key: {spec.name} answers nobody without one; name a secret under `key`")
     try:
         opening = Opening(spec.provider)
-        return _ProviderModel(spec, key, make_library_model(spec, key, opening), opening)
+        library_model, client = make_library_model(spec, key, opening)
+        return _ProviderModel(spec, key, library_model, opening, client)
     except ImportError as missing:
         raise _not_installed(spec, missing) from None
 
@@ -59,8 +60,9 @@ def _not_installed(spec: ModelSpec, missing: ImportError) -> NotInstalled:
 
 
 class _ProviderModel:
-    def __init__(self, spec: ModelSpec, key: str | None, library_model: LibraryModel, opening: Opening) -> None:
+    def __init__(self, spec: ModelSpec, key: str | None, library_model: LibraryModel, opening: Opening, client: OpeningClient) -> None:
         self._spec = spec
+        self._client = client
         self._key = key
         self._library_model = library_model
         self._opening = opening
@@ -89,6 +91,8 @@ class _ProviderModel:
             raise
         except Exception as error:  # Every provider has its own ways to fail; each has a kind.
             raise fault_of(error, self.name, self._key) from None
+        finally:
+            await self._client.release()
 
     def _parameters_of(self, request: ModelRequest) -> ModelRequestParameters:
         """The same object as long as they are the same: what the library makes of it is then kept (providers.py)."""

@@ -41,14 +41,15 @@ ADDRESSES: dict[Provider, str] = {
 }
 
 
-def make_library_model(spec: ModelSpec, key: str | None, opening: Opening) -> LibraryModel:
+def make_library_model(spec: ModelSpec, key: str | None, opening: Opening) -> tuple[LibraryModel, OpeningClient]:
+    """The model, and the HTTP client that it speaks through."""
     address = spec.base_url or ADDRESSES.get(spec.provider)
     if address is None:
         raise OperatorError(f"{spec.name}: an OpenAI-compatible endpoint has no address of its own; say where it is: base_url")
     client = OpeningClient(opening, timeout=TIMEOUT, headers={"User-Agent": get_user_agent()})
     model = _MAKERS[spec.provider](spec.model, address, key or _NO_KEY, client)
     model.customize_request_parameters = _keep_last(model.customize_request_parameters)  # type: ignore[method-assign]
-    return model
+    return model, client
 
 
 def _keep_last(customise: Callable[[ModelRequestParameters], ModelRequestParameters]) -> Callable[[ModelRequestParameters], ModelRequestParameters]:
