@@ -51,6 +51,40 @@ async def test_what_a_provider_puts_into_its_cache_is_counted_apart(provider: Pr
     assert answer.usage == TokenUsage(input=120, output=6, cached=20, cache_written=70)
 
 
+@pytest.mark.parametrize("ours", QUICK)
+async def test_half_a_character_in_an_answer_fails_nothing(provider: Provider, ours: str) -> None:
+    """A character that a stream cuts in two is whole, a lone half is an escape; what was answered can be recorded, and told again."""
+    thought = (Think("Hm \ud83d."),) if ours != "openai-chat" else ()
+    calls = (Call("add", {"a": "x\ud83d", "b": "\ud83d\ude00"}, id="call_1"), Call("ad\ud83dd", {}, id="call_2"))
+    provider.play([Reply((*thought, Say("Cut \ud83d\ude00, lone \ud83d."), *calls)), Say("Well then.")])
+    said: list[str] = []
+    model = reach(provider, ours)
+    answered = (await ask(model, Asked(text="Hello?"), said=said)).answered
+    assert answered.text == "".join(said) == "Cut \U0001f600, lone \\ud83d."
+    assert msgspec.json.decode(msgspec.json.encode(answered), type=Answered) == answered
+    returned = [Returned(call=call.id, name=call.name, text="no") for call in answered.calls]
+    assert (await hear(model, Asked(text="Hello?"), answered, *returned)).text == "Well then."
+    assert provider.requests[-1].calls[0].args == {"a": "x\\ud83d", "b": "\U0001f600"}
+    # The same for another model, which is told the words and calls alone.
+    told_anew = await hear(reach(provider, ours), Asked(text="Hello?"), msgspec.structs.replace(answered, raw=None), *returned)
+    assert told_anew.text == "Well then." and provider.requests[-1].calls[0].args == {"a": "x\\ud83d", "b": "\U0001f600"}
+
+
+@pytest.mark.parametrize("ours", QUICK)
+async def test_half_a_character_in_what_is_told_fails_nothing(provider: Provider, ours: str) -> None:
+    """Whatever says it: a person, a tool, a model of before, a tool's description or instructions."""
+    provider.play([Say("unused"), Say("unused"), Say("Fine.")])
+    entries = (
+        Asked(text="a \ud800"), Answered(model="m:n", text="b \udc80", calls=(ToolCall(id="c", name="add", arguments='{"a": "\\ud800"}'),)),
+        Returned(call="c", name="add", text="d \udce9"), Answered(model="m:n", text="e"), Returned(call="gone", name="add", text="f \ud83d\ude00"),
+    )  # fmt: skip
+    tool = msgspec.structs.replace(ADD, description="Add \ud800 numbers.")
+    request = ModelRequest(instructions="Be \udfff brief.", entries=entries, tools=(tool,))
+    assert (await reach(provider, ours).answer(request, lambda _: None)).answered.text == "Fine."
+    asked = provider.requests[-1]
+    assert all(words in asked.text for words in ("a \\\\ud800", "b \\\\udc80", "d \\\\udce9", "f \U0001f600", "Add \\\\ud800 numbers.", "Be \\\\udfff brief."))
+
+
 @pytest.mark.parametrize("ours", PROVIDERS)
 async def test_an_answer_comes_as_it_is_said(provider: Provider, ours: str) -> None:
     """Text arrives in pieces and whole, usage as the provider counted it; the model saw instructions, words, tools and settings."""

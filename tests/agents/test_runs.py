@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 from typing import Any
 
 import pytest
-from agents.provider import Call, Fail, Hold, Provider, Say, Turns
+from agents.provider import Call, Fail, Hold, Provider, Reply, Say, Turns
 from agents.provider.asked import ToolResult
 from e2e.box import WAKEFUL, Box
 from sources.gitrepo import GitRepo
@@ -58,6 +59,28 @@ def test_a_change_is_dealt_with_by_the_agent_and_everything_is_on_record(box: Bo
     # Nothing that lasts holds the key, and nobody woke twice for its own writing.
     assert all(b"sk-secret-canary" not in path.read_bytes() for path in box.state.rglob("*") if path.is_file())
     assert row["runs"] == 1
+
+
+def test_half_a_character_fails_no_run_and_everybody_is_told(box: Box, provider: Provider) -> None:
+    """In a name of a file, in what a model says, in what it wants to write, in what a person says."""
+    half = Reply((Say("Look: \ud83d."), Call("list", {}), Call("write", {"path": "page.md", "content": "x\ud83dy"})))
+    provider.play(Turns((half, Call("write", {"path": "page.md", "content": "whole\n"}), Say("Cut \ud83d\ude00, lone \ud83d.")), by="message"))
+    declare(box, provider)
+    (box.folder / os.fsdecode(b"caf\xe9.py")).write_text("half")
+    box.spec(
+        "docs", "agent: docs\nobjective: Keep it.\nbindings: {code: {file: '*.py', settle: 0ms}, page: {file: page.md, access: write}}\nrun: {prompt: Do it.}\n"
+    )
+    box.start(env=KEY)
+    row = box.wait_at_rest("docs", runs=1)
+    assert row["last_run"]["outcome"] == "succeeded", box.ask("output", "docs")
+    assert len(provider.requests) == 3, "nothing was tried again"
+    listed, refused = results(provider.requests[1])
+    assert "caf\\udce9.py" in listed.content and "1 lone surrogate or byte that is no UTF-8: shown as an escape" in listed.content
+    assert refused.is_error and "half of a character (a lone surrogate) in 'x\\\\ud83dy'; nothing was done" in refused.content
+    assert box.read("page.md") == "whole\n"
+    assert box.json("show", "docs")["handoff"] == "Cut \U0001f600, lone \\ud83d." and "Cut \U0001f600, lone \\ud83d." in box.ask("output", "docs")
+    told = box.run("ask", "docs", os.fsdecode(b"caf\xe9?"))
+    assert told.returncode == 1 and "'caf\\udce9?' holds half of a character, or a byte that is no UTF-8" in told.stderr
 
 
 @pytest.mark.long

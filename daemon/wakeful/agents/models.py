@@ -7,6 +7,7 @@ what it converted of it. Nothing here retries, stores or counts money.
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
@@ -17,6 +18,7 @@ from wakeful.core.agent import Effort, ModelSettings, ModelSpec
 from wakeful.core.turn import Answered, StopReason, TokenUsage, ToolCall
 from wakeful.errors import WakefulError
 from wakeful.installation import NotInstalled, advise_agents
+from wakeful.sendable import SendablePieces, find_lone_half, has_lone_half, make_sendable
 
 try:
     from pydantic_ai import messages as library
@@ -101,12 +103,12 @@ class _ProviderModel:
             self._told = told
             self._parameters = ModelRequestParameters(
                 function_tools=[_definition_of(offer) for offer in request.tools],
-                instruction_parts=[library.InstructionPart(request.instructions)] if request.instructions else [],
+                instruction_parts=[library.InstructionPart(make_sendable(request.instructions))] if request.instructions else [],
             )
         return self._parameters
 
     def _answer_of(self, response: library.ModelResponse) -> ModelAnswer:
-        response = _with_distinct_ids(response, self._transcript.call_ids)
+        response = _with_distinct_ids(_make_response_sendable(response), self._transcript.call_ids)
         calls = tuple(
             ToolCall(id=part.tool_call_id, name=part.tool_name, arguments=_arguments_of(part))
             for part in response.parts
@@ -133,12 +135,42 @@ def _is_whole(response: library.ModelResponse, spec: ModelSpec) -> bool:
 
 
 async def _listen(stream: StreamedResponse, say: Callable[[str], None]) -> None:
+    pieces = SendablePieces()
     async for event in stream:
         match event:
             case library.PartStartEvent(part=library.TextPart(content=text)) if text:
-                say(text)
+                say(pieces.take(text))
             case library.PartDeltaEvent(delta=library.TextPartDelta(content_delta=text)) if text:
-                say(text)
+                say(pieces.take(text))
+    if rest := pieces.end():
+        say(rest)
+
+
+def _make_response_sendable(response: library.ModelResponse) -> library.ModelResponse:
+    """An answer that can be recorded and told again. A thought with a lone half is left out: its signature fits no other text."""
+    parts: list[library.ModelResponsePart] = []
+    for part in response.parts:
+        match part:
+            case library.TextPart(content=text):
+                parts.append(replace(part, content=make_sendable(text)))
+            case library.ThinkingPart(content=text):
+                parts += [] if has_lone_half(text) else [replace(part, content=make_sendable(text))]
+            case library.ToolCallPart(tool_name=name, tool_call_id=call):
+                parts.append(replace(part, tool_name=make_sendable(name).replace("\\", "_"), tool_call_id=make_sendable(call), args=_write_arguments(part)))
+            case _:
+                parts.append(part)
+    return replace(response, parts=parts)
+
+
+def _write_arguments(part: library.ToolCallPart) -> str | dict[str, Any] | None:
+    """As the library has them, unless that holds a half: then as JSON text, in which it is an escape."""
+    match part.args:
+        case str(text):
+            return make_sendable(text)
+        case dict(found):
+            return text if find_lone_half(text := json.dumps(found)) else found
+        case None:
+            return None
 
 
 def _settings_of(settings: ModelSettings, spec: ModelSpec, library_model: LibraryModel, messages: Sequence[library.ModelMessage]) -> LibrarySettings:
@@ -174,7 +206,7 @@ def _may_think(messages: Sequence[library.ModelMessage]) -> bool:
 
 
 def _definition_of(offer: ToolOffer) -> ToolDefinition:
-    return ToolDefinition(name=offer.name, description=offer.description, parameters_json_schema=dict(offer.parameters))
+    return ToolDefinition(name=offer.name, description=make_sendable(offer.description), parameters_json_schema=dict(offer.parameters))
 
 
 def _arguments_of(part: library.ToolCallPart) -> str:

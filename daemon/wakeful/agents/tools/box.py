@@ -24,6 +24,7 @@ from wakeful.agents.tools.redaction import Redact, redact_nothing
 from wakeful.agents.tools.search import SearchTool
 from wakeful.core.agent import ToolPolicy
 from wakeful.core.turn import ToolCall, WroteFile
+from wakeful.sendable import find_lone_half
 
 # Where nobody declared otherwise. What reaches no further than the bindings is allowed; a shell is somebody's word.
 DEFAULT_POLICIES: Mapping[str, ToolPolicy] = {
@@ -96,6 +97,8 @@ class ToolBox:
 
 def read_arguments(call: ToolCall, offer: ToolOffer) -> dict[str, Any] | ToolResult:
     """What a model wrote as JSON; nothing at all is an empty object, as some of them write it."""
+    if (half := find_lone_half(call.arguments)) is not None:
+        return ToolResult(f"{call.name}: the arguments hold half of a character (a lone surrogate) in {half[:100]!r}; nothing was done: write whole characters", is_error=True)
     try:
         found = msgspec.json.decode(call.arguments or "{}")
     except (msgspec.DecodeError, RecursionError) as error:

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from wakeful.agents.contract import ToolOffer, ToolResult
 from wakeful.errors import CallerError, OperatorError
+from wakeful.sendable import tell_sendable
 
 # What a model is shown of one call: some 12,000 tokens. The rest is paged.
 RESULT_BYTES = 48 * 1024
@@ -86,8 +87,8 @@ def make_sound(text: str) -> str:
 
 
 def bound_text(text: str, most: int = RESULT_BYTES) -> str:
-    """Valid text of at most so many bytes: beginning and end, and between them how much is missing. What can go on elsewhere says so itself."""
-    content = text.encode(errors="replace")
+    """Text that can be sent, of at most so many bytes: beginning and end, and between them how much is missing. What can go on elsewhere says so itself."""
+    content = tell_sendable(text).encode()
     if len(content) <= most:
         return content.decode()
     tail = min(_TAIL_BYTES, most // 4)
