@@ -8,7 +8,6 @@ import pytest
 from agents.provider import Cut, Empty, Fail, Garbage, Hold, Provider, Say
 from agents.provider.script import Turn
 from agents.reaching import FORMATS, KEY, PROVIDERS, hear, reach
-from wakeful.agents import providers
 from wakeful.agents.contract import ProviderFault
 from wakeful.agents.models import make_model
 from wakeful.core.agent import ModelSpec
@@ -65,10 +64,10 @@ TOO_LONG = {
 }
 
 
-async def fault_of(provider: Provider, ours: str, turn: Turn) -> ProviderFault:
+async def fault_of(provider: Provider, ours: str, turn: Turn, silence_seconds: float = 60.0) -> ProviderFault:
     provider.play([turn, Say("Well then.")])
     asked = len(provider.requests)
-    model = reach(provider, ours)
+    model = reach(provider, ours, silence_seconds=silence_seconds)
     with pytest.raises(ProviderFault) as caught:
         await hear(model, Asked(text="Hello?"))
     assert len(provider.requests) == asked + 1, "nobody but the loop retries"
@@ -133,12 +132,11 @@ async def test_a_conversation_too_long_is_told_from_other_refusals(provider: Pro
 
 @pytest.mark.parametrize("ours", ["anthropic", *(pytest.param(one, marks=pytest.mark.long) for one in ("openai", "openai-chat", "google"))])
 @pytest.mark.asyncio
-async def test_silence_is_not_waited_for_without_end(provider: Provider, ours: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A peer that says nothing, before the first word or after it, is given up."""
-    monkeypatch.setattr(providers, "TIMEOUT", 0.3)
+async def test_silence_is_not_waited_for_without_end(provider: Provider, ours: str) -> None:
+    """A peer that says nothing, before the first word or after it, is given up when its agent says so, and the key is named."""
     for after in (0, 2):
-        fault = await fault_of(provider, ours, Hold("never", after_chunks=after, then=Cut(after_chunks=3, then=Say("One two three four."))))
-        assert fault.kind == "network", str(fault)
+        fault = await fault_of(provider, ours, Hold("never", after_chunks=after, then=Cut(after_chunks=3, then=Say("One two three four."))), 0.3)
+        assert fault.kind == "network" and "limits.silence" in str(fault), str(fault)
 
 
 @pytest.mark.parametrize("ours", PROVIDERS)

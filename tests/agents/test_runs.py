@@ -129,6 +129,18 @@ def test_what_an_agent_reads_and_writes_wakes_it_by_the_hands_of_others_alone(bo
     assert '"other.txt" added' in first.messages[0].text
 
 
+@pytest.mark.long
+def test_an_agent_s_file_says_how_long_a_provider_may_be_silent(box: Box, provider: Provider) -> None:
+    """A request that is not answered in that time is given up, recorded with the key's name, and tried again."""
+    provider.play([Hold("late", Say("At last."))])
+    declare(box, provider, agent="limits: {silence: 300ms}\n")
+    box.start(env=KEY)
+    failed = eventually(lambda: [record for record in box.log("docs") if record["kind"] == "turn_failed"])
+    assert "limits.silence" in failed[0]["payload"]["words"]
+    provider.release("late")
+    assert box.wait_at_rest("docs", runs=1)["last_run"]["outcome"] == "succeeded"
+
+
 def test_without_a_key_the_session_sleeps_and_says_which(box: Box, provider: Provider) -> None:
     declare(box, provider)
     box.start()

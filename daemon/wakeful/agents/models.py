@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from wakeful.agents.contract import Model, ModelAnswer, ModelRequest, ProviderFault, ToolOffer
-from wakeful.core.agent import Effort, ModelSettings, ModelSpec
+from wakeful.core.agent import DEFAULT_SILENCE_SECONDS, Effort, ModelSettings, ModelSpec
 from wakeful.core.turn import Answered, StopReason, TokenUsage, ToolCall
 from wakeful.errors import WakefulError
 from wakeful.installation import NotInstalled, advise_agents
@@ -43,7 +43,7 @@ _THINKING_SHARES: dict[Effort, float] = {"low": 0.25, "medium": 0.5, "high": 0.7
 _LEAST_THINKING = 1_024
 
 
-def make_model(spec: ModelSpec, key: str | None) -> Model:
+def make_model(spec: ModelSpec, key: str | None, silence_seconds: float = DEFAULT_SILENCE_SECONDS) -> Model:
     """Make ready to speak with a model; nothing is sent yet. `key` is the secret itself."""
     if _MISSING is not None:
         raise _not_installed(spec, _MISSING)
@@ -51,7 +51,7 @@ def make_model(spec: ModelSpec, key: str | None) -> Model:
         raise ProviderFault("key", f"needs a key: {spec.name} answers nobody without one; name a secret under `key`")
     try:
         opening = Opening(spec.provider)
-        library_model, client = make_library_model(spec, key, opening)
+        library_model, client = make_library_model(spec, key, opening, silence_seconds)
         return _ProviderModel(spec, key, library_model, opening, client)
     except ImportError as missing:
         raise _not_installed(spec, missing) from None

@@ -153,7 +153,7 @@ class Thinking:
     async def _shorten(self) -> Shortened:
         agent, beginning = self._beginning.agent, replace(self._beginning, turns=self._loop.turns)
         cheaper = agent.window.compress_by
-        models = [make_model(cheaper, read_secret(cheaper.key, self._environ)), *self._models] if cheaper is not None else self._models
+        models = [make_model(cheaper, read_secret(cheaper.key, self._environ), agent.limits.silence_seconds), *self._models] if cheaper is not None else self._models
         try:
             return await shorten(beginning, list_whole(beginning, self._loop.entries), models, self._record, self._link, say, self._most_tokens)
         except DaemonRefused as refusal:
@@ -233,7 +233,7 @@ async def hand_off(link: DaemonLink, beginning: work.Beginning, words: str) -> N
 
 
 def make_models(agent: AgentSpec, environ: Mapping[str, str]) -> list[Model]:
-    return [make_model(spec, read_secret(spec.key, environ)) for spec in agent.models]
+    return [make_model(spec, read_secret(spec.key, environ), agent.limits.silence_seconds) for spec in agent.models]
 
 
 def read_secret(name: str | None, environ: Mapping[str, str]) -> str | None:

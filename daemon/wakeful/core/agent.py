@@ -41,6 +41,7 @@ MCP_TOOL_PREFIX = "mcp:"
 
 DEFAULT_MAX_OUTPUT_TOKENS = 8_192
 DEFAULT_CONTEXT_TOKENS = 200_000
+DEFAULT_SILENCE_SECONDS = 120.0
 # Above this share of its context a conversation is compressed before the next request.
 DEFAULT_COMPRESS_SHARE = 0.8
 
@@ -121,6 +122,8 @@ class AgentLimits(Struct, frozen=True, kw_only=True):
     turns: int = 50
     # The same tool called with the same arguments, one after the other.
     repeats: int = 3
+    # Of a provider, before the first piece of an answer and between two pieces.
+    silence_seconds: float = DEFAULT_SILENCE_SECONDS
 
 
 class TokenWindow(Struct, frozen=True, kw_only=True):

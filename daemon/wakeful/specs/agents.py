@@ -191,7 +191,8 @@ def _build_window(keys: TokenWindowKeys | None, models: tuple[ModelSpec, ...], b
 def _build_limits(keys: AgentLimitKeys | None) -> AgentLimits:
     if keys is None:
         return AgentLimits()
-    return AgentLimits(**{name: value for name in ("turns", "repeats") if (value := getattr(keys, name)) is not None})
+    given = {"turns": keys.turns, "repeats": keys.repeats, "silence_seconds": keys.silence}
+    return AgentLimits(**{name: value for name, value in given.items() if value is not None})
 
 
 # -- tools ----------------------------------------------------------------------------------------

@@ -334,6 +334,7 @@ class TokenWindowKeys(Keys):
 class AgentLimitKeys(Keys):
     turns: Count | None = _describe(None, "Requests of one run. Default: 50.", ge=1, le=10_000)
     repeats: Count | None = _describe(None, "The same call of a tool, one after the other. Default: 3.", ge=2, le=1_000)
+    silence: PositiveDuration | None = _describe(None, "How long a provider may say nothing, before an answer and in its middle. Default: 2m.", le=86_400.0)
 
 
 class AcpKeys(Keys):
@@ -363,7 +364,7 @@ class AgentKeys(Keys):
     mcp: dict[str, McpChoice] = _describe({}, "Servers with further tools: name -> command, or {url, key}.")
     budget: BudgetKeys | None = _describe(None, "What it may spend in all its sessions together.")
     context: TokenWindowKeys | None = _describe(None, "tokens, compress_at, compress_by.")
-    limits: AgentLimitKeys | None = _describe(None, "turns, repeats: when a run that does not come to its end is stopped.")
+    limits: AgentLimitKeys | None = _describe(None, "turns, repeats, silence: when a run that does not come to its end is stopped.")
     acp: Annotated[AcpKeys, *_short_for("command", _ARGV_SCHEMA)] | None = _describe(
         None, "An external agent over the Agent Client Protocol, which brings its own model: program and arguments, or {command, key, env, login, mode, files}."
     )
