@@ -22,7 +22,7 @@ _DATE = re.compile(r"-(\d{8}|\d{4}-\d{2}-\d{2}|latest)$")
 
 
 class Price(Struct, frozen=True, kw_only=True):
-    """USD for a million tokens. `cached`: of input that the provider read from its cache; `cache_write`: of input that it put there. None: as any other."""
+    """USD for a million tokens. `cached`: of input that the provider read from its cache; `cache_write`: of input that it put there, for as short as its cache lasts. None: as any other."""
 
     input: float
     output: float
