@@ -31,7 +31,7 @@ from wakeful.agents.tools.place import Bounds
 from wakeful.agents.tools.redaction import Redaction
 from wakeful.agents.tools.shell import ShellTool
 from wakeful.core import work
-from wakeful.core.agent import AgentSpec
+from wakeful.core.agent import AgentSpec, ModelSpec
 from wakeful.core.work import STOPPED
 from wakeful.errors import OperatorError
 from wakeful.installation import NotInstalled, advise_agents
@@ -67,8 +67,26 @@ async def think(environ: Mapping[str, str]) -> int:
     return EXIT_HALTED
 
 
-async def _begin(link: DaemonLink, environ: Mapping[str, str], again: int = 0) -> work.Beginning:
-    return msgspec.convert(await link.post("/work/begin", {}, key=f"{environ['WAKEFUL_RUN']}.begin.{again}"), work.Beginning)
+async def _begin(link: DaemonLink, environ: Mapping[str, str], again: int = 0, window: work.FoundWindow | None = None) -> work.Beginning:
+    """Fetch where the conversation stands, with the window that was found before. A daemon that needs one asks for it first."""
+    key, asked = f"{environ['WAKEFUL_RUN']}.begin.{again}", work.Begin(asks_window=window is None, window=window)
+    match await link.post("/work/begin", asked, key=key):
+        case {"window_of": model, "silence_seconds": silence}:
+            found = await _ask_window(msgspec.convert(model, ModelSpec), silence, environ)
+            return await _begin(link, environ, again, found)
+        case found:
+            return msgspec.convert(found, work.Beginning)
+
+
+async def _ask_window(model: ModelSpec, silence_seconds: float, environ: Mapping[str, str]) -> work.FoundWindow:
+    try:
+        find_window = importlib.import_module("wakeful.agents.model_window").find_window
+    except ModuleNotFoundError as missing:
+        raise NotInstalled(f"the libraries that speak with models are not installed ({missing}); {advise_agents()}") from None
+    found = await find_window(model, read_secret(model.key, environ), silence_seconds)
+    if found.tokens is None:
+        say(f"[how much {model.name} takes in is not known: {found.source}; set context.tokens in its agent's file]\n")
+    return found
 
 
 def _find_work(beginning: work.Beginning) -> Work:
@@ -143,7 +161,7 @@ class Thinking:
         """With the conversation as it is since it was made shorter."""
         before = self._loop.size_tokens
         self._has_worked = self._has_worked or self._loop.has_answered
-        self._beginning = await _begin(self._link, self._environ, again)
+        self._beginning = await _begin(self._link, self._environ, again, self._beginning.window)
         self._loop = Loop(self._beginning, self._models, self._tools, self._record, say, most_tokens=self._most_tokens)
         size = self._loop.size_tokens
         if not self._beginning.is_long and size <= self._most_tokens:

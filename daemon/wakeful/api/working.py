@@ -25,7 +25,7 @@ from wakeful.assembling.turns import has_handed_off
 from wakeful.conversation import ByRule, Given, choose_kept, make_compress
 from wakeful.core import calls, work
 from wakeful.core.agency import find_hand_off_rule, merge_tools
-from wakeful.core.agent import AgentSpec
+from wakeful.core.agent import AgentSpec, fit_window
 from wakeful.core.state import OpenRun, Session
 from wakeful.core.turn import Asked
 from wakeful.errors import CallerError
@@ -53,13 +53,29 @@ async def begin(request: Request) -> Response:
     """Assemble what the model is told, keep it, record it, and hand it over."""
     service, caller = service_of(request), caller_of(request)
     session, run, agent = _find_run(service, caller)
+    asked = _read_begin(await read_body(request))
+    if agent.window.is_assumed and asked.asks_window and asked.window is None:
+        return answer_json({"window_of": agent.models[0], "silence_seconds": agent.limits.silence_seconds})
+    if asked.window is not None and asked.window.tokens is not None:
+        agent = fit_window(agent, asked.window.tokens)
     assembled = await assemble_for(service, session, agent)
     has_left = await asyncio.to_thread(has_handed_off, service.log, session, run)
     instructions, opening = await asyncio.to_thread(_keep, service, assembled)
-    step = work.Assemble(agent=agent.name, model=agent.model_name, instructions=instructions, opening=opening, tokens=assembled.tokens)
+    source = asked.window.source if asked.window is not None else None
+    step = work.Assemble(
+        agent=agent.name, model=agent.model_name, instructions=instructions, opening=opening, tokens=assembled.tokens,
+        window_tokens=agent.window.tokens, window_source=source,
+    )
     await _submit(service, caller, (step,), take_key(request, Posted, {}))
-    beginning = _describe_beginning(session, run, agent, assembled, has_left)
+    beginning = replace(_describe_beginning(session, run, agent, assembled, has_left), window=asked.window)
     return answer_json(replace(beginning, summary=service.redact(beginning.summary), memory=service.redact(beginning.memory)))
+
+
+def _read_begin(body: bytes) -> work.Begin:
+    try:
+        return msgspec.json.decode(body or b"{}", type=work.Begin)
+    except msgspec.MsgspecError as error:
+        raise CallerError(f"the beginning does not fit: {error}") from None
 
 
 async def record_steps(request: Request) -> Response:

@@ -133,6 +133,9 @@ class TokenWindow(Struct, frozen=True, kw_only=True):
     compress_at: int = int(DEFAULT_CONTEXT_TOKENS * DEFAULT_COMPRESS_SHARE)
     # Who writes summaries, where that is somebody cheaper.
     compress_by: ModelSpec | None = None
+    # Of a local model that no key says it of: its server is asked. `compress_share` is then the part of the answer; None: compress_at is a number.
+    is_assumed: bool = False
+    compress_share: float | None = None
 
 
 class AgentSpec(Struct, frozen=True, kw_only=True):
@@ -180,6 +183,19 @@ class AgentSpec(Struct, frozen=True, kw_only=True):
         summary = (self.window.compress_by,) if self.window.compress_by is not None else ()
         keys = [one.key for one in (*self.models, *summary, *self.mcp, self.outside) if one.key is not None]
         return tuple(dict.fromkeys(keys))
+
+
+def fit_window(agent: AgentSpec, tokens: int) -> AgentSpec:
+    """The agent with a model that takes in so much, as its server told: conversation and answer fit into it together."""
+    window = agent.window
+    compress_at = min(window.compress_at, int(tokens * DEFAULT_COMPRESS_SHARE)) if window.compress_share is None else int(tokens * window.compress_share)
+    fitted = replace(window, tokens=tokens, compress_at=max(compress_at, 1), is_assumed=False)
+    return replace(agent, window=fitted, settings=replace(agent.settings, max_output_tokens=min(agent.settings.max_output_tokens, find_most_output(tokens))))
+
+
+def find_most_output(tokens: int) -> int:
+    """How much of a small window an answer takes where nothing says it."""
+    return max(1, min(DEFAULT_MAX_OUTPUT_TOKENS, tokens // 4))
 
 
 def _name_program(words: tuple[str, ...]) -> str:

@@ -22,6 +22,7 @@ from wakeful.core.agent import (
     ModelSpec,
     Outside,
     TokenWindow,
+    find_most_output,
     split_model,
 )
 from wakeful.specs.build import Surroundings, build_budget
@@ -65,7 +66,7 @@ def build_agent(name: str, keys: AgentKeys, around: Surroundings) -> BuiltAgent:
         name=name,
         prompt=prompt,
         models=models,
-        settings=_build_settings(keys.settings),
+        settings=_build_settings(keys.settings, window),
         tools=dict(keys.tools),
         mcp=servers,
         budget=build_budget(keys.budget, around.local_zone or "UTC"),
@@ -168,16 +169,14 @@ def _build_outside(keys: AcpKeys | None, built: BuiltAgent) -> Outside:
     return Outside(env=dict(keys.env), key=keys.key, login=keys.login, mode=keys.mode, files=keys.files or "ours")
 
 
-def _build_settings(keys: ModelSettingKeys | None) -> ModelSettings:
-    if keys is None:
-        return ModelSettings()
-    output = {} if keys.max_output is None else {"max_output_tokens": keys.max_output}
-    return ModelSettings(temperature=keys.temperature, effort=keys.effort, **output)
+def _build_settings(keys: ModelSettingKeys | None, window: TokenWindow) -> ModelSettings:
+    keys = keys or ModelSettingKeys.model_construct()
+    output = keys.max_output or find_most_output(window.tokens)
+    return ModelSettings(temperature=keys.temperature, effort=keys.effort, max_output_tokens=output)
 
 
 def _build_window(keys: TokenWindowKeys | None, models: tuple[ModelSpec, ...], built: BuiltAgent) -> TokenWindow:
-    if keys is None:
-        return TokenWindow()
+    keys = keys or TokenWindowKeys.model_construct()
     tokens = keys.tokens or DEFAULT_CONTEXT_TOKENS
     share = keys.compress_at if keys.compress_at is not None else DEFAULT_COMPRESS_SHARE
     compress_at = int(tokens * share) if isinstance(share, float) else share
@@ -185,7 +184,9 @@ def _build_window(keys: TokenWindowKeys | None, models: tuple[ModelSpec, ...], b
         words = f"compress_at is {compress_at:,} tokens, and the context has {tokens:,}; write a number between, or a part such as 80%"
         built.refuse(("context", "compress_at"), words)
     by = _build_model(keys.compress_by, ("context", "compress_by"), models[0] if models else None, built) if keys.compress_by is not None else None
-    return TokenWindow(tokens=tokens, compress_at=compress_at, compress_by=by)
+    if keys.tokens is not None or not models or models[0].provider != "openai-compatible":
+        return TokenWindow(tokens=tokens, compress_at=compress_at, compress_by=by)
+    return TokenWindow(tokens=tokens, compress_at=compress_at, compress_by=by, is_assumed=True, compress_share=share if isinstance(share, float) else None)
 
 
 def _build_limits(keys: AgentLimitKeys | None) -> AgentLimits:

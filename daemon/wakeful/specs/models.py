@@ -326,7 +326,7 @@ McpChoice = Annotated[McpKeys, BeforeValidator(parse_server), _OrShort({"type": 
 
 
 class TokenWindowKeys(Keys):
-    tokens: Count | None = _describe(None, "How much the model takes in. Default: 200,000.", ge=1_000, le=100_000_000)
+    tokens: Count | None = _describe(None, "How much the model takes in. Default: 200,000; of an openai-compatible model its server is asked.", ge=1_000, le=100_000_000)
     compress_at: Share | None = _describe(None, "Above so many tokens, or such a part, the conversation is compressed. Default: 80%.")
     compress_by: ModelChoice | None = _describe(None, "A cheaper model that writes the summaries. Default: the agent's own.")
 
