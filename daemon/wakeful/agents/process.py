@@ -29,6 +29,7 @@ from wakeful.agents.tools.narrowing import Narrowing, narrow
 from wakeful.agents.tools.offering import ResultLimit, find_result_bytes
 from wakeful.agents.tools.place import Bounds
 from wakeful.agents.tools.redaction import Redaction
+from wakeful.agents.tools.rules import NestedRules
 from wakeful.agents.tools.shell import ShellTool
 from wakeful.core import work
 from wakeful.core.agent import AgentSpec, ModelSpec
@@ -150,6 +151,7 @@ class Thinking:
                 return ending
             self._most_tokens = find_most_tokens(self._most_tokens, ending)
             self._tools.fit(find_result_bytes(self._most_tokens))
+            self._tools.tell_rules_again()
             made = await self._shorten()
             if made.stopped is not None:
                 self._last_summary = made.summary
@@ -219,7 +221,7 @@ async def open_tools(beginning: work.Beginning, link: DaemonLink, environ: Mappi
         policies = {**beginning.tools, **opened.find_policies(beginning.tools)}
         if beginning.hand_off == "withheld":
             policies[HAND_OFF] = "deny"
-        yield make_tools(bounds, policies, link, session=beginning.session, run_id=beginning.run_id, kept=find_kept(beginning), limit=ResultLimit(find_result_bytes(beginning.agent.window.compress_at)), redact=redact, more=(shell, opened))
+        yield make_tools(bounds, policies, link, session=beginning.session, run_id=beginning.run_id, kept=find_kept(beginning), limit=ResultLimit(find_result_bytes(beginning.agent.window.compress_at)), redact=redact, rules=NestedRules(link), more=(shell, opened))
 
 
 def find_kept(beginning: work.Beginning) -> str | None:

@@ -1,4 +1,4 @@
-"""POST /work/begin and /work/steps: the process of an agent's run fetches where it stands, and has every step recorded.
+"""/work/…: the process of an agent's run fetches where it stands, and has every step recorded.
 
 For runs alone, each for itself: a token of a run opens nothing of another, and a person has no business here. What is answered is on disk.
 """
@@ -21,6 +21,8 @@ from wakeful.api.calling import check_key, read_body, read_lines, take_key
 from wakeful.api.peers import Caller
 from wakeful.api.service import Service
 from wakeful.assembling.assemble import Assembled
+from wakeful.assembling.part import Room
+from wakeful.assembling.rules import read_nested_rules
 from wakeful.assembling.turns import has_handed_off
 from wakeful.conversation import ByRule, Given, choose_kept, make_compress
 from wakeful.core import calls, work
@@ -76,6 +78,14 @@ def _read_begin(body: bytes) -> work.Begin:
         return msgspec.json.decode(body or b"{}", type=work.Begin)
     except msgspec.MsgspecError as error:
         raise CallerError(f"the beginning does not fit: {error}") from None
+
+
+async def read_rules(request: Request) -> Response:
+    """GET /work/rules?folder=…: the rules on the way to a folder that the run's agent works in, without those it was told at its beginning."""
+    service, caller = service_of(request), caller_of(request)
+    _, run, agent = _find_run(service, caller)
+    folder, tokens = request.query_params.get("folder", "."), Room.of(agent).rules // 4
+    return answer_json(await asyncio.to_thread(read_nested_rules, run.spec, run.causes, folder, tokens, service.redact))
 
 
 async def record_steps(request: Request) -> Response:
