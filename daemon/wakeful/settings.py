@@ -334,7 +334,8 @@ class ProjectReader:
             folders=self._watched_folders(folder),
             warnings=tuple(folder.warnings),
             globs=tuple(expansion.glob for expansion in folder.expansions.values()),
-            outposts=frozenset(os.path.split(one) for one in folder.prompt_files),
+            outposts=frozenset(os.path.split(one) for one in (*folder.agent_files, *folder.skill_folders)),
+            attached=folder.skill_folders,
             agents=folder.agents,
             agent_problems={name.removeprefix(f"{AGENTS}/"): words for name, words in refused.items() if name.startswith(f"{AGENTS}/")},
         )
@@ -367,6 +368,7 @@ class ProjectReader:
             self._left = folder.files
 
     def _watched_folders(self, folder: FolderReading) -> tuple[str, ...]:
-        """Where a change shows: every folder of specs, the one beside them, the one wakeful.yaml may lie in, and those of prompts."""
-        around = (str(self._specs_dir.parent), str(self.settings_file.parent), *map(os.path.dirname, folder.prompt_files))
+        """Where a change shows: every folder of specs, the one beside them, the one wakeful.yaml may lie in, and those of prompts and skills."""
+        elsewhere = (*map(os.path.dirname, (*folder.agent_files, *folder.skill_folders)), *folder.skill_folders)
+        around = (str(self._specs_dir.parent), str(self.settings_file.parent), *elsewhere)
         return tuple(dict.fromkeys((*folder.folders, *around)))

@@ -252,7 +252,7 @@ def test_what_the_docs_tell_to_paste_is_right(tmp_path: Path) -> None:
     """Every agent of docs/agents.md, external ones among them, is one."""
     text = (Path(__file__).parents[2] / "docs" / "agents.md").read_text()
     found = re.findall(r"```yaml\n# sessions\.d/agents/(\w+)\.yaml[^\n]*\n(.*?)```", text, re.DOTALL)
-    assert {"docs", "claude", "opencode", "codex", "gemini"} == {name for name, _ in found}
+    assert {"docs", "local", "claude", "opencode", "codex", "gemini"} == {name for name, _ in found}
     for name, body in found:
         judged = judge(tmp_path, body)
         assert judged.agent is not None, (name, judged.problems)

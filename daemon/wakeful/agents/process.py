@@ -31,6 +31,7 @@ from wakeful.agents.tools.place import Bounds
 from wakeful.agents.tools.redaction import Redaction
 from wakeful.agents.tools.rules import NestedRules
 from wakeful.agents.tools.shell import ShellTool
+from wakeful.agents.tools.skills import SkillTools
 from wakeful.core import work
 from wakeful.core.agent import AgentSpec, ModelSpec
 from wakeful.core.work import STOPPED
@@ -221,7 +222,7 @@ async def open_tools(beginning: work.Beginning, link: DaemonLink, environ: Mappi
         policies = {**beginning.tools, **opened.find_policies(beginning.tools)}
         if beginning.hand_off == "withheld":
             policies[HAND_OFF] = "deny"
-        yield make_tools(bounds, policies, link, session=beginning.session, run_id=beginning.run_id, kept=find_kept(beginning), limit=ResultLimit(find_result_bytes(beginning.agent.window.compress_at)), redact=redact, rules=NestedRules(link), more=(shell, opened))
+        yield make_tools(bounds, policies, link, session=beginning.session, run_id=beginning.run_id, kept=find_kept(beginning), limit=ResultLimit(find_result_bytes(beginning.agent.window.compress_at)), redact=redact, rules=NestedRules(link), more=(shell, opened, SkillTools(link, beginning.agent.skills)))
 
 
 def find_kept(beginning: work.Beginning) -> str | None:

@@ -6,6 +6,7 @@ For runs alone, each for itself: a token of a run opens nothing of another, and 
 from __future__ import annotations
 
 import asyncio
+import os
 import posixpath
 from collections.abc import Awaitable
 
@@ -24,13 +25,17 @@ from wakeful.assembling.assemble import Assembled
 from wakeful.assembling.part import Room
 from wakeful.assembling.rules import read_nested_rules
 from wakeful.assembling.turns import has_handed_off
+from wakeful.beneath import open_beneath
 from wakeful.conversation import ByRule, Given, choose_kept, make_compress
 from wakeful.core import calls, work
 from wakeful.core.agency import find_hand_off_rule, merge_tools
-from wakeful.core.agent import AgentSpec, fit_window
+from wakeful.core.agent import AgentSpec, Skill, fit_window
 from wakeful.core.state import OpenRun, Session
 from wakeful.core.turn import Asked
 from wakeful.errors import CallerError
+from wakeful.specs.prompt_file import digest_content
+from wakeful.specs.skills import SKILL_FILE, strip_front_matter
+from wakeful.specs.yaml_text import MAX_BYTES
 
 
 # What stays of a conversation that is made shorter, of what it may have before it is.
@@ -86,6 +91,37 @@ async def read_rules(request: Request) -> Response:
     _, run, agent = _find_run(service, caller)
     folder, tokens = request.query_params.get("folder", "."), Room.of(agent).rules // 4
     return answer_json(await asyncio.to_thread(read_nested_rules, run.spec, run.causes, folder, tokens, service.redact))
+
+
+async def read_skill(request: Request) -> Response:
+    """GET /work/skill?name=…&file=…: a file of one of the agent's skills, as it was read when the agent was."""
+    service, caller = service_of(request), caller_of(request)
+    _, _, agent = _find_run(service, caller)
+    name, file = request.query_params.get("name", ""), request.query_params.get("file") or SKILL_FILE
+    skill = next((one for one in agent.skills if one.name == name), None)
+    if skill is None:
+        raise CallerError(f"there is no skill {name[:100]!r}; the skills are {', '.join(one.name for one in agent.skills) or 'none'}")
+    if file not in skill.files:
+        raise CallerError(f"skill {name} has no file {file[:100]!r}; its files are {', '.join(skill.files)}")
+    return answer_json({"text": await asyncio.to_thread(_read_skill, skill, file)})
+
+
+def _read_skill(skill: Skill, file: str) -> str:
+    """Blocks. Text that is not the text that counts is not handed out: somebody may have written it who speaks for nobody."""
+    try:
+        with os.fdopen(open_beneath(skill.folder, file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as stream:
+            content = stream.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise CallerError(f"{file} of skill {skill.name} cannot be read: {error.strerror}") from None
+    if digest_content(content) != skill.files[file]:
+        raise CallerError(f"{file} of skill {skill.name} was changed since this run began; go on without it: what it says now counts from the next run on")
+    if b"\0" in content:
+        raise CallerError(f"{file} of skill {skill.name} is binary: {len(content):,} bytes")
+    if file != SKILL_FILE:
+        return content.decode(errors="replace")
+    others = [path for path in skill.files if path != SKILL_FILE]
+    more = f"\n\n(Other files of this skill, which skill reads by their path: {', '.join(others)})" if others else ""
+    return f"{strip_front_matter(content)}{more}"
 
 
 async def record_steps(request: Request) -> Response:

@@ -35,7 +35,7 @@ FileHands = Literal["ours", "own"]
 
 # What an agent can be given; more come from its MCP servers, as `mcp:<server>` or `mcp:<server>/<tool>`.
 TOOLS = (
-    "read", "list", "search", "write", "edit", "diff", "shell", "remember", "recall", "history", "send", "ask_person", "hand_off",
+    "read", "list", "search", "write", "edit", "diff", "shell", "remember", "recall", "history", "send", "ask_person", "hand_off", "skill",
 )  # fmt: skip
 MCP_TOOL_PREFIX = "mcp:"
 
@@ -115,6 +115,15 @@ class Outside(Struct, frozen=True, kw_only=True):
     files: FileHands = "ours"
 
 
+class Skill(Struct, frozen=True, kw_only=True):
+    """Instructions that a model reads when it needs them. `files` are those of its folder, by path, with the digest of what was read when the agent was."""
+
+    name: str
+    description: str
+    folder: str
+    files: dict[str, str] = {}
+
+
 class AgentLimits(Struct, frozen=True, kw_only=True):
     """When a run that does not come to its end is stopped."""
 
@@ -152,6 +161,7 @@ class AgentSpec(Struct, frozen=True, kw_only=True):
     limits: AgentLimits = AgentLimits()
     acp: tuple[str, ...] = ()
     outside: Outside = Outside()
+    skills: tuple[Skill, ...] = ()
 
     @property
     def can_answer(self) -> bool:

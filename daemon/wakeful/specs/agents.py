@@ -21,6 +21,7 @@ from wakeful.core.agent import (
     ModelSettings,
     ModelSpec,
     Outside,
+    Skill,
     TokenWindow,
     find_most_output,
     split_model,
@@ -28,22 +29,25 @@ from wakeful.core.agent import (
 from wakeful.specs.build import Surroundings, build_budget
 from wakeful.specs.models import AcpKeys, AgentKeys, AgentLimitKeys, TokenWindowKeys, McpKeys, ModelKeys, ModelSettingKeys
 from wakeful.specs.prompt_file import PromptFile, read_prompt
+from wakeful.specs.skills import read_skills
 from wakeful.specs.tools import SERVER_NAME, find_server, find_tool_problem
 from wakeful.specs.translate import Finding, find_nearest
 from wakeful.specs.yaml_text import Path, shorten
 
 # About a model of ours: of no use to an agent that has none.
-_MODEL_KEYS = ("key", "base_url", "fallback", "settings", "context")
+_MODEL_KEYS = ("key", "base_url", "fallback", "settings", "context", "skills")
 # How providers' keys begin: one that stands where its name belongs is in a file that others may read.
 _KEY_ITSELF = re.compile(r"(sk-|AIza|xai-|gsk_|hf_)")
 
 
 @dataclass(slots=True)
 class BuiltAgent:
-    """`spec` is there exactly when `findings` is empty; `prompt` where its text lies in a file of its own."""
+    """`spec` is there exactly when `findings` is empty; `prompt` where its text lies in a file of its own; files and folders of its skills."""
 
     spec: AgentSpec | None = None
     prompt: PromptFile | None = None
+    skill_files: tuple[PromptFile, ...] = ()
+    skill_folders: tuple[PromptFile, ...] = ()
     findings: list[Finding] = field(default_factory=list)
     warnings: list[Finding] = field(default_factory=list)
 
@@ -59,6 +63,7 @@ def build_agent(name: str, keys: AgentKeys, around: Surroundings) -> BuiltAgent:
     window = _build_window(keys.context, models, built)
     servers = tuple(_build_server(server, found, built) for server, found in keys.mcp.items())
     outside = _build_outside(keys.acp, built)
+    skills = _take_skills(keys, around, built)
     _check_tools(keys, built)
     if built.findings:
         return built
@@ -74,6 +79,7 @@ def build_agent(name: str, keys: AgentKeys, around: Surroundings) -> BuiltAgent:
         limits=_build_limits(keys.limits),
         acp=keys.acp.command if keys.acp is not None else (),
         outside=outside,
+        skills=skills,
     )
     return built
 
@@ -94,6 +100,17 @@ def _take_prompt(keys: AgentKeys, around: Surroundings, built: BuiltAgent) -> st
     if problem is not None:
         built.refuse(("prompt", "file"), problem)
     return text
+
+
+def _take_skills(keys: AgentKeys, around: Surroundings, built: BuiltAgent) -> tuple[Skill, ...]:
+    if not keys.skills:
+        return ()
+    found = read_skills(keys.skills, around)
+    built.skill_files, built.skill_folders = tuple(found.files), tuple(found.folders)
+    for place, words in found.problems:
+        built.refuse(("skills", place), words)
+    built.warnings += [(("skills", place), False, words) for place, words in found.warnings]
+    return tuple(found.skills)
 
 
 # -- models ---------------------------------------------------------------------------------------

@@ -364,6 +364,7 @@ class AgentKeys(Keys):
     mcp: dict[str, McpChoice] = _describe({}, "Servers with further tools: name -> command, or {url, key}.")
     budget: BudgetKeys | None = _describe(None, "What it may spend in all its sessions together.")
     context: TokenWindowKeys | None = _describe(None, "tokens, compress_at, compress_by.")
+    skills: tuple[FilledText, ...] | None = _describe(None, "Folders of skills: each holds SKILL.md, or folders that do. The model is told their names and descriptions, and reads them when it needs them.")
     limits: AgentLimitKeys | None = _describe(None, "turns, repeats, silence: when a run that does not come to its end is stopped.")
     acp: Annotated[AcpKeys, *_short_for("command", _ARGV_SCHEMA)] | None = _describe(
         None, "An external agent over the Agent Client Protocol, which brings its own model: program and arguments, or {command, key, env, login, mode, files}."

@@ -40,6 +40,7 @@ DEFAULT_POLICIES: Mapping[str, ToolPolicy] = {
     "history": "allow",
     "send": "allow",
     "hand_off": "allow",
+    "skill": "allow",
     "shell": "deny",
 }
 
