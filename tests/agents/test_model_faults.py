@@ -107,7 +107,7 @@ async def test_every_fault_of_every_provider_has_its_kind(provider: Provider, ou
     await _holds(provider, ours, what)
 
 
-@pytest.mark.parametrize("ours", FORMATS)
+@pytest.mark.parametrize("ours", ["google", *(pytest.param(one, marks=pytest.mark.long) for one in FORMATS if one != "google")])
 def test_a_fault_in_mid_stream_has_its_kind_and_leaves_nothing_open(provider: Provider, ours: str) -> None:
     """A process that ends after it prints no traceback: a response that an SDK gave up on is closed."""
     complaints: list[str] = []

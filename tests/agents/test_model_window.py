@@ -52,6 +52,7 @@ def test_an_agent_fits_a_window_with_its_answer() -> None:
     assert fit_window(by_number, 100_000).window.compress_at == 30_000 and fit_window(by_number, 10_000).window.compress_at == 8_000
 
 
+@pytest.mark.long
 def test_a_run_goes_by_the_window_that_its_server_tells(box: Box, provider: Provider) -> None:
     """Recorded with the run, shown before and after; a key of the agent's file is not asked about."""
     provider.local = LlamaCpp("small", 9000)

@@ -61,6 +61,7 @@ def test_a_change_is_dealt_with_by_the_agent_and_everything_is_on_record(box: Bo
     assert row["runs"] == 1
 
 
+@pytest.mark.long
 def test_half_a_character_fails_no_run_and_everybody_is_told(box: Box, provider: Provider) -> None:
     """In a name of a file, in what a model says, in what it wants to write, in what a person says."""
     half = Reply((Say("Look: \ud83d."), Call("list", {}), Call("write", {"path": "page.md", "content": "x\ud83dy"})))
