@@ -27,7 +27,7 @@ def tell_sendable(text: str) -> str:
     if not _HALF.search(text):
         return text
     lone = len(_HALF.findall(_join_halves(text)))
-    told = f"\n[{count(lone, 'lone surrogate')} or byte that is no UTF-8: shown as an escape such as \\ud83d]"
+    told = f"\n[{count(lone, 'character')} here cannot be sent (half a character, or a byte that is no UTF-8): shown as an escape such as \\ud83d]"
     return make_sendable(text) + (told if lone else "")
 
 

@@ -8,7 +8,7 @@ from agents.provider.local import LlamaCpp, Ollama, Vllm
 from e2e.box import Box
 from waiting import eventually
 from wakeful.agents.model_window import find_window
-from wakeful.core.agent import AgentSpec, ModelSettings, ModelSpec, TokenWindow, fit_window
+from wakeful.core.agent import AgentSpec, ModelSettings, ModelSpec, TokenWindow, fit_window, prefer_model
 
 SERVERS = {
     "vLLM": (Vllm("small", 8192), 8192, "/v1/models"),
@@ -50,6 +50,18 @@ def test_an_agent_fits_a_window_with_its_answer() -> None:
     assert (small.window.tokens, small.window.compress_at, small.settings.max_output_tokens) == (4096, 2048, 1024)
     by_number = AgentSpec(name="a", window=TokenWindow(compress_at=30_000, is_assumed=True))
     assert fit_window(by_number, 100_000).window.compress_at == 30_000 and fit_window(by_number, 10_000).window.compress_at == 8_000
+
+
+def test_a_session_that_moves_to_a_local_model_or_away_is_asked_for_the_right_one() -> None:
+    """A window that a key sets is nobody's question."""
+    local = ModelSpec(provider="openai-compatible", model="small", base_url="http://localhost:1/v1")
+    house = ModelSpec(provider="anthropic", model="m")
+    at_home = AgentSpec(name="a", models=(local, house), window=TokenWindow(is_assumed=True, compress_share=0.8))
+    assert at_home.asks_window and not prefer_model(at_home, house.name).asks_window  # type: ignore[union-attr]
+    moved = prefer_model(AgentSpec(name="a", models=(house, local)), local.name)
+    assert moved is not None and moved.asks_window and fit_window(moved, 10_000).window.compress_at == 8_000
+    declared = prefer_model(AgentSpec(name="a", models=(house, local), window=TokenWindow(tokens=50_000, compress_at=40_000)), local.name)
+    assert declared is not None and not declared.asks_window
 
 
 @pytest.mark.long

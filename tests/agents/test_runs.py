@@ -76,7 +76,7 @@ def test_half_a_character_fails_no_run_and_everybody_is_told(box: Box, provider:
     assert row["last_run"]["outcome"] == "succeeded", box.ask("output", "docs")
     assert len(provider.requests) == 3, "nothing was tried again"
     listed, refused = results(provider.requests[1])
-    assert "caf\\udce9.py" in listed.content and "1 lone surrogate or byte that is no UTF-8: shown as an escape" in listed.content
+    assert "caf\\udce9.py" in listed.content and "1 character here cannot be sent (half a character, or a byte that is no UTF-8): shown as an escape" in listed.content
     assert refused.is_error and "half of a character (a lone surrogate) in 'x\\\\ud83dy'; nothing was done" in refused.content
     assert box.read("page.md") == "whole\n"
     assert box.json("show", "docs")["handoff"] == "Cut \U0001f600, lone \\ud83d." and "Cut \U0001f600, lone \\ud83d." in box.ask("output", "docs")

@@ -86,7 +86,7 @@ async def read_context(request: Request) -> Response:
     imagined = imagine_run(service.core, present, request.query_params.get("agent"), service.moment().wall)
     is_due = is_wanted(service.core, present)
     agent, source = imagined.agent, None
-    if agent.window.is_assumed:
+    if agent.asks_window:
         agent, source = await asyncio.to_thread(fit_found_window, service.log, present, agent)
     assembled = await assemble_for(service, imagined.session, agent, is_fresh=imagined.is_fresh)
     counted = await asyncio.to_thread(read_counted, service.log, present)

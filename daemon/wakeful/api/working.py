@@ -61,7 +61,7 @@ async def begin(request: Request) -> Response:
     service, caller = service_of(request), caller_of(request)
     session, run, agent = _find_run(service, caller)
     asked = _read_begin(await read_body(request))
-    if agent.window.is_assumed and asked.asks_window and asked.window is None:
+    if agent.asks_window and asked.asks_window and asked.window is None:
         return answer_json({"window_of": agent.models[0], "silence_seconds": agent.limits.silence_seconds})
     if asked.window is not None and asked.window.tokens is not None:
         agent = fit_window(agent, asked.window.tokens)

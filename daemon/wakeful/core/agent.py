@@ -175,6 +175,11 @@ class AgentSpec(Struct, frozen=True, kw_only=True):
         return (EXTERNAL,) if self.acp else tuple(dict.fromkeys(one.provider for one in (*self.models, *summary)))
 
     @property
+    def asks_window(self) -> bool:
+        """Nobody said how much its model takes in, and the server that runs it can be asked."""
+        return self.window.is_assumed and bool(self.models) and _is_local(self.models[0])
+
+    @property
     def model_name(self) -> str:
         """Who answers, as records write it."""
         return self.models[0].name if self.models else f"{EXTERNAL}:{_name_program(self.acp)}" if self.acp else "nobody"
@@ -226,4 +231,11 @@ def prefer_model(agent: AgentSpec, name: str) -> AgentSpec | None:
     if chosen is None:
         near = next((one for one in agent.models if one.provider == provider), ModelSpec(provider=provider, model=model, key=USUAL_KEYS.get(provider)))
         chosen = replace(near, model=model)
-    return replace(agent, models=(chosen, *(one for one in agent.models if one != chosen)), acp=(), outside=Outside())
+    window = agent.window
+    if _is_local(chosen) and window.tokens == DEFAULT_CONTEXT_TOKENS and not window.is_assumed:
+        window = replace(window, is_assumed=True, compress_share=window.compress_at / window.tokens)
+    return replace(agent, models=(chosen, *(one for one in agent.models if one != chosen)), acp=(), outside=Outside(), window=window)
+
+
+def _is_local(model: ModelSpec) -> bool:
+    return model.provider == "openai-compatible" and model.base_url is not None
