@@ -253,6 +253,7 @@ def test_check_warns_of_a_misspelt_model_and_takes_it_all_the_same(project: Path
     words = " ".join(done.stdout.split())
     for told in ("docs.yaml:2:8: anthropic:claude-sonet-4-5 is not in the list of models of November 2025; did you mean anthropic:claude-sonnet-4-5?", "docs.yaml:3:11: openai:gpt-5-mimi", "docs.yaml:4:24: anthropic:claude-haiko-4-5"):
         assert told in words.replace("warning: ", "")
+    assert run_wakeful("check", "sessions.d/agents/docs.yaml", cwd=project).stdout.count("did you mean") == 3
     docs.write_text("model: anthropic:claude-sonet-4-5\nbase_url: http://localhost:1\n")
     assert "did you mean" not in run_wakeful("check", cwd=project).stdout
 

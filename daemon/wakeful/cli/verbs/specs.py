@@ -272,7 +272,8 @@ def check_file(file: str) -> Findings:
     sessions = sum(name in reading.sessions and name not in refused for name in names)
     others = () if sessions or templates else (file,)
     unbound, reach = _look_at_programs(reading, names)
-    warnings = [*own.warnings, *_find_mistakes(reading, names, top), *unbound]
+    misspelt = [warning for warning in _warn_about_models(top, reading) if warning.file == own.file]
+    warnings = [*own.warnings, *_find_mistakes(reading, names, top), *misspelt, *unbound]
     return Findings(0 if problems and not templates else sessions, problems, warnings, others, templates, reach)
 
 
