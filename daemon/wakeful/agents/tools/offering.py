@@ -53,13 +53,13 @@ class CheckedTool(Generic[Given]):
         except msgspec.ValidationError as error:
             return ToolResult(f"{self._offer.name}: {error}; it takes {say_parameters(self._offer)}", is_error=True)
         try:
-            return ToolResult(make_sound(await self._act(given, call_id)))
+            return ToolResult(tell_sendable(await self._act(given, call_id)))
         except (CallerError, OperatorError) as error:
-            return ToolResult(make_sound(f"{self._offer.name}: {error}"), is_error=True)
+            return ToolResult(tell_sendable(f"{self._offer.name}: {error}"), is_error=True)
         except OSError as error:
             # As the kernel said it: no such file, no space, not permitted by the run's isolation.
             where = f"{error.filename}: " if isinstance(error.filename, str) else ""
-            return ToolResult(make_sound(f"{self._offer.name}: {where}{error.strerror or error}"), is_error=True)
+            return ToolResult(tell_sendable(f"{self._offer.name}: {where}{error.strerror or error}"), is_error=True)
 
 
 def say_parameters(offer: ToolOffer) -> str:
@@ -79,11 +79,6 @@ class ResultLimit:
 def find_result_bytes(compress_at: int) -> int:
     """The largest result for a model of this size: a quarter of its request, and at least a small page."""
     return max(_LEAST_BYTES, min(RESULT_BYTES, int(compress_at * _RESULT_SHARE * _BYTES_PER_TOKEN)))
-
-
-def make_sound(text: str) -> str:
-    """Text that can be written down: halves of characters are replaced."""
-    return text.encode(errors="replace").decode()
 
 
 def bound_text(text: str, most: int = RESULT_BYTES) -> str:

@@ -29,7 +29,7 @@ class SkillTools:
 
     def list_tools(self) -> Iterable[Tool]:
         if self._skills:
-            yield CheckedTool("skill", "Read the instructions of a skill, or another file of it.", SkillArguments, self._read, is_look=True)
+            yield CheckedTool("skill", "Read the instructions of a skill, or another file of it.", SkillArguments, self._read)
 
     async def _read(self, given: SkillArguments, _: str) -> str:
         found = await self._link.look("/work/skill", {"name": given.name, "file": given.file or None})
