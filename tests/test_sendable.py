@@ -7,6 +7,8 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from wakeful.agents.summary import SUMMARISE, Summary, read_answer
+from wakeful.core.turn import Answered, ToolCall
 from wakeful.sendable import SendablePieces, find_lone_half, make_arguments_sendable, make_sendable, tell_sendable
 
 # Halves are rare among all characters: half of these texts are made of them.
@@ -53,3 +55,9 @@ def test_arguments_can_be_read_and_sent_on_by_anybody(value: object, is_ascii: b
         assert not is_whole
     else:
         assert is_whole and json.loads(make_arguments_sendable(arguments)) == json.loads(arguments)
+
+
+def test_a_summary_with_half_a_character_is_one() -> None:
+    """It was paid for, and is of use."""
+    call = ToolCall(id="s", name=SUMMARISE, arguments='{"summary": "done \\ud83d", "files": ["a\\ud83d\\ude00"]}')
+    assert read_answer(Answered(model="m", calls=(call,))) == Summary(summary="done \\ud83d", files=("a\U0001f600",))
