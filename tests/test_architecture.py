@@ -31,6 +31,7 @@ LAYERS: dict[str, set[str]] = {
     "supervision": set(),
     "journal": set(),
     "escaping": set(),
+    "sendable": set(),
     # How this package was installed.
     "installation": set(),
     # Paths that no link leads out of.
@@ -47,7 +48,7 @@ LAYERS: dict[str, set[str]] = {
     "sources": {"core", "gitdirs"},
     "runners": {"core", "blobs", "secrets", "beneath", "gitdirs"},
     # The process in which an agent thinks: no part of the daemon, which never imports it.
-    "agents": {"core", "secrets", "beneath", "runners", "installation"},
+    "agents": {"core", "secrets", "beneath", "runners", "installation", "sendable"},
     # Sessions as files, over the log's contract and the blobs.
     "bundles": {"core", "eventlog", "blobs", "contents"},
     # State, and events, to what people see.
@@ -75,7 +76,7 @@ LAYERS: dict[str, set[str]] = {
     "reactor": {"core", "eventlog", "sources", "runners", "supervision", "repeated_calls"},
     # Whose specs are in force, and what a person trusted of them.
     "trust": {"core", "specs", "settings"},
-    "api": {"trust", "core", "views", "reactor", "specs", "settings", "eventlog", "blobs", "contents", "narration", "past", "conversation", "assembling", "bundles", "workspaces", "secrets", "repeated_calls", "run_output"},
+    "api": {"trust", "core", "views", "reactor", "specs", "settings", "eventlog", "blobs", "contents", "narration", "past", "conversation", "assembling", "bundles", "workspaces", "secrets", "repeated_calls", "run_output", "sendable", "beneath"},
     # What the programs of a spec reach, told without a run.
     "program_reach": {"core", "runners"},
     # The running daemon, over edges it knows by their contracts: how a run starts, and its whole life.

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import msgspec
 
-from wakeful.core.agent import EXTERNAL, AgentSpec, split_model
+from wakeful.core.agent import EXTERNAL, AgentSpec, ModelSpec, split_model
 from wakeful.core.limits import MEANINGS, UNWARNED, Levels, Limits, say_amount
 from wakeful.core.observation import Declaration
-from wakeful.core.prices import Price
+from wakeful.core.prices import Price, Prices, find_meant_model
 from wakeful.core.spec import Retention, Settings
 from wakeful.counting import TellFar, tell_nobody
 from wakeful.errors import OperatorError
@@ -158,14 +158,26 @@ def default_settings() -> Settings:
     return Settings(concurrency=_count_cores(), prices=dict(read_known_prices()))
 
 
-@functools.cache
 def read_known_prices() -> Mapping[str, Price]:
-    """The prices that come with wakeful, and their date in the file."""
-    return msgspec.json.decode(PRICES_FILE.read_bytes(), type=_PriceList).prices
+    """The prices that come with wakeful."""
+    return _read_price_list().prices
+
+
+def say_meant_model(prices: Prices, model: ModelSpec) -> str | None:
+    """A word of warning about a name that is probably misspelt. An address of one's own may know models by any name."""
+    meant = find_meant_model(prices, model.name) if model.base_url is None else None
+    return f"{model.name} is not in the list of models of {_read_price_list().as_of}; did you mean {meant}? A newer model works all the same" if meant else None
+
+
+@functools.cache
+def _read_price_list() -> _PriceList:
+    return msgspec.json.decode(PRICES_FILE.read_bytes(), type=_PriceList)
 
 
 class _PriceList(msgspec.Struct):
     about: str
+    # The month of the list, in words.
+    as_of: str
     prices: dict[str, Price]
 
 
@@ -322,7 +334,8 @@ class ProjectReader:
             folders=self._watched_folders(folder),
             warnings=tuple(folder.warnings),
             globs=tuple(expansion.glob for expansion in folder.expansions.values()),
-            outposts=frozenset(os.path.split(one) for one in folder.prompt_files),
+            outposts=frozenset(os.path.split(one) for one in (*folder.agent_files, *folder.skill_folders)),
+            attached=folder.skill_folders,
             agents=folder.agents,
             agent_problems={name.removeprefix(f"{AGENTS}/"): words for name, words in refused.items() if name.startswith(f"{AGENTS}/")},
         )
@@ -355,6 +368,7 @@ class ProjectReader:
             self._left = folder.files
 
     def _watched_folders(self, folder: FolderReading) -> tuple[str, ...]:
-        """Where a change shows: every folder of specs, the one beside them, the one wakeful.yaml may lie in, and those of prompts."""
-        around = (str(self._specs_dir.parent), str(self.settings_file.parent), *map(os.path.dirname, folder.prompt_files))
+        """Where a change shows: every folder of specs, the one beside them, the one wakeful.yaml may lie in, and those of prompts and skills."""
+        elsewhere = (*map(os.path.dirname, (*folder.agent_files, *folder.skill_folders)), *folder.skill_folders)
+        around = (str(self._specs_dir.parent), str(self.settings_file.parent), *elsewhere)
         return tuple(dict.fromkeys((*folder.folders, *around)))

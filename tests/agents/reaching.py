@@ -19,10 +19,10 @@ ADD = ToolOffer(
 )
 
 
-def reach(provider: Provider, ours: str, *, key: str | None = KEY, model: str = "scripted") -> Model:
+def reach(provider: Provider, ours: str, *, key: str | None = KEY, model: str = "scripted", silence_seconds: float = 60.0) -> Model:
     """Make our model of a provider, with the scripted one as its endpoint."""
     spec = ModelSpec(provider=ours, model=model, key="KEY", base_url=provider.base_url(FORMATS[ours]))  # type: ignore[arg-type]
-    return make_model(spec, key)
+    return make_model(spec, key, silence_seconds)
 
 
 async def ask(model: Model, *entries: Entry, said: list[str] | None = None, **settings: object) -> ModelAnswer:

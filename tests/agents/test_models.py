@@ -17,9 +17,11 @@ from wakeful.agents import models
 from wakeful.agents.contract import ModelRequest, ProviderFault
 from wakeful.agents.models import make_model
 from wakeful.core.agent import ModelSpec
+from wakeful.core.prices import Price, find_cost
 from wakeful.core.tokens import complete_usage, estimate_tokens
 from wakeful.core.turn import INTERRUPTED, Answered, Asked, Entry, Returned, TokenUsage, ToolCall
 from wakeful.errors import InternalError, OperatorError
+from wakeful.settings import read_known_prices
 
 pytestmark = pytest.mark.asyncio
 
@@ -44,11 +46,58 @@ async def test_a_provider_that_tells_no_usage_is_not_taken_for_free(provider: Pr
     assert caught.value.count(50) == TokenUsage(input=50, is_estimated=True)
 
 
-async def test_what_a_provider_puts_into_its_cache_is_counted_apart(provider: Provider) -> None:
-    """Anthropic's alone tells it; the input has it all."""
-    provider.play([Reply((Say("Four."),), usage=Usage(input=120, output=6, cached=20, cache_written=70))])
-    answer = await ask(reach(provider, "anthropic"), Asked(text="What is two and two?"))
-    assert answer.usage == TokenUsage(input=120, output=6, cached=20, cache_written=70)
+@pytest.mark.parametrize("ours", QUICK)
+async def test_reads_and_writes_of_a_cache_are_counted_apart_and_charged_at_their_price(provider: Provider, ours: str) -> None:
+    """The input has it all, in every format; Google tells no writes. Nobody's cache is asked to last longer than the five minutes that the prices are for."""
+    written = 0 if ours == "google" else 70
+    provider.play([Reply((Say("Four."),), usage=Usage(input=120, output=6, cached=20, cache_written=written))])
+    answer = await ask(reach(provider, ours), Asked(text="What is two and two?"))
+    assert answer.usage == TokenUsage(input=120, output=6, cached=20, cache_written=written)
+    prices = {f"{ours}:scripted": Price(input=100, cached=10, cache_write=125, output=1000)}
+    millionths = (100 - written) * 100 + 20 * 10 + written * 125 + 6 * 1000
+    assert find_cost(prices, f"{ours}:scripted", answer.usage) == pytest.approx(millionths / 1e6)
+    assert "1h" not in str(provider.requests[-1].raw)
+
+
+async def test_published_prices_of_a_cache_are_those_of_its_house() -> None:
+    """Anthropic takes a tenth of the input's price for a read, and a quarter more than it for a write that lasts five minutes."""
+    for name, price in read_known_prices().items():
+        if name.startswith("anthropic:"):
+            assert (price.cached, price.cache_write) == (pytest.approx(price.input / 10), pytest.approx(price.input * 1.25)), name
+
+
+@pytest.mark.parametrize("ours", QUICK)
+async def test_half_a_character_in_an_answer_fails_nothing(provider: Provider, ours: str) -> None:
+    """A character that a stream cuts in two is whole, a lone half is an escape; what was answered can be recorded, and told again."""
+    thought = (Think("Hm \ud83d."),) if ours != "openai-chat" else ()
+    calls = (Call("add", {"a": "x\ud83d", "b": "\ud83d\ude00"}, id="call_1"), Call("ad\ud83dd", {}, id="call_2"))
+    provider.play([Reply((*thought, Say("Cut \ud83d\ude00, lone \ud83d."), *calls)), Say("Well then.")])
+    said: list[str] = []
+    model = reach(provider, ours)
+    answered = (await ask(model, Asked(text="Hello?"), said=said)).answered
+    assert answered.text == "".join(said) == "Cut \U0001f600, lone \\ud83d."
+    assert msgspec.json.decode(msgspec.json.encode(answered), type=Answered) == answered
+    returned = [Returned(call=call.id, name=call.name, text="no") for call in answered.calls]
+    assert (await hear(model, Asked(text="Hello?"), answered, *returned)).text == "Well then."
+    assert provider.requests[-1].calls[0].args == {"a": "x\\ud83d", "b": "\U0001f600"}
+    # The same for another model, which is told the words and calls alone.
+    told_anew = await hear(reach(provider, ours), Asked(text="Hello?"), msgspec.structs.replace(answered, raw=None), *returned)
+    assert told_anew.text == "Well then." and provider.requests[-1].calls[0].args == {"a": "x\\ud83d", "b": "\U0001f600"}
+
+
+@pytest.mark.parametrize("ours", QUICK)
+async def test_half_a_character_in_what_is_told_fails_nothing(provider: Provider, ours: str) -> None:
+    """Whatever says it: a person, a tool, a model of before, a tool's description or instructions."""
+    provider.play([Say("unused"), Say("unused"), Say("Fine.")])
+    entries = (
+        Asked(text="a \ud800"), Answered(model="m:n", text="b \udc80", calls=(ToolCall(id="c", name="add", arguments='{"a": "\\ud800"}'),)),
+        Returned(call="c", name="add", text="d \udce9"), Answered(model="m:n", text="e"), Returned(call="gone", name="add", text="f \ud83d\ude00"),
+    )  # fmt: skip
+    tool = msgspec.structs.replace(ADD, description="Add \ud800 numbers.")
+    request = ModelRequest(instructions="Be \udfff brief.", entries=entries, tools=(tool,))
+    assert (await reach(provider, ours).answer(request, lambda _: None)).answered.text == "Fine."
+    asked = provider.requests[-1]
+    assert all(words in asked.text for words in ("a \\\\ud800", "b \\\\udc80", "d \\\\udce9", "f \U0001f600", "Add \\\\ud800 numbers.", "Be \\\\udfff brief."))
 
 
 @pytest.mark.parametrize("ours", PROVIDERS)

@@ -18,13 +18,15 @@ from wakeful.agents.tools.box import DEFAULT_POLICIES, ToolBox, make_tools
 from wakeful.agents.tools.offering import ResultLimit
 from wakeful.agents.tools.pages import ResultPages
 from wakeful.agents.tools.place import Bounds
-from wakeful.core.agent import ToolPolicy
+from wakeful.agents.tools.skills import SkillTools
+from wakeful.core.agent import Skill, ToolPolicy
 from wakeful.core.turn import ToolCall
 
 
 def make_box(root: Path, policies: dict[str, ToolPolicy] | None = None) -> ToolBox:
     link = DaemonLink(str(root / "no.sock"), "token", patience_seconds=0.05)
-    return make_tools(Bounds.build(str(root), ["in/"], ["out/"]), policies or {}, link, session="desk", run_id="r1")
+    skills = SkillTools(link, (Skill(name="style", description="How to write.", folder=str(root / "skills")),))
+    return make_tools(Bounds.build(str(root), ["in/"], ["out/"]), policies or {}, link, session="desk", run_id="r1", more=(skills,))
 
 
 def use(box: ToolBox, name: str, arguments: str) -> tuple[str, bool]:

@@ -17,6 +17,7 @@ from wakeful.agents.tools.files import FileTools
 from wakeful.agents.tools.offering import RESULT_BYTES
 from wakeful.agents.tools.place import Bounds, Place
 from wakeful.agents.tools.replacing import LARGEST_FILE_BYTES, digest_content
+from wakeful.agents.tools.rules import NestedRules
 from wakeful.agents.tools.search import SearchTool
 from wakeful.core.turn import WroteFile
 
@@ -395,3 +396,38 @@ def test_search_leaves_out_what_is_not_to_be_searched(world: World, make: Callab
     make(world.root / "docs/odd.md")
     words = world.get("search", text="area(")
     assert "docs/api.md:3" in words and (("left out, such as docs/odd.md" in words) == (world.root / "docs/odd.md").is_file())
+
+
+class Told:
+    """A link to a daemon that knows one rule, and the folders that it was asked about."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    async def look(self, path: str, params: dict[str, str]) -> dict[str, str]:
+        self.asked.append(params["folder"])
+        return {"out/AGENTS.md": "<rules 1 out/AGENTS.md>\nBe brief.\n</rules 1>"} if params["folder"].startswith("out") else {}
+
+
+def test_rules_are_told_once_and_again_when_they_may_be_gone(tmp_path: Path) -> None:
+    """After a refusal, which tells none, and after the conversation was made shorter; each folder is asked about once."""
+    (tmp_path / "root" / "out" / "deep").mkdir(parents=True)
+    (tmp_path / "scratch").mkdir()
+    (tmp_path / "root" / "out" / "a.md").write_text("a\n")
+    link = Told()
+    rules = NestedRules(link)  # type: ignore[arg-type]
+    files = FileTools(Bounds.build(str(tmp_path / "root"), [], ["out/"], str(tmp_path / "scratch")), rules=rules)
+    tools = {tool.offer.name: tool for tool in files.list_tools()}
+
+    def use(name: str, **arguments: str) -> str:
+        return asyncio.run(tools[name].carry_out(arguments, "1")).text
+
+    assert not use("edit", path="out/a.md", old="none", new="b").startswith("<rules")
+    assert use("edit", path="out/a.md", old="a", new="b").startswith("<rules 1 out/AGENTS.md>\nBe brief.")
+    assert not use("read", path="out/a.md").startswith("<rules") and not use("write", path="out/deep/b.md", content="b").startswith("<rules")
+    rules.forget()
+    assert use("read", path="out/deep/b.md").startswith("<rules")
+    assert link.asked == ["out", "out", "out/deep", "out/deep"]
+    # Nobody but the run looks at its scratch folder.
+    use("write", path=str(tmp_path / "scratch" / "x"), content="x")
+    assert link.asked[-1] == "out/deep"

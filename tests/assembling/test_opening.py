@@ -6,6 +6,7 @@ import pytest
 from assembling.world import ADA, AGENT, Talk, World, make_call, make_cause
 from msgspec.structs import replace
 
+from wakeful.assembling.rules import read_nested_rules
 from wakeful.core import events as ev
 from wakeful.core.agent import TokenWindow
 from wakeful.core.knowledge import Stretch, split_stretches
@@ -172,6 +173,37 @@ def test_rules_are_those_on_the_way_to_what_is_bound(world: World) -> None:
     places = [rules.index(f"rules of /{folder}\n") for folder in ("", "docs/", "src/", "src/deep/")]
     assert places == sorted(places)
     assert "root:" not in rules and "/elsewhere" not in rules and "rules of /inbox" not in rules and "(inbox/AGENTS.md comes in by an untrusted binding" in rules
+
+
+def test_claude_md_counts_where_there_is_no_agents_md(world: World) -> None:
+    """By the folder; a link is nobody's rules."""
+    world.write("CLAUDE.md", "words for /")
+    world.write("src/AGENTS.md", "rules of src")
+    world.write("src/CLAUDE.md", "words for src")
+    world.write("docs/a.md", "x")
+    (world.root / "docs" / "CLAUDE.md").symlink_to("../src/CLAUDE.md")
+    talk = world.open(bindings=(FileBinding(name="code", pattern="src/**"), FileBinding(name="page", pattern="docs/*.md")))
+    talk.start()
+    rules = talk.assemble().instructions[0].text
+    assert 'CLAUDE.md>\nwords for /\n' in rules and "rules of src" in rules and "words for src" not in rules
+
+
+def test_rules_of_deeper_folders_are_those_that_were_not_told(world: World) -> None:
+    """On the way to a folder that is bound, and nowhere else; no stranger's; secrets are taken out."""
+    for folder in ("", "src/", "src/a/", "src/a/b/", "src/mail/", "elsewhere/"):
+        world.write(f"{folder}AGENTS.md", f"rules of /{folder}, password hunter22")
+    (world.root / "src" / "link").symlink_to(world.root / "elsewhere")
+    spec = world.open(bindings=(FileBinding(name="code", pattern="src/**"), FileBinding(name="mail", pattern="src/mail/**", is_untrusted=True))).session.spec
+    assert spec is not None
+
+    def read(folder: str) -> dict[str, str]:
+        return read_nested_rules(spec, (), folder, 1000, lambda text: text.replace("hunter22", "[secret]"))
+
+    assert list(read("src/a/b")) == ["src/a/AGENTS.md", "src/a/b/AGENTS.md"]
+    text = read("src/a")["src/a/AGENTS.md"]
+    assert text.startswith("<rules ") and "rules of /src/a/, password [secret]" in text
+    for folder in ("", ".", "src", "src/mail", "src/link", "elsewhere", "..", "../..", "/etc", "src/none"):
+        assert read(folder) == {}, folder
 
 
 def test_without_a_run_there_is_nothing_to_assemble(world: World) -> None:

@@ -10,9 +10,11 @@ import pytest
 from api.small_daemon import RunningDaemon
 from cli.conftest import Command, run_wakeful
 
+from wakeful.core.prices import find_meant_model
 from wakeful.eventlog.contract import Append, Draft
 from wakeful.eventlog.sqlite import open_log
 from wakeful.keeping import judge_state
+from wakeful.settings import read_known_prices
 
 
 @pytest.fixture
@@ -226,6 +228,34 @@ def test_check_warns_of_a_budget_in_money_for_a_model_without_a_price(project: P
     assert done.returncode == 0 and "nobody knows what openai-compatible:x costs" in done.stdout, done.stdout + done.stderr
     (project / "wakeful.yaml").write_text("prices: {openai-compatible:*: {input: 0, output: 0}}\n")
     assert "nobody knows" not in run_wakeful("check", cwd=project).stdout
+
+
+@pytest.mark.parametrize(
+    ("model", "meant"),
+    [
+        ("anthropic:claude-sonet-4-5", "anthropic:claude-sonnet-4-5"), ("anthropic:claude-sonnet-45-20250929", "anthropic:claude-sonnet-4-5"), ("openai-chat:gpt5", "openai-chat:gpt-5"),
+        ("google:gemini-2.5-flash-light", "google:gemini-2.5-flash-lite"), ("openai:claude-opus-4-1", "anthropic:claude-opus-4-1"),
+        ("anthropic:claude-opus-4-1-20250805", None), ("anthropic:claude-sonnet-7", None), ("openai:gpt-6-mini", None), ("openai:gpt-5.1-mini", None), ("google:gemma-3", None),
+    ],
+)  # fmt: skip
+def test_a_misspelt_model_is_told_from_a_newer_one(model: str, meant: str | None) -> None:
+    """The list is as old as its date: a name with other digits is another version."""
+    assert find_meant_model(read_known_prices(), model) == meant
+
+
+def test_check_warns_of_a_misspelt_model_and_takes_it_all_the_same(project: Path) -> None:
+    """Where it stands, with the date of the list. An address of one's own has names of its own."""
+    (project / "sessions.d" / "agents").mkdir()
+    docs = project / "sessions.d" / "agents" / "docs.yaml"
+    docs.write_text("prompt: x\nmodel: anthropic:claude-sonet-4-5\nfallback: openai:gpt-5-mimi\ncontext: {compress_by: anthropic:claude-haiko-4-5}\n")
+    done = run_wakeful("check", cwd=project)
+    assert done.returncode == 0, done.stdout + done.stderr
+    words = " ".join(done.stdout.split())
+    for told in ("docs.yaml:2:8: anthropic:claude-sonet-4-5 is not in the list of models of November 2025; did you mean anthropic:claude-sonnet-4-5?", "docs.yaml:3:11: openai:gpt-5-mimi", "docs.yaml:4:24: anthropic:claude-haiko-4-5"):
+        assert told in words.replace("warning: ", "")
+    assert run_wakeful("check", "sessions.d/agents/docs.yaml", cwd=project).stdout.count("did you mean") == 3
+    docs.write_text("model: anthropic:claude-sonet-4-5\nbase_url: http://localhost:1\n")
+    assert "did you mean" not in run_wakeful("check", cwd=project).stdout
 
 
 def test_check_tells_which_files_are_read_and_wake_nobody(project: Path) -> None:

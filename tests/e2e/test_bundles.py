@@ -354,9 +354,19 @@ def test_another_agent_is_one_that_exists(box: Box) -> None:
     assert done.returncode == 1 and "no agent is called 'nobody'" in done.stderr
     (box.specs / "agents").mkdir()
     (box.specs / "agents" / "auditor.yaml").write_text("prompt: Audit.\n")
-    box.ask("migrate", "count", "--agent", "auditor", "--model", "local:small")
+    before = box.kinds("count")
+    for model, words in (
+        ("small", "'small' is no model; write PROVIDER:NAME"),
+        ("antropic:claude-opus-4-5", "there is no provider 'antropic'; did you mean 'anthropic:claude-opus-4-5'?"),
+        ("openai-compatible:small", "openai-compatible:small needs base_url"),
+    ):
+        refused = box.run("migrate", "count", "--agent", "auditor", "--model", model)
+        assert refused.returncode == 1 and words in refused.stderr
+    assert box.kinds("count") == before, "a model that is refused is not recorded"
+    assert "did you mean anthropic:claude-opus-4-5?" in box.words("migrate", "count", "--agent", "auditor", "--model", "anthropic:claude-opuss-4-5")
+    assert "did you mean" not in box.words("migrate", "count", "--agent", "auditor", "--model", "anthropic:claude-opus-9")
     shown = box.json("show", "count")
-    assert (shown["agent"], shown["model"]) == ("auditor", "local:small")
+    assert (shown["agent"], shown["model"]) == ("auditor", "anthropic:claude-opus-9")
     box.ask("migrate", "count")
     assert box.json("show", "count")["agent"] is None
 

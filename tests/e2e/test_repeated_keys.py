@@ -32,7 +32,7 @@ TABLE: dict[str, tuple[list[list[str]], list[str]]] = {
     "fork": ([], ["NAME"]),
     "interrupt": ([["sleep", "NAME"], ["send", "NAME", "come"]], ["NAME"]),
     "merge": ([["fork", "NAME", "--as", "NAME-twig"], ["remember", "NAME-twig", "rate", "7"]], ["NAME", "NAME-twig"]),
-    "migrate": ([], ["NAME", "--model", "small"]),
+    "migrate": ([], ["NAME", "--model", "openai:small"]),
     "note": ([], ["NAME", "done: March"]),
     "open": ([["terminate", "NAME"]], ["NAME", "--again"]),
     "remember": ([], ["NAME", "rate", "7"]),

@@ -47,7 +47,7 @@ def test_a_whole_agent_is_read_as_it_stands(tmp_path: Path) -> None:
         mcp: {gh: [gh-mcp, --stdio], web: {url: https://mcp.example/v1, key: web-token}}
         budget: {run: {usd: 0.50}, day: {tokens: 1_000_000}}
         context: {tokens: 100_000, compress_at: 60%, compress_by: anthropic:claude-haiku-4-5}
-        limits: {turns: 20, repeats: 2}
+        limits: {turns: 20, repeats: 2, silence: 10m}
     """
     assert agent(tmp_path, "".join(line[8:] + "\n" for line in text.splitlines())) == AgentSpec(
         name="a",
@@ -62,7 +62,7 @@ def test_a_whole_agent_is_read_as_it_stands(tmp_path: Path) -> None:
         mcp=(McpServer(name="gh", argv=("gh-mcp", "--stdio")), McpServer(name="web", url="https://mcp.example/v1", key="web-token")),
         budget=Budget(run=Amounts(usd=0.5), day=Amounts(tokens=1_000_000), timezone="UTC"),
         window=TokenWindow(tokens=100_000, compress_at=60_000, compress_by=ModelSpec(provider="anthropic", model="claude-haiku-4-5", key="ANTHROPIC_API_KEY")),
-        limits=AgentLimits(turns=20, repeats=2),
+        limits=AgentLimits(turns=20, repeats=2, silence_seconds=600.0),
     )
 
 
@@ -169,6 +169,7 @@ WRONG = [
         "2:38: compress_at is 6,000 tokens, and the context has 5,000; write a number between, or a part such as 80%",
     ),
     ("limits: {turns: 0}", "1:17: turns is 0; expected at least 1"),
+    ("limits: {silence: 0s}", "1:19: silence: 0 is too short here; write a duration such as 30s or 5m"),
 ]
 
 
@@ -251,7 +252,7 @@ def test_what_the_docs_tell_to_paste_is_right(tmp_path: Path) -> None:
     """Every agent of docs/agents.md, external ones among them, is one."""
     text = (Path(__file__).parents[2] / "docs" / "agents.md").read_text()
     found = re.findall(r"```yaml\n# sessions\.d/agents/(\w+)\.yaml[^\n]*\n(.*?)```", text, re.DOTALL)
-    assert {"docs", "claude", "opencode", "codex", "gemini"} == {name for name, _ in found}
+    assert {"docs", "local", "claude", "opencode", "codex", "gemini"} == {name for name, _ in found}
     for name, body in found:
         judged = judge(tmp_path, body)
         assert judged.agent is not None, (name, judged.problems)

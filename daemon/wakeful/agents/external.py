@@ -29,6 +29,7 @@ from wakeful.core.agent import AgentSpec, Outside
 from wakeful.core.tokens import estimate_tokens
 from wakeful.core.turn import Answered, TokenUsage
 from wakeful.errors import OperatorError
+from wakeful.sendable import SendablePieces, make_sendable
 
 # Where its name and the id of its own session are kept: a fresh conversation clears it.
 MEMORY_KEY = "acp_session"
@@ -63,6 +64,7 @@ class ExternalAgent:
         self._spawn = spawn
         self._say = say
         self._said: list[str] = []
+        self._pieces = SendablePieces()
         self._calls = ReportedCalls(self._take_down, say)
         self._permitted: dict[str, bool] = {}
         self._is_replaying = False
@@ -218,7 +220,7 @@ class ExternalAgent:
 
     @property
     def last_words(self) -> str:
-        return "".join(self._said).strip()
+        return make_sendable("".join(self._said)).strip()
 
     async def _take_down(self, step: work.PostedStep) -> None:
         """Whatever keeps a step from the record ends the prompt: what is not on record is not to go on."""
@@ -250,7 +252,7 @@ class ExternalAgent:
         match update:
             case schema.AgentMessageChunk(content=schema.TextContentBlock(text=text)):
                 self._said.append(text)
-                self._say(text)
+                self._say(self._pieces.take(text))
             case schema.ToolCallStart() | schema.ToolCallProgress():
                 await self._calls.take(update)
             case schema.UsageUpdate(used=used):

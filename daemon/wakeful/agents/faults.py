@@ -31,7 +31,7 @@ _KINDS: tuple[tuple[type[library.ModelAPIError], FaultKind, str], ...] = (
     (library.ModelRateLimitError, "busy", "asks for fewer requests"),
     (library.ModelUnavailableError, "busy", "is overloaded"),
     (library.ModelServerError, "busy", "failed on its side"),
-    (library.ModelTimeoutError, "network", "did not answer in time"),
+    (library.ModelTimeoutError, "network", "said nothing for too long (limits.silence of its agent)"),
     (library.ModelConnectionError, "network", "cannot be reached, or the connection broke"),
 )
 # A transport that failed here had not begun to send: nothing can have been spent.

@@ -7,16 +7,18 @@ what it converted of it. Nothing here retries, stores or counts money.
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
 from wakeful.agents.contract import Model, ModelAnswer, ModelRequest, ProviderFault, ToolOffer
-from wakeful.core.agent import Effort, ModelSettings, ModelSpec
+from wakeful.core.agent import DEFAULT_SILENCE_SECONDS, Effort, ModelSettings, ModelSpec
 from wakeful.core.turn import Answered, StopReason, TokenUsage, ToolCall
 from wakeful.errors import WakefulError
 from wakeful.installation import NotInstalled, advise_agents
+from wakeful.sendable import SendablePieces, find_lone_half, has_lone_half, make_sendable
 
 try:
     from pydantic_ai import messages as library
@@ -27,7 +29,7 @@ try:
     from pydantic_ai.usage import RequestUsage
 
     from wakeful.agents.faults import fault_of
-    from wakeful.agents.opening import Opening
+    from wakeful.agents.opening import Opening, OpeningClient
     from wakeful.agents.providers import make_library_model
     from wakeful.agents.transcript import Transcript, write_raw
 except ModuleNotFoundError as missing:
@@ -41,7 +43,7 @@ _THINKING_SHARES: dict[Effort, float] = {"low": 0.25, "medium": 0.5, "high": 0.7
 _LEAST_THINKING = 1_024
 
 
-def make_model(spec: ModelSpec, key: str | None) -> Model:
+def make_model(spec: ModelSpec, key: str | None, silence_seconds: float = DEFAULT_SILENCE_SECONDS) -> Model:
     """Make ready to speak with a model; nothing is sent yet. `key` is the secret itself."""
     if _MISSING is not None:
         raise _not_installed(spec, _MISSING)
@@ -49,7 +51,8 @@ def make_model(spec: ModelSpec, key: str | None) -> Model:
         raise ProviderFault("key", f"needs a key: {spec.name} answers nobody without one; name a secret under `key`")
     try:
         opening = Opening(spec.provider)
-        return _ProviderModel(spec, key, make_library_model(spec, key, opening), opening)
+        library_model, client = make_library_model(spec, key, opening, silence_seconds)
+        return _ProviderModel(spec, key, library_model, opening, client)
     except ImportError as missing:
         raise _not_installed(spec, missing) from None
 
@@ -59,8 +62,9 @@ def _not_installed(spec: ModelSpec, missing: ImportError) -> NotInstalled:
 
 
 class _ProviderModel:
-    def __init__(self, spec: ModelSpec, key: str | None, library_model: LibraryModel, opening: Opening) -> None:
+    def __init__(self, spec: ModelSpec, key: str | None, library_model: LibraryModel, opening: Opening, client: OpeningClient) -> None:
         self._spec = spec
+        self._client = client
         self._key = key
         self._library_model = library_model
         self._opening = opening
@@ -89,6 +93,8 @@ class _ProviderModel:
             raise
         except Exception as error:  # Every provider has its own ways to fail; each has a kind.
             raise fault_of(error, self.name, self._key) from None
+        finally:
+            await self._client.release()
 
     def _parameters_of(self, request: ModelRequest) -> ModelRequestParameters:
         """The same object as long as they are the same: what the library makes of it is then kept (providers.py)."""
@@ -97,12 +103,12 @@ class _ProviderModel:
             self._told = told
             self._parameters = ModelRequestParameters(
                 function_tools=[_definition_of(offer) for offer in request.tools],
-                instruction_parts=[library.InstructionPart(request.instructions)] if request.instructions else [],
+                instruction_parts=[library.InstructionPart(make_sendable(request.instructions))] if request.instructions else [],
             )
         return self._parameters
 
     def _answer_of(self, response: library.ModelResponse) -> ModelAnswer:
-        response = _with_distinct_ids(response, self._transcript.call_ids)
+        response = _with_distinct_ids(_make_response_sendable(response), self._transcript.call_ids)
         calls = tuple(
             ToolCall(id=part.tool_call_id, name=part.tool_name, arguments=_arguments_of(part))
             for part in response.parts
@@ -129,12 +135,42 @@ def _is_whole(response: library.ModelResponse, spec: ModelSpec) -> bool:
 
 
 async def _listen(stream: StreamedResponse, say: Callable[[str], None]) -> None:
+    pieces = SendablePieces()
     async for event in stream:
         match event:
             case library.PartStartEvent(part=library.TextPart(content=text)) if text:
-                say(text)
+                say(pieces.take(text))
             case library.PartDeltaEvent(delta=library.TextPartDelta(content_delta=text)) if text:
-                say(text)
+                say(pieces.take(text))
+    if rest := pieces.end():
+        say(rest)
+
+
+def _make_response_sendable(response: library.ModelResponse) -> library.ModelResponse:
+    """An answer that can be recorded and told again. A thought with a lone half is left out: its signature fits no other text."""
+    parts: list[library.ModelResponsePart] = []
+    for part in response.parts:
+        match part:
+            case library.TextPart(content=text):
+                parts.append(replace(part, content=make_sendable(text)))
+            case library.ThinkingPart(content=text):
+                parts += [] if has_lone_half(text) else [replace(part, content=make_sendable(text))]
+            case library.ToolCallPart(tool_name=name, tool_call_id=call):
+                parts.append(replace(part, tool_name=make_sendable(name).replace("\\", "_"), tool_call_id=make_sendable(call), args=_write_arguments(part)))
+            case _:
+                parts.append(part)
+    return replace(response, parts=parts)
+
+
+def _write_arguments(part: library.ToolCallPart) -> str | dict[str, Any] | None:
+    """As the library has them, unless that holds a half: then as JSON text, in which it is an escape."""
+    match part.args:
+        case str(text):
+            return make_sendable(text)
+        case dict(found):
+            return text if find_lone_half(text := json.dumps(found)) else found
+        case None:
+            return None
 
 
 def _settings_of(settings: ModelSettings, spec: ModelSpec, library_model: LibraryModel, messages: Sequence[library.ModelMessage]) -> LibrarySettings:
@@ -170,7 +206,7 @@ def _may_think(messages: Sequence[library.ModelMessage]) -> bool:
 
 
 def _definition_of(offer: ToolOffer) -> ToolDefinition:
-    return ToolDefinition(name=offer.name, description=offer.description, parameters_json_schema=dict(offer.parameters))
+    return ToolDefinition(name=offer.name, description=make_sendable(offer.description), parameters_json_schema=dict(offer.parameters))
 
 
 def _arguments_of(part: library.ToolCallPart) -> str:

@@ -9,7 +9,7 @@ The bytes sent are those the library would have made, which a test holds for eve
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Sequence
 from typing import Any
 
 import httpx2
@@ -111,12 +111,30 @@ class Opening:
         self._next = self._under_way = None
 
 
+class ResponseBody(httpx2.AsyncByteStream):
+    """The bytes of one response. Closing it ends its iteration, also where the reader stopped in the middle and closed nothing."""
+
+    def __init__(self, body: httpx2.AsyncByteStream) -> None:
+        self._body = body
+        self._pieces: AsyncIterator[bytes] | None = None
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        self._pieces = aiter(self._body)
+        return self._pieces
+
+    async def aclose(self) -> None:
+        if isinstance(self._pieces, AsyncGenerator):
+            await self._pieces.aclose()
+        await self._body.aclose()
+
+
 class OpeningClient(httpx2.AsyncClient):
     """An HTTP client in which each body gets its opening just before it is sent, and is not sent before it is on record."""
 
     def __init__(self, opening: Opening, **options: Any) -> None:
         super().__init__(**options)
         self._opening = opening
+        self._response: httpx2.Response | None = None
 
     def build_request(self, method: str, url: httpx2.URL | str, *, content: Any = None, **options: Any) -> httpx2.Request:
         if content:
@@ -126,7 +144,18 @@ class OpeningClient(httpx2.AsyncClient):
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         if self._opening.recorded is not None:
             await self._opening.recorded
-        return await super().send(request, **options)
+        response = await super().send(request, **options)
+        if not response.is_closed:
+            assert isinstance(response.stream, httpx2.AsyncByteStream)
+            response.stream = ResponseBody(response.stream)
+            self._response = response
+        return response
+
+    async def release(self) -> None:
+        """Close the last response. An SDK that met an error in its middle leaves it open, and the end of the process then prints a traceback."""
+        response, self._response = self._response, None
+        if response is not None:
+            await response.aclose()
 
 
 def _has_thoughts(messages: Sequence[ModelMessage]) -> bool:

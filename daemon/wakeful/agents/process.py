@@ -29,9 +29,11 @@ from wakeful.agents.tools.narrowing import Narrowing, narrow
 from wakeful.agents.tools.offering import ResultLimit, find_result_bytes
 from wakeful.agents.tools.place import Bounds
 from wakeful.agents.tools.redaction import Redaction
+from wakeful.agents.tools.rules import NestedRules
 from wakeful.agents.tools.shell import ShellTool
+from wakeful.agents.tools.skills import SkillTools
 from wakeful.core import work
-from wakeful.core.agent import AgentSpec
+from wakeful.core.agent import AgentSpec, ModelSpec
 from wakeful.core.turn import Entry
 from wakeful.core.work import STOPPED
 from wakeful.errors import OperatorError
@@ -69,8 +71,26 @@ async def think(environ: Mapping[str, str]) -> int:
     return EXIT_HALTED
 
 
-async def _begin(link: DaemonLink, environ: Mapping[str, str], again: int = 0) -> work.Beginning:
-    return msgspec.convert(await link.post("/work/begin", {}, key=f"{environ['WAKEFUL_RUN']}.begin.{again}"), work.Beginning)
+async def _begin(link: DaemonLink, environ: Mapping[str, str], again: int = 0, window: work.FoundWindow | None = None) -> work.Beginning:
+    """Fetch where the conversation stands, with the window that was found before. A daemon that needs one asks for it first."""
+    key, asked = f"{environ['WAKEFUL_RUN']}.begin.{again}", work.Begin(asks_window=window is None, window=window)
+    match await link.post("/work/begin", asked, key=key):
+        case {"window_of": model, "silence_seconds": silence}:
+            found = await _ask_window(msgspec.convert(model, ModelSpec), silence, environ)
+            return await _begin(link, environ, again, found)
+        case found:
+            return msgspec.convert(found, work.Beginning)
+
+
+async def _ask_window(model: ModelSpec, silence_seconds: float, environ: Mapping[str, str]) -> work.FoundWindow:
+    try:
+        find_window = importlib.import_module("wakeful.agents.model_window").find_window
+    except ModuleNotFoundError as missing:
+        raise NotInstalled(f"the libraries that speak with models are not installed ({missing}); {advise_agents()}") from None
+    found = await find_window(model, read_secret(model.key, environ), silence_seconds)
+    if found.tokens is None:
+        say(f"[how much {model.name} takes in is not known: {found.source}; set context.tokens in its agent's file]\n")
+    return found
 
 
 def _find_work(beginning: work.Beginning) -> Work:
@@ -151,6 +171,7 @@ class Thinking:
                 return ending
             self._most_tokens = find_most_tokens(self._most_tokens, ending)
             self._tools.fit(find_result_bytes(self._most_tokens))
+            self._tools.tell_rules_again()
             made = await self._shorten()
             if made.stopped is not None:
                 self._last_summary = made.summary
@@ -162,7 +183,7 @@ class Thinking:
         """With the conversation as it is since it was made shorter."""
         before = self._loop.size_tokens
         self._has_worked = self._has_worked or self._loop.has_answered
-        self._beginning = await _begin(self._link, self._environ, again)
+        self._beginning = await _begin(self._link, self._environ, again, self._beginning.window)
         self._loop = Loop(self._beginning, self._models, self._tools, self._record, say, most_tokens=self._most_tokens)
         size = self._loop.size_tokens
         if not self._beginning.is_long and size <= self._most_tokens:
@@ -172,7 +193,7 @@ class Thinking:
     async def _shorten(self) -> Shortened:
         agent, beginning = self._beginning.agent, replace(self._beginning, turns=self._loop.turns)
         cheaper = agent.window.compress_by
-        models = [make_model(cheaper, read_secret(cheaper.key, self._environ)), *self._models] if cheaper is not None else self._models
+        models = [make_model(cheaper, read_secret(cheaper.key, self._environ), agent.limits.silence_seconds), *self._models] if cheaper is not None else self._models
         try:
             return await shorten(beginning, list_whole(beginning, self._loop.entries), models, self._record, self._link, say, self._most_tokens)
         except DaemonRefused as refusal:
@@ -219,7 +240,7 @@ async def open_tools(beginning: work.Beginning, link: DaemonLink, environ: Mappi
         policies = {**beginning.tools, **opened.find_policies(beginning.tools)}
         if beginning.hand_off == "withheld":
             policies[HAND_OFF] = "deny"
-        yield make_tools(bounds, policies, link, session=beginning.session, run_id=beginning.run_id, kept=find_kept(beginning), limit=ResultLimit(find_result_bytes(beginning.agent.window.compress_at)), redact=redact, more=(shell, opened))
+        yield make_tools(bounds, policies, link, session=beginning.session, run_id=beginning.run_id, kept=find_kept(beginning), limit=ResultLimit(find_result_bytes(beginning.agent.window.compress_at)), redact=redact, rules=NestedRules(link), more=(shell, opened, SkillTools(link, beginning.agent.skills)))
 
 
 def find_kept(beginning: work.Beginning) -> str | None:
@@ -251,7 +272,7 @@ async def hand_off(link: DaemonLink, beginning: work.Beginning, words: str) -> N
 
 
 def make_models(agent: AgentSpec, environ: Mapping[str, str]) -> list[Model]:
-    return [make_model(spec, read_secret(spec.key, environ)) for spec in agent.models]
+    return [make_model(spec, read_secret(spec.key, environ), agent.limits.silence_seconds) for spec in agent.models]
 
 
 def read_secret(name: str | None, environ: Mapping[str, str]) -> str | None:

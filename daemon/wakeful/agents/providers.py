@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
 CONNECT_SECONDS = 10.0
-# Between two pieces of an answer, and until the first.
-SILENCE_SECONDS = 120.0
-TIMEOUT = httpx2.Timeout(SILENCE_SECONDS, connect=CONNECT_SECONDS, pool=CONNECT_SECONDS)
 
 # SDKs insist on a key; an endpoint that asks for none does not look at it.
 _NO_KEY = "none"
@@ -41,14 +38,16 @@ ADDRESSES: dict[Provider, str] = {
 }
 
 
-def make_library_model(spec: ModelSpec, key: str | None, opening: Opening) -> LibraryModel:
+def make_library_model(spec: ModelSpec, key: str | None, opening: Opening, silence_seconds: float) -> tuple[LibraryModel, OpeningClient]:
+    """The model, and the HTTP client that it speaks through. A peer that says nothing for so long is given up."""
     address = spec.base_url or ADDRESSES.get(spec.provider)
     if address is None:
         raise OperatorError(f"{spec.name}: an OpenAI-compatible endpoint has no address of its own; say where it is: base_url")
-    client = OpeningClient(opening, timeout=TIMEOUT, headers={"User-Agent": get_user_agent()})
+    timeout = httpx2.Timeout(silence_seconds, connect=min(CONNECT_SECONDS, silence_seconds), pool=CONNECT_SECONDS)
+    client = OpeningClient(opening, timeout=timeout, headers={"User-Agent": get_user_agent()})
     model = _MAKERS[spec.provider](spec.model, address, key or _NO_KEY, client)
     model.customize_request_parameters = _keep_last(model.customize_request_parameters)  # type: ignore[method-assign]
-    return model
+    return model, client
 
 
 def _keep_last(customise: Callable[[ModelRequestParameters], ModelRequestParameters]) -> Callable[[ModelRequestParameters], ModelRequestParameters]:
@@ -69,14 +68,14 @@ def _make_anthropic(model: str, address: str, key: str, http: OpeningClient) -> 
     from pydantic_ai.models.anthropic import AnthropicModel
     from pydantic_ai.providers.anthropic import AnthropicProvider
 
-    client = AsyncAnthropic(api_key=key, base_url=address, max_retries=0, timeout=TIMEOUT, http_client=http)
+    client = AsyncAnthropic(api_key=key, base_url=address, max_retries=0, timeout=http.timeout, http_client=http)
     return AnthropicModel(model, provider=AnthropicProvider(anthropic_client=client))
 
 
 def _openai_client(address: str, key: str, http: OpeningClient) -> AsyncOpenAI:
     from openai import AsyncOpenAI
 
-    client = AsyncOpenAI(api_key=key, base_url=address, max_retries=0, timeout=TIMEOUT, http_client=http)
+    client = AsyncOpenAI(api_key=key, base_url=address, max_retries=0, timeout=http.timeout, http_client=http)
     # Read from the environment where they are not given, and None does not count as given.
     client.organization = client.project = None
     client.chat.completions.create = _as_given(client.chat.completions.create, "messages")  # type: ignore[method-assign]

@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from wakeful.core import work
 from wakeful.core.turn import ToolCall
+from wakeful.sendable import make_sendable, tell_sendable
 
 # What a kind of theirs is called here; what we have no word for needs a person.
 TOOL_OF_KIND = {"read": "read", "search": "search", "edit": "edit", "delete": "edit", "move": "edit", "execute": "shell"}
@@ -42,10 +43,10 @@ class Told(Struct):
 
     def learn(self, update: Any) -> None:
         """An update holds what is new; the rest stands."""
-        self.title = update.title or self.title
+        self.title = make_sendable(update.title or self.title)
         self.kind = update.kind or self.kind
         self.input = update.raw_input or self.input
-        self.text = "\n".join(_find_texts(update)) or self.text
+        self.text = tell_sendable("\n".join(_find_texts(update))) or self.text
         self.places = tuple(dict.fromkeys((*self.places, *_find_places(update))))
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from pydantic import ValidationError
 from pydantic_ai.messages import (
@@ -27,6 +28,7 @@ from pydantic_ai.messages import (
 
 from wakeful.core.turn import INTERRUPTED, Answered, Asked, Entry, Returned
 from wakeful.errors import InternalError
+from wakeful.sendable import make_arguments_sendable, make_sendable
 
 # What the strictest of the providers takes as the id of a call: Anthropic its letters, OpenAI its length.
 _LEGAL_ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
@@ -86,12 +88,12 @@ class Transcript:
         for entry in entries:
             match entry:
                 case Asked(text=text):
-                    asked.append(text if text.strip() else _NOTHING_SAID)
+                    asked.append(make_sendable(text) if text.strip() else _NOTHING_SAID)
                 case Returned(call=call) if call in self._last_ids and call not in returned:
                     returned[call] = entry
                 case Returned(name=name, text=text):
                     # Its call is no longer shown, or was answered before: nothing a provider could match it with.
-                    asked.append(f"[what came of an earlier call of the tool {name}]\n{text}")
+                    asked.append(make_sendable(f"[what came of an earlier call of the tool {name}]\n{text}"))
         results = [_return_of(returned.get(call.id), call.name, self._last_ids[call.id]) for call in calls]
         return ModelRequest(parts=[*results, *(UserPromptPart(text) for text in asked)])
 
@@ -113,7 +115,13 @@ def write_raw(response: ModelResponse) -> str:
 
 
 def _response_of(entry: Answered, provider: str) -> ModelResponse:
-    return (_read_raw(entry, provider) if entry.raw is not None else None) or _told_anew(entry)
+    response = (_read_raw(entry, provider) if entry.raw is not None else None) or _told_anew(entry)
+    return replace(response, parts=[_make_call_sendable(part) if isinstance(part, ToolCallPart) else part for part in response.parts])
+
+
+def _make_call_sendable(part: ToolCallPart) -> ToolCallPart:
+    """A call as it may be told: its record has the arguments as the model wrote them."""
+    return replace(part, args=make_arguments_sendable(part.args)) if isinstance(part.args, str) else part
 
 
 def _read_raw(entry: Answered, provider: str) -> ModelResponse | None:
@@ -135,7 +143,7 @@ def _calls_of(response: ModelResponse) -> list[tuple[str, str]]:
 
 
 def _told_anew(entry: Answered) -> ModelResponse:
-    said: Iterable[TextPart] = [TextPart(entry.text)] if entry.text.strip() else []
+    said: Iterable[TextPart] = [TextPart(make_sendable(entry.text))] if entry.text.strip() else []
     calls = (ToolCallPart(call.name, call.arguments, legal_id(call.id)) for call in entry.calls)
     return ModelResponse(parts=[*said, *calls])
 
@@ -143,4 +151,4 @@ def _told_anew(entry: Answered) -> ModelResponse:
 def _return_of(entry: Returned | None, name: str, wire_id: str) -> ToolReturnPart:
     if entry is None:
         return ToolReturnPart(name, INTERRUPTED, wire_id, outcome="interrupted")
-    return ToolReturnPart(name, entry.text, wire_id, outcome="failed" if entry.is_error else "success")
+    return ToolReturnPart(name, make_sendable(entry.text), wire_id, outcome="failed" if entry.is_error else "success")

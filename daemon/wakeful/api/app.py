@@ -67,6 +67,8 @@ ROUTES = (
     Route("/bundle/{verb}", retaining.carry_all, methods=["POST"]),
     Route("/call/{verb}", calling.call, methods=["POST"]),
     Route("/work/begin", working.begin, methods=["POST"]),
+    Route("/work/rules", working.read_rules),
+    Route("/work/skill", working.read_skill),
     Route("/work/compress", working.compress, methods=["POST"]),
     Route("/work/redact", working.redact, methods=["POST"]),
     Route("/trust", trusting.list_trust),

@@ -20,7 +20,7 @@ from wakeful.assembling.diffs import MOST_COMPARED
 from wakeful.assembling.part import Part
 from wakeful.contents.compare import LARGEST_TEXT_BYTES
 from wakeful.core import events as ev
-from wakeful.core.agent import AgentSpec
+from wakeful.core.agent import AgentSpec, fit_window
 from wakeful.core.imagining import imagine_run, is_wanted
 from wakeful.core.looked import PATHS_IN_A_CAUSE
 from wakeful.core.sides import Bounds, Compared
@@ -34,6 +34,7 @@ from wakeful.eventlog.contract import EventLog
 from wakeful.views.causes import view_causes
 
 _BOUNDS = Bounds(paths=PATHS_IN_A_CAUSE, contents=MOST_COMPARED, content_bytes=LARGEST_TEXT_BYTES)
+MOST_OPENINGS = 100
 # Of one run: the first has the definitions of its tools.
 MOST_REQUESTS = 1_000
 
@@ -84,7 +85,10 @@ async def read_context(request: Request) -> Response:
     present = find_session(request, service)
     imagined = imagine_run(service.core, present, request.query_params.get("agent"), service.moment().wall)
     is_due = is_wanted(service.core, present)
-    assembled = await assemble_for(service, imagined.session, imagined.agent, is_fresh=imagined.is_fresh)
+    agent, source = imagined.agent, None
+    if agent.asks_window:
+        agent, source = await asyncio.to_thread(fit_found_window, service.log, present, agent)
+    assembled = await assemble_for(service, imagined.session, agent, is_fresh=imagined.is_fresh)
     counted = await asyncio.to_thread(read_counted, service.log, present)
     offered = await asyncio.to_thread(read_offered, service.log, present)
     return answer_json(
@@ -92,14 +96,23 @@ async def read_context(request: Request) -> Response:
             "session": present.name,
             "state": "running" if present.run is not None else "at rest",
             "wanted": is_due,
-            **view_assembled(imagined.session, imagined.agent, assembled),
+            **view_assembled(imagined.session, agent, assembled, source),
             "tools": view_offered(service.redact(offered)) if offered is not None else None,
             "counted": counted,
         }
     )
 
 
-def view_assembled(session: Session, agent: AgentSpec, assembled: Assembled) -> dict[str, Any]:
+def fit_found_window(log: EventLog, session: Session, agent: AgentSpec) -> tuple[AgentSpec, str]:
+    """Blocks. The agent with the window that its model's server told at the last run, and the place that told it."""
+    for record in log.read(session.id, kinds=("prompt_assembled",), newest_first=True, limit=MOST_OPENINGS):
+        match decode(record.kind, record.payload) if record.payload is not None else None:
+            case ev.PromptAssembled(model=model, window_tokens=int(tokens), window_source=str(source)) if model == agent.model_name:
+                return fit_window(agent, tokens), source
+    return agent, "its server is asked when it runs"
+
+
+def view_assembled(session: Session, agent: AgentSpec, assembled: Assembled, source: str | None = None) -> dict[str, Any]:
     """In the order a model gets it: instructions, conversation, opening."""
     run = session.run
     assert run is not None
@@ -113,7 +126,7 @@ def view_assembled(session: Session, agent: AgentSpec, assembled: Assembled) -> 
         "pending": [_view_call(call, assembled.permissions) for call in assembled.pending],
         "later": [_view_entry(entry) for entry in assembled.later],
         "opening": [_view_part(part) for part in assembled.opening],
-        "tokens": {"parts": assembled.tokens, "total": assembled.total_tokens, "window": agent.window.tokens, "compress_at": agent.window.compress_at},
+        "tokens": {"parts": assembled.tokens, "total": assembled.total_tokens, "window": agent.window.tokens, "window_source": source, "compress_at": agent.window.compress_at},
     }
 
 

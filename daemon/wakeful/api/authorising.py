@@ -75,6 +75,8 @@ RULES: dict[str, Rule] = {
     # A run's own, and nobody else's.
     "POST /work/begin": Rule("owner", is_for_runs=True),
     "POST /work/steps": Rule("owner", is_for_runs=True),
+    "GET /work/rules": Rule("owner", is_for_runs=True),
+    "GET /work/skill": Rule("owner", is_for_runs=True),
     "POST /work/compress": Rule("owner", is_for_runs=True),
     "POST /work/redact": Rule("owner", is_for_runs=True),
     # They read and write files anywhere, as the daemon's user.

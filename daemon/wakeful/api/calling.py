@@ -27,6 +27,7 @@ from wakeful.api.workspacing import finish_files, finish_merge, keeping_place, s
 from wakeful.core import calls
 from wakeful.errors import CallerError
 from wakeful.repeated_calls import Named, find_first, say_repeated
+from wakeful.sendable import find_lone_half
 from wakeful.specs.scalars import find_name_problem
 from wakeful.views.times import say_time, show_time_or_none
 
@@ -176,6 +177,8 @@ def decode_body(body: bytes) -> dict[str, Any]:
     try:
         found = msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError) as error:
+        if (half := find_lone_half(body.decode(errors="replace"))) is not None:
+            raise CallerError(f"'{half[:100]}' holds half of a character, or a byte that is no UTF-8, here shown as an escape; nothing was done: give it in UTF-8") from None
         raise CallerError(f"the body is not JSON ({error}); expected an object such as {{\"name\": \"payroll\"}}") from None
     if not isinstance(found, dict):
         raise CallerError(f"the body is a JSON {type(found).__name__}; expected an object such as {{\"name\": \"payroll\"}}")

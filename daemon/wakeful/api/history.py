@@ -24,6 +24,7 @@ from wakeful.bundles.format import BundleRefused
 from wakeful.conversation import MESSAGES_KEPT, ByRule, make_compress, summarise_fork
 from wakeful.contents.restore import Restore, carry_out, keep_record, plan_restore, say_write, view_done, view_restore
 from wakeful.core import calls
+from wakeful.core.agent import prefer_model
 from wakeful.core.events import PayloadErased, PromptAssembled, RunFinished, SessionMerged, SessionRewound
 from wakeful.core.knowledge import Stretch, merge_facts
 from wakeful.core.redact import find_addresses, find_words, redact
@@ -34,7 +35,7 @@ from wakeful.eventlog.chain import hash_bytes
 from wakeful.eventlog.codec import decode
 from wakeful.eventlog.contract import Record
 from wakeful.past import find_seq, fold_at, fold_position, fold_until, list_origins
-from wakeful.specs.scalars import find_name_problem
+from wakeful.specs.scalars import find_name_problem, parse_model_name
 from wakeful.views.differences import compare
 
 
@@ -338,6 +339,7 @@ async def prepare_migrate(service: Service, body: MigrateBody) -> Prepared:
         return calls.Thaw(name=body.name)
     if body.receipt is None:
         _find_agent(service, body.agent)
+        _check_model(service, session, body)
         return calls.Migrate(name=body.name, agent=body.agent, model=body.model)
     receipt = body.receipt
     if receipt.session != session.id:
@@ -375,6 +377,21 @@ def _take_arrival(service: Service, session: Session, receipt: Receipt, arrival:
         raise CallerError(f"this receipt does not follow record {session.seq} of {session.name}, where it was frozen")
     service.log.import_next(session.id, record)
     return fold_at(service.log, session.id, record.seq).seen_from(service.log.store)
+
+
+def _check_model(service: Service, session: Session, body: MigrateBody) -> None:
+    """As in an agent's file: a name that is none, or one that nobody could reach, is refused before it is recorded."""
+    if body.model is None:
+        return
+    try:
+        parse_model_name(body.model)
+    except ValueError as error:
+        raise CallerError(str(error)) from None
+    name = body.agent or (session.spec.agent if session.spec is not None else None)
+    agent = service.core.agents.get(name or "")
+    found = prefer_model(agent, body.model) if agent is not None else None
+    if found is not None and found.models[0].provider == "openai-compatible" and found.models[0].base_url is None:
+        raise CallerError(f"{body.model} needs base_url, the address where it is served, and agent {name} has none for it; add {{model: {body.model}, base_url: …}} to its fallback")
 
 
 def _find_agent(service: Service, agent: str | None) -> None:

@@ -1,4 +1,4 @@
-"""POST /work/begin and /work/steps: the process of an agent's run fetches where it stands, and has every step recorded.
+"""/work/…: the process of an agent's run fetches where it stands, and has every step recorded.
 
 For runs alone, each for itself: a token of a run opens nothing of another, and a person has no business here. What is answered is on disk.
 """
@@ -6,6 +6,7 @@ For runs alone, each for itself: a token of a run opens nothing of another, and 
 from __future__ import annotations
 
 import asyncio
+import os
 import posixpath
 from collections.abc import Awaitable
 
@@ -21,14 +22,20 @@ from wakeful.api.calling import check_key, read_body, read_lines, take_key
 from wakeful.api.peers import Caller
 from wakeful.api.service import Service
 from wakeful.assembling.assemble import Assembled
+from wakeful.assembling.part import Room
+from wakeful.assembling.rules import read_nested_rules
 from wakeful.assembling.turns import has_handed_off
+from wakeful.beneath import open_beneath
 from wakeful.conversation import ByRule, Given, choose_kept, make_compress
 from wakeful.core import calls, work
 from wakeful.core.agency import find_hand_off_rule, merge_tools
-from wakeful.core.agent import AgentSpec
+from wakeful.core.agent import AgentSpec, Skill, fit_window
 from wakeful.core.state import OpenRun, Session
 from wakeful.core.turn import Asked
 from wakeful.errors import CallerError
+from wakeful.specs.prompt_file import digest_content
+from wakeful.specs.skills import SKILL_FILE, strip_front_matter
+from wakeful.specs.yaml_text import MAX_BYTES
 
 
 # What stays of a conversation that is made shorter, of what it may have before it is.
@@ -53,13 +60,68 @@ async def begin(request: Request) -> Response:
     """Assemble what the model is told, keep it, record it, and hand it over."""
     service, caller = service_of(request), caller_of(request)
     session, run, agent = _find_run(service, caller)
+    asked = _read_begin(await read_body(request))
+    if agent.asks_window and asked.asks_window and asked.window is None:
+        return answer_json({"window_of": agent.models[0], "silence_seconds": agent.limits.silence_seconds})
+    if asked.window is not None and asked.window.tokens is not None:
+        agent = fit_window(agent, asked.window.tokens)
     assembled = await assemble_for(service, session, agent)
     has_left = await asyncio.to_thread(has_handed_off, service.log, session, run)
     instructions, opening = await asyncio.to_thread(_keep, service, assembled)
-    step = work.Assemble(agent=agent.name, model=agent.model_name, instructions=instructions, opening=opening, tokens=assembled.tokens)
+    source = asked.window.source if asked.window is not None else None
+    step = work.Assemble(
+        agent=agent.name, model=agent.model_name, instructions=instructions, opening=opening, tokens=assembled.tokens,
+        window_tokens=agent.window.tokens, window_source=source,
+    )
     await _submit(service, caller, (step,), take_key(request, Posted, {}))
-    beginning = _describe_beginning(session, run, agent, assembled, has_left)
+    beginning = replace(_describe_beginning(session, run, agent, assembled, has_left), window=asked.window)
     return answer_json(replace(beginning, summary=service.redact(beginning.summary), memory=service.redact(beginning.memory)))
+
+
+def _read_begin(body: bytes) -> work.Begin:
+    try:
+        return msgspec.json.decode(body or b"{}", type=work.Begin)
+    except msgspec.MsgspecError as error:
+        raise CallerError(f"the beginning does not fit: {error}") from None
+
+
+async def read_rules(request: Request) -> Response:
+    """GET /work/rules?folder=…: the rules on the way to a folder that the run's agent works in, without those it was told at its beginning."""
+    service, caller = service_of(request), caller_of(request)
+    _, run, agent = _find_run(service, caller)
+    folder, tokens = request.query_params.get("folder", "."), Room.of(agent).rules // 4
+    return answer_json(await asyncio.to_thread(read_nested_rules, run.spec, run.causes, folder, tokens, service.redact))
+
+
+async def read_skill(request: Request) -> Response:
+    """GET /work/skill?name=…&file=…: a file of one of the agent's skills, as it was read when the agent was."""
+    service, caller = service_of(request), caller_of(request)
+    _, _, agent = _find_run(service, caller)
+    name, file = request.query_params.get("name", ""), request.query_params.get("file") or SKILL_FILE
+    skill = next((one for one in agent.skills if one.name == name), None)
+    if skill is None:
+        raise CallerError(f"there is no skill {name[:100]!r}; the skills are {', '.join(one.name for one in agent.skills) or 'none'}")
+    if file not in skill.files:
+        raise CallerError(f"skill {name} has no file {file[:100]!r}; its files are {', '.join(skill.files)}")
+    return answer_json({"text": await asyncio.to_thread(_read_skill, skill, file)})
+
+
+def _read_skill(skill: Skill, file: str) -> str:
+    """Blocks. Text that is not the text that counts is not handed out: somebody may have written it who speaks for nobody."""
+    try:
+        with os.fdopen(open_beneath(skill.folder, file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as stream:
+            content = stream.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise CallerError(f"{file} of skill {skill.name} cannot be read: {error.strerror}") from None
+    if digest_content(content) != skill.files[file]:
+        raise CallerError(f"{file} of skill {skill.name} was changed since this run began; go on without it: what it says now counts from the next run on")
+    if b"\0" in content:
+        raise CallerError(f"{file} of skill {skill.name} is binary: {len(content):,} bytes")
+    if file != SKILL_FILE:
+        return content.decode(errors="replace")
+    others = [path for path in skill.files if path != SKILL_FILE]
+    more = f"\n\n(Other files of this skill, which skill reads by their path: {', '.join(others)})" if others else ""
+    return f"{strip_front_matter(content)}{more}"
 
 
 async def record_steps(request: Request) -> Response:

@@ -35,12 +35,13 @@ FileHands = Literal["ours", "own"]
 
 # What an agent can be given; more come from its MCP servers, as `mcp:<server>` or `mcp:<server>/<tool>`.
 TOOLS = (
-    "read", "list", "search", "write", "edit", "diff", "shell", "remember", "recall", "history", "send", "ask_person", "hand_off",
+    "read", "list", "search", "write", "edit", "diff", "shell", "remember", "recall", "history", "send", "ask_person", "hand_off", "skill",
 )  # fmt: skip
 MCP_TOOL_PREFIX = "mcp:"
 
 DEFAULT_MAX_OUTPUT_TOKENS = 8_192
 DEFAULT_CONTEXT_TOKENS = 200_000
+DEFAULT_SILENCE_SECONDS = 120.0
 # Above this share of its context a conversation is compressed before the next request.
 DEFAULT_COMPRESS_SHARE = 0.8
 
@@ -114,6 +115,15 @@ class Outside(Struct, frozen=True, kw_only=True):
     files: FileHands = "ours"
 
 
+class Skill(Struct, frozen=True, kw_only=True):
+    """Instructions that a model reads when it needs them. `files` are those of its folder, by path, with the digest of what was read when the agent was."""
+
+    name: str
+    description: str
+    folder: str
+    files: dict[str, str] = {}
+
+
 class AgentLimits(Struct, frozen=True, kw_only=True):
     """When a run that does not come to its end is stopped."""
 
@@ -121,6 +131,8 @@ class AgentLimits(Struct, frozen=True, kw_only=True):
     turns: int = 50
     # The same tool called with the same arguments, one after the other.
     repeats: int = 3
+    # Of a provider, before the first piece of an answer and between two pieces.
+    silence_seconds: float = DEFAULT_SILENCE_SECONDS
 
 
 class TokenWindow(Struct, frozen=True, kw_only=True):
@@ -130,6 +142,9 @@ class TokenWindow(Struct, frozen=True, kw_only=True):
     compress_at: int = int(DEFAULT_CONTEXT_TOKENS * DEFAULT_COMPRESS_SHARE)
     # Who writes summaries, where that is somebody cheaper.
     compress_by: ModelSpec | None = None
+    # Of a local model that no key says it of: its server is asked. `compress_share` is then the part of the answer; None: compress_at is a number.
+    is_assumed: bool = False
+    compress_share: float | None = None
 
 
 class AgentSpec(Struct, frozen=True, kw_only=True):
@@ -146,6 +161,7 @@ class AgentSpec(Struct, frozen=True, kw_only=True):
     limits: AgentLimits = AgentLimits()
     acp: tuple[str, ...] = ()
     outside: Outside = Outside()
+    skills: tuple[Skill, ...] = ()
 
     @property
     def can_answer(self) -> bool:
@@ -157,6 +173,11 @@ class AgentSpec(Struct, frozen=True, kw_only=True):
         """What a process needs to have read to speak for it."""
         summary = (self.window.compress_by,) if self.window.compress_by is not None else ()
         return (EXTERNAL,) if self.acp else tuple(dict.fromkeys(one.provider for one in (*self.models, *summary)))
+
+    @property
+    def asks_window(self) -> bool:
+        """Nobody said how much its model takes in, and the server that runs it can be asked."""
+        return self.window.is_assumed and bool(self.models) and _is_local(self.models[0])
 
     @property
     def model_name(self) -> str:
@@ -179,6 +200,19 @@ class AgentSpec(Struct, frozen=True, kw_only=True):
         return tuple(dict.fromkeys(keys))
 
 
+def fit_window(agent: AgentSpec, tokens: int) -> AgentSpec:
+    """The agent with a model that takes in so much, as its server told: conversation and answer fit into it together."""
+    window = agent.window
+    compress_at = min(window.compress_at, int(tokens * DEFAULT_COMPRESS_SHARE)) if window.compress_share is None else int(tokens * window.compress_share)
+    fitted = replace(window, tokens=tokens, compress_at=max(compress_at, 1), is_assumed=False)
+    return replace(agent, window=fitted, settings=replace(agent.settings, max_output_tokens=min(agent.settings.max_output_tokens, find_most_output(tokens))))
+
+
+def find_most_output(tokens: int) -> int:
+    """How much of a small window an answer takes where nothing says it."""
+    return max(1, min(DEFAULT_MAX_OUTPUT_TOKENS, tokens // 4))
+
+
 def _name_program(words: tuple[str, ...]) -> str:
     """`node …/bin/some-agent --acp` is some-agent: who starts it says nothing of who answers."""
     names = [word.rpartition("/")[2] for word in words if not _NO_NAME.fullmatch(word)]
@@ -197,4 +231,11 @@ def prefer_model(agent: AgentSpec, name: str) -> AgentSpec | None:
     if chosen is None:
         near = next((one for one in agent.models if one.provider == provider), ModelSpec(provider=provider, model=model, key=USUAL_KEYS.get(provider)))
         chosen = replace(near, model=model)
-    return replace(agent, models=(chosen, *(one for one in agent.models if one != chosen)), acp=(), outside=Outside())
+    window = agent.window
+    if _is_local(chosen) and window.tokens == DEFAULT_CONTEXT_TOKENS and not window.is_assumed:
+        window = replace(window, is_assumed=True, compress_share=window.compress_at / window.tokens)
+    return replace(agent, models=(chosen, *(one for one in agent.models if one != chosen)), acp=(), outside=Outside(), window=window)
+
+
+def _is_local(model: ModelSpec) -> bool:
+    return model.provider == "openai-compatible" and model.base_url is not None

@@ -300,7 +300,8 @@ class RunFinished(Struct, frozen=True, kw_only=True):
 class PromptAssembled(Struct, frozen=True, kw_only=True):
     """What the model of this run is told before anything else, as blobs: `instructions` are the rules, `opening` what it is asked.
 
-    `tokens` says how much each part takes, by estimate. No opening: the run goes on in the middle of a conversation.
+    `tokens` says how much each part takes, by estimate. No opening: the run goes on in the middle of a conversation. `window_tokens` is how much
+    the model takes in, and `window_source` the answer's place where the server that runs it was asked.
     """
 
     run: int
@@ -309,6 +310,8 @@ class PromptAssembled(Struct, frozen=True, kw_only=True):
     instructions: str
     opening: str | None = None
     tokens: dict[str, int] = {}
+    window_tokens: int | None = None
+    window_source: str | None = None
 
 
 class TurnRequested(Struct, frozen=True, kw_only=True):

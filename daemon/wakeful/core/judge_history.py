@@ -24,6 +24,7 @@ from wakeful.core.machine import Core
 from wakeful.core.observation import Declaration
 from wakeful.core.owed import start_versions
 from wakeful.core.people import refuse_damaged
+from wakeful.core.prices import find_meant_model
 from wakeful.core.reducer import ORDERED_KEYS
 from wakeful.core.spec import FileBinding, SessionSpec
 from wakeful.core.state import ACTIVATION, Session
@@ -278,7 +279,8 @@ def _(call: calls.Migrate, core: Core, decision: Decision, called: calls.Called)
     event = ev.SessionMigrated(agent=call.agent, model=call.model, old_agent=session.agent, old_model=session.model)
     emit_call(core, decision, session, event, called)
     who = " ".join(part for part in (call.agent, call.model) if part) or "whom its spec names"
-    return f"worked by {who} from its next run on"
+    meant = find_meant_model(core.settings.prices, call.model) if call.model is not None else None
+    return f"worked by {who} from its next run on" + (f"; {call.model} is not in the list of models: did you mean {meant}?" if meant else "")
 
 
 @judge_call.register

@@ -105,7 +105,8 @@ def _take_step(step: work.Step, core: Core, session: Session, run: OpenRun, wall
 def _(step: work.Assemble, core: Core, session: Session, run: OpenRun, wall: int) -> list[ev.Event]:
     return [
         ev.PromptAssembled(
-            run=run.run, agent=step.agent, model=step.model, instructions=step.instructions, opening=step.opening, tokens=step.tokens
+            run=run.run, agent=step.agent, model=step.model, instructions=step.instructions, opening=step.opening, tokens=step.tokens,
+            window_tokens=step.window_tokens, window_source=step.window_source,
         )
     ]
 

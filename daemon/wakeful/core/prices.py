@@ -6,6 +6,7 @@ with wakeful, under what wakeful.yaml says (settings.py). Pure; a model that nob
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Mapping
 
@@ -14,12 +15,14 @@ from msgspec import Struct
 from wakeful.core.turn import TokenUsage
 
 _MILLION = 1_000_000
+# Of the letters of two names: below it they are two models.
+_LIKENESS = 0.8
 # The same models are called with the day they were made behind their name.
 _DATE = re.compile(r"-(\d{8}|\d{4}-\d{2}-\d{2}|latest)$")
 
 
 class Price(Struct, frozen=True, kw_only=True):
-    """USD for a million tokens. `cached`: of input that the provider read from its cache; `cache_write`: of input that it put there. None: as any other."""
+    """USD for a million tokens. `cached`: of input that the provider read from its cache; `cache_write`: of input that it put there, for as short as its cache lasts. None: as any other."""
 
     input: float
     output: float
@@ -39,6 +42,29 @@ def find_price(prices: Prices, model: str) -> Price | None:
             return found
     fitting = [one for one in prices if one.endswith("*") and (model.startswith(one[:-1]) or name.startswith(one[:-1]))]
     return prices[max(fitting, key=len)] if fitting else None
+
+
+def find_meant_model(prices: Prices, model: str) -> str | None:
+    """The listed model that was probably meant by this name. None: it is listed itself, or nothing is like it.
+
+    Like it is a name with the same digits and nearly the same letters, or the same name at another provider. Other digits are another version."""
+    provider, _, name = model.partition(":")
+    name = _DATE.sub("", name)
+    if find_price(prices, model) is not None:
+        return None
+    listed = [one for one in prices if not one.endswith("*")]
+    if found := next((one for one in listed if one.partition(":")[2] == name), None):
+        return found
+    house = f"{provider.removesuffix('-chat')}:"
+    alike = {one: _measure_likeness(name, one.removeprefix(house)) for one in listed if one.startswith(house)}
+    nearest = max(alike, key=alike.__getitem__, default=None)
+    return f"{provider}:{nearest.removeprefix(house)}" if nearest is not None and alike[nearest] >= _LIKENESS else None
+
+
+def _measure_likeness(one: str, other: str) -> float:
+    if re.sub(r"\D", "", one) != re.sub(r"\D", "", other):
+        return 0.0
+    return difflib.SequenceMatcher(None, *(re.sub(r"[^a-z]", "", name.lower()) for name in (one, other)), autojunk=False).ratio()
 
 
 def find_cost(prices: Prices, model: str, usage: TokenUsage) -> float | None:

@@ -6,9 +6,9 @@ folds them into `Progress`. Several that belong together are one call, and so on
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from wakeful.core.agent import AgentSpec, ToolPolicy
 from wakeful.core.turn import Answered, Asked, Entry, Purpose, TokenUsage, ToolCall, ToolDefinition, WroteFile
@@ -25,6 +25,20 @@ STOPPED = "was stopped before it was done"
 HandOffRule = Literal["replaced", "kept", "withheld"]
 
 
+class FoundWindow(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How much a model takes in, as its server told the process, and the place that told it. No tokens: nobody told any."""
+
+    tokens: Annotated[int, Meta(ge=1, le=100_000_000)] | None = None
+    source: Annotated[str, Meta(max_length=500)]
+
+
+class Begin(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A process begins. `asks_window`: it can find out how much a local model takes in, and says `window` when it did."""
+
+    asks_window: bool = False
+    window: FoundWindow | None = None
+
+
 class Assemble(Struct, frozen=True, kw_only=True, tag_field="step", tag="assemble"):
     """What the model is told is settled. The daemon's own step: no process may post it."""
 
@@ -33,6 +47,8 @@ class Assemble(Struct, frozen=True, kw_only=True, tag_field="step", tag="assembl
     instructions: str
     opening: str | None = None
     tokens: dict[str, int] = {}
+    window_tokens: int | None = None
+    window_source: str | None = None
 
 
 class RequestTurn(Struct, frozen=True, kw_only=True, tag_field="step", tag="request"):
@@ -107,6 +123,8 @@ class Beginning(Struct, frozen=True, kw_only=True):
     later: tuple[Asked, ...] = ()
     # Call -> what a person said to it.
     permissions: dict[str, bool] = {}
+    # How much its model takes in, as the process found it.
+    window: FoundWindow | None = None
     # It is longer than its agent wants it: to be summarised before anything else.
     is_long: bool = False
     # The oldest turns, where they do not fit its model: `entries` have a mark in their place. For whoever summarises.

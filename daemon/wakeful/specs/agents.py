@@ -21,28 +21,33 @@ from wakeful.core.agent import (
     ModelSettings,
     ModelSpec,
     Outside,
+    Skill,
     TokenWindow,
+    find_most_output,
     split_model,
 )
 from wakeful.specs.build import Surroundings, build_budget
 from wakeful.specs.models import AcpKeys, AgentKeys, AgentLimitKeys, TokenWindowKeys, McpKeys, ModelKeys, ModelSettingKeys
 from wakeful.specs.prompt_file import PromptFile, read_prompt
+from wakeful.specs.skills import read_skills
 from wakeful.specs.tools import SERVER_NAME, find_server, find_tool_problem
 from wakeful.specs.translate import Finding, find_nearest
 from wakeful.specs.yaml_text import Path, shorten
 
 # About a model of ours: of no use to an agent that has none.
-_MODEL_KEYS = ("key", "base_url", "fallback", "settings", "context")
+_MODEL_KEYS = ("key", "base_url", "fallback", "settings", "context", "skills")
 # How providers' keys begin: one that stands where its name belongs is in a file that others may read.
 _KEY_ITSELF = re.compile(r"(sk-|AIza|xai-|gsk_|hf_)")
 
 
 @dataclass(slots=True)
 class BuiltAgent:
-    """`spec` is there exactly when `findings` is empty; `prompt` where its text lies in a file of its own."""
+    """`spec` is there exactly when `findings` is empty; `prompt` where its text lies in a file of its own; files and folders of its skills."""
 
     spec: AgentSpec | None = None
     prompt: PromptFile | None = None
+    skill_files: tuple[PromptFile, ...] = ()
+    skill_folders: tuple[PromptFile, ...] = ()
     findings: list[Finding] = field(default_factory=list)
     warnings: list[Finding] = field(default_factory=list)
 
@@ -58,6 +63,7 @@ def build_agent(name: str, keys: AgentKeys, around: Surroundings) -> BuiltAgent:
     window = _build_window(keys.context, models, built)
     servers = tuple(_build_server(server, found, built) for server, found in keys.mcp.items())
     outside = _build_outside(keys.acp, built)
+    skills = _take_skills(keys, around, built)
     _check_tools(keys, built)
     if built.findings:
         return built
@@ -65,7 +71,7 @@ def build_agent(name: str, keys: AgentKeys, around: Surroundings) -> BuiltAgent:
         name=name,
         prompt=prompt,
         models=models,
-        settings=_build_settings(keys.settings),
+        settings=_build_settings(keys.settings, window),
         tools=dict(keys.tools),
         mcp=servers,
         budget=build_budget(keys.budget, around.local_zone or "UTC"),
@@ -73,6 +79,7 @@ def build_agent(name: str, keys: AgentKeys, around: Surroundings) -> BuiltAgent:
         limits=_build_limits(keys.limits),
         acp=keys.acp.command if keys.acp is not None else (),
         outside=outside,
+        skills=skills,
     )
     return built
 
@@ -93,6 +100,17 @@ def _take_prompt(keys: AgentKeys, around: Surroundings, built: BuiltAgent) -> st
     if problem is not None:
         built.refuse(("prompt", "file"), problem)
     return text
+
+
+def _take_skills(keys: AgentKeys, around: Surroundings, built: BuiltAgent) -> tuple[Skill, ...]:
+    if not keys.skills:
+        return ()
+    found = read_skills(keys.skills, around)
+    built.skill_files, built.skill_folders = tuple(found.files), tuple(found.folders)
+    for place, words in found.problems:
+        built.refuse(("skills", place), words)
+    built.warnings += [(("skills", place), False, words) for place, words in found.warnings]
+    return tuple(found.skills)
 
 
 # -- models ---------------------------------------------------------------------------------------
@@ -168,16 +186,14 @@ def _build_outside(keys: AcpKeys | None, built: BuiltAgent) -> Outside:
     return Outside(env=dict(keys.env), key=keys.key, login=keys.login, mode=keys.mode, files=keys.files or "ours")
 
 
-def _build_settings(keys: ModelSettingKeys | None) -> ModelSettings:
-    if keys is None:
-        return ModelSettings()
-    output = {} if keys.max_output is None else {"max_output_tokens": keys.max_output}
-    return ModelSettings(temperature=keys.temperature, effort=keys.effort, **output)
+def _build_settings(keys: ModelSettingKeys | None, window: TokenWindow) -> ModelSettings:
+    keys = keys or ModelSettingKeys.model_construct()
+    output = keys.max_output or find_most_output(window.tokens)
+    return ModelSettings(temperature=keys.temperature, effort=keys.effort, max_output_tokens=output)
 
 
 def _build_window(keys: TokenWindowKeys | None, models: tuple[ModelSpec, ...], built: BuiltAgent) -> TokenWindow:
-    if keys is None:
-        return TokenWindow()
+    keys = keys or TokenWindowKeys.model_construct()
     tokens = keys.tokens or DEFAULT_CONTEXT_TOKENS
     share = keys.compress_at if keys.compress_at is not None else DEFAULT_COMPRESS_SHARE
     compress_at = int(tokens * share) if isinstance(share, float) else share
@@ -185,13 +201,16 @@ def _build_window(keys: TokenWindowKeys | None, models: tuple[ModelSpec, ...], b
         words = f"compress_at is {compress_at:,} tokens, and the context has {tokens:,}; write a number between, or a part such as 80%"
         built.refuse(("context", "compress_at"), words)
     by = _build_model(keys.compress_by, ("context", "compress_by"), models[0] if models else None, built) if keys.compress_by is not None else None
-    return TokenWindow(tokens=tokens, compress_at=compress_at, compress_by=by)
+    if keys.tokens is not None or not models or models[0].provider != "openai-compatible":
+        return TokenWindow(tokens=tokens, compress_at=compress_at, compress_by=by)
+    return TokenWindow(tokens=tokens, compress_at=compress_at, compress_by=by, is_assumed=True, compress_share=share if isinstance(share, float) else None)
 
 
 def _build_limits(keys: AgentLimitKeys | None) -> AgentLimits:
     if keys is None:
         return AgentLimits()
-    return AgentLimits(**{name: value for name in ("turns", "repeats") if (value := getattr(keys, name)) is not None})
+    given = {"turns": keys.turns, "repeats": keys.repeats, "silence_seconds": keys.silence}
+    return AgentLimits(**{name: value for name, value in given.items() if value is not None})
 
 
 # -- tools ----------------------------------------------------------------------------------------

@@ -69,7 +69,7 @@ NO_DEFAULTS = Defaults()
 
 class FileReading(Struct, frozen=True, kw_only=True):
     """What one file said, or a template for one file of its glob. `spec` is there exactly when it is a session without problems,
-    `agent` when it is an agent without any; `prompt` where an agent's prompt lies in a file of its own."""
+    `agent` when it is an agent without any; `prompt` where an agent's prompt lies in a file of its own, and the files and folders of its skills."""
 
     name: str
     file: str
@@ -82,8 +82,15 @@ class FileReading(Struct, frozen=True, kw_only=True):
     template: Template | None = None
     agent: AgentSpec | None = None
     prompt: PromptFile | None = None
+    skill_files: tuple[PromptFile, ...] = ()
+    skill_folders: tuple[PromptFile, ...] = ()
     problems: tuple[Problem, ...] = ()
     warnings: tuple[Problem, ...] = ()
+
+    @property
+    def agent_files(self) -> tuple[PromptFile, ...]:
+        """The files that an agent is made of besides its own."""
+        return self.skill_files if self.prompt is None else (self.prompt, *self.skill_files)
 
 
 class Expansion(Struct, frozen=True):
@@ -115,9 +122,14 @@ class FolderReading(Struct, frozen=True, kw_only=True):
     basis: tuple[Defaults, Surroundings]
 
     @property
-    def prompt_files(self) -> tuple[str, ...]:
-        """Files elsewhere that hold an agent's prompt, whether they can be read or not."""
-        return tuple(one.prompt.path for one in self.files.values() if one.prompt is not None)
+    def agent_files(self) -> tuple[str, ...]:
+        """Files elsewhere that agents are made of, prompts and skills, whether they can be read or not."""
+        return tuple(file.path for one in self.files.values() for file in one.agent_files)
+
+    @property
+    def skill_folders(self) -> tuple[str, ...]:
+        """Folders in which every file that comes or goes is news."""
+        return tuple(folder.path for one in self.files.values() for folder in one.skill_folders)
 
 
 def read_folder(
@@ -213,13 +225,14 @@ def _build(value: dict[str, Any], name: str, around: Surroundings, defaults: Def
 
 
 def read_agent(data: bytes, name: str, blank: FileReading, surroundings: Surroundings) -> FileReading:
-    """An agent from its text. One that cannot be taken is known by the file of its prompt all the same: that may be what is mended."""
+    """An agent from its text. One that cannot be taken is known by the files of its prompt and skills all the same: they may be what is mended."""
     keys: AgentKeys = validate(AgentKeys, read_mapping(data, blank.file), data, blank.file, "agent")
     built = build_agent(name, keys, surroundings)
     problems, warnings = (_place(found, data, blank.file, NO_DEFAULTS) if found else () for found in (built.findings, built.warnings))
-    # Who can write the prompt speaks as the agent.
-    others = blank.others or (find_others(built.prompt.path) if built.prompt is not None else None)
-    return replace(blank, agent=built.spec, prompt=built.prompt, others=others, problems=problems, warnings=warnings)
+    made = replace(blank, agent=built.spec, prompt=built.prompt, skill_files=built.skill_files, skill_folders=built.skill_folders, problems=problems, warnings=warnings)
+    # Who can write the prompt or a skill speaks as the agent.
+    others = (find_others(one.path) for one in (*made.agent_files, *made.skill_folders))
+    return replace(made, others=blank.others or next((words for words in others if words is not None), None))
 
 
 def validate(model: Any, value: dict[str, Any], data: bytes, file: str, kind: FileKind) -> Any:
@@ -257,8 +270,8 @@ def _read_file(path: str, known: FileReading, defaults: Defaults, around: Surrou
     try:
         found = os.stat(path)
         key = (found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino)
-        is_prompt_stale = known.prompt is not None and known.prompt.is_stale
-        if known.key == key and not known.is_racy and not is_prompt_stale:
+        has_stale = any(one.is_stale for one in (*known.agent_files, *known.skill_folders))
+        if known.key == key and not known.is_racy and not has_stale:
             return known
         blank = FileReading(name=known.name, file=known.file, key=key, is_racy=True)
         data, found = _read_bytes(path, found, known.file)
@@ -276,7 +289,7 @@ def _read_file(path: str, known: FileReading, defaults: Defaults, around: Surrou
     except RefusedSpec as refusal:
         return replace(blank, problems=refusal.problems)
     digest = hashlib.blake2b(data, digest_size=16).hexdigest()
-    if known.digest == digest and not is_prompt_stale:
+    if known.digest == digest and not has_stale:
         return replace(known, key=key, is_racy=is_racy, others=others)
     return _parse_file(data, replace(blank, digest=digest), defaults, around)
 

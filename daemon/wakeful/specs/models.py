@@ -326,7 +326,7 @@ McpChoice = Annotated[McpKeys, BeforeValidator(parse_server), _OrShort({"type": 
 
 
 class TokenWindowKeys(Keys):
-    tokens: Count | None = _describe(None, "How much the model takes in. Default: 200,000.", ge=1_000, le=100_000_000)
+    tokens: Count | None = _describe(None, "How much the model takes in. Default: 200,000; of an openai-compatible model its server is asked.", ge=1_000, le=100_000_000)
     compress_at: Share | None = _describe(None, "Above so many tokens, or such a part, the conversation is compressed. Default: 80%.")
     compress_by: ModelChoice | None = _describe(None, "A cheaper model that writes the summaries. Default: the agent's own.")
 
@@ -334,6 +334,7 @@ class TokenWindowKeys(Keys):
 class AgentLimitKeys(Keys):
     turns: Count | None = _describe(None, "Requests of one run. Default: 50.", ge=1, le=10_000)
     repeats: Count | None = _describe(None, "The same call of a tool, one after the other. Default: 3.", ge=2, le=1_000)
+    silence: PositiveDuration | None = _describe(None, "How long a provider may say nothing, before an answer and in its middle. Default: 2m.", le=86_400.0)
 
 
 class AcpKeys(Keys):
@@ -363,7 +364,8 @@ class AgentKeys(Keys):
     mcp: dict[str, McpChoice] = _describe({}, "Servers with further tools: name -> command, or {url, key}.")
     budget: BudgetKeys | None = _describe(None, "What it may spend in all its sessions together.")
     context: TokenWindowKeys | None = _describe(None, "tokens, compress_at, compress_by.")
-    limits: AgentLimitKeys | None = _describe(None, "turns, repeats: when a run that does not come to its end is stopped.")
+    skills: tuple[FilledText, ...] | None = _describe(None, "Folders of skills: each holds SKILL.md, or folders that do. The model is told their names and descriptions, and reads them when it needs them.")
+    limits: AgentLimitKeys | None = _describe(None, "turns, repeats, silence: when a run that does not come to its end is stopped.")
     acp: Annotated[AcpKeys, *_short_for("command", _ARGV_SCHEMA)] | None = _describe(
         None, "An external agent over the Agent Client Protocol, which brings its own model: program and arguments, or {command, key, env, login, mode, files}."
     )

@@ -1,6 +1,6 @@
-"""The file an agent's prompt may lie in: read with the agent, and again when it changed.
+"""The files that an agent is made of besides its own: its prompt, its skills. Read with the agent, and again when they changed.
 
-Called by agents when a spec is built, and by load, which asks whether what was read still stands. Reads inside the project alone,
+Called by agents and skills when a spec is built, and by load, which asks whether what was read still stands. Reads inside the project alone,
 through links too; the state folder is not part of one.
 """
 
@@ -45,25 +45,42 @@ def read_prompt(path: str, around: Surroundings) -> tuple[PromptFile, str, str |
         return missing, "", f"'{shown}' lies outside of the project; move it into the folder that holds sessions.d/"
     if os.path.isdir(real):
         return missing, "", f"'{shown}' is a folder; name the file that holds the prompt"
-    began = time.time_ns()
-    try:
-        # Opening a FIFO would wait for a writer for ever.
-        with open(os.open(real, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
-            found = os.fstat(stream.fileno())
-            if not stat.S_ISREG(found.st_mode):
-                return missing, "", f"'{shown}' is no regular file; name one that holds the prompt"
-            data = stream.read(MAX_BYTES + 1)
-    except OSError as error:
-        return missing, "", f"'{shown}' cannot be read: {error.strerror}; it starts from {shorten(around.base, 80)}"
-    is_racy = began - max(found.st_mtime_ns, found.st_ctime_ns) < RACY_NANOSECONDS
-    file = PromptFile(path=whole, key=_key_of(found), is_racy=is_racy, digest=hashlib.blake2b(data, digest_size=16).hexdigest())
-    if len(data) > MAX_BYTES:
-        return file, "", f"'{shown}' has more than {MAX_BYTES // 1024} KB; a prompt that long leaves no room for work"
+    file, data, problem = read_file(whole, shown)
+    if problem is not None:
+        return file, "", problem if file.digest else f"{problem}; it starts from {shorten(around.base, 80)}"
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         return file, "", f"'{shown}' is not UTF-8 text; save it as such"
     return file, text, None if text.strip() else f"'{shown}' is empty; write the prompt into it, or remove the key"
+
+
+def read_file(path: str, shown: str) -> tuple[PromptFile, bytes, str | None]:
+    """A regular file of bounded size, its content, and what is wrong with it, in words. No digest: it could not be read."""
+    missing = PromptFile(path=path, key=_find_key(path), is_racy=False)
+    began = time.time_ns()
+    try:
+        # Opening a FIFO would wait for a writer for ever.
+        with open(os.open(os.path.realpath(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
+            found = os.fstat(stream.fileno())
+            if not stat.S_ISREG(found.st_mode):
+                return missing, b"", f"'{shown}' is no regular file"
+            data = stream.read(MAX_BYTES + 1)
+    except OSError as error:
+        return missing, b"", f"'{shown}' cannot be read: {error.strerror}"
+    is_racy = began - max(found.st_mtime_ns, found.st_ctime_ns) < RACY_NANOSECONDS
+    file = PromptFile(path=path, key=_key_of(found), is_racy=is_racy, digest=digest_content(data))
+    return file, data, f"'{shown}' has more than {MAX_BYTES // 1024} KB; text that long leaves no room for work" if len(data) > MAX_BYTES else None
+
+
+def find_folder(path: str) -> PromptFile:
+    """A folder whose entries count: it is stale when one came or went."""
+    key = _find_key(path)
+    return PromptFile(path=path, key=key, is_racy=key is not None and time.time_ns() - max(key[:2]) < RACY_NANOSECONDS)
+
+
+def digest_content(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
 def _find_key(path: str) -> StatKey | None:

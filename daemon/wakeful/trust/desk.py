@@ -291,6 +291,7 @@ def describe_agent(agent: AgentSpec | None) -> dict[str, Any] | None:
         "servers": {one.name: list(one.argv) or [one.url] for one in agent.mcp},
         "tools": dict(agent.tools),
         "keys": list(agent.secrets),
+        **({"skills": [one.name for one in agent.skills]} if agent.skills else {}),
     }
 
 

@@ -144,7 +144,7 @@ class HouseReader:
             warnings=(*main.warnings, *(warning for part in parts for warning in part.warnings)),
             globs=(*main.globs, *(glob for part in parts for glob in part.globs)),
             outposts=frozenset(outposts).union(*(one.outposts for one in (main, *parts))),
-            attached=tuple(project.specs for project in self._ledger.pages.projects.values()),
+            attached=(*(project.specs for project in self._ledger.pages.projects.values()), *(folder for part in (main, *parts) for folder in part.attached)),
         )
 
     def keep(self) -> None:
@@ -253,7 +253,7 @@ class HouseReader:
         files = self._list_agent_files(path, file)
         why = pinned or file.others
         if why is None:
-            files = {one: digest for one, digest in files.items() if one in self._ledger.pages.doubted} | self._list_ways(path, *_list_prompts(file))
+            files = {one: digest for one, digest in files.items() if one in self._ledger.pages.doubted} | self._list_ways(path, *(one.path for one in file.agent_files))
         changed = [one for one, digest in files.items() if self._ledger.pages.trusted.get(one) != digest]
         standing = Standing(session or f"{prefix}{AGENTS}/{agent.name}", around.base, None, path, files, None, agent)
         doubt = next((self._ledger.pages.doubted[one] for one in files if one in self._ledger.pages.doubted), "")
@@ -270,7 +270,7 @@ class HouseReader:
         shielded = self._find_shielded(specs)
         own = (one for one in folder.folders if f"{one}/".startswith(f"{specs}/"))
         settings = (str(Path(specs).parent / SETTINGS_FILE), str(reader.settings_file))
-        self._ways.judge((specs, *own, *folder.links, *folder.prompt_files, *settings), shielded)
+        self._ways.judge((specs, *own, *folder.links, *folder.agent_files, *settings), shielded)
         if project is not None:
             self._doubt_defaults(reader)
         seen = self._seen.setdefault(specs, {})
@@ -281,9 +281,9 @@ class HouseReader:
             seen[relative], path = reading, os.path.join(specs, relative)
             known = before.digest if before is not None else self.find_known(reading.name if project is None else f"{project}/{reading.name}")
             self._doubt_file(path, known, reading.digest, reading.key, shielded)
-            if (prompt := reading.prompt) is not None and prompt.key is not None:
-                old = before.prompt.digest if before is not None and before.prompt is not None and before.prompt.path == prompt.path else None
-                self._doubt_file(prompt.path, old, prompt.digest, prompt.key, shielded)
+            old = {one.path: one.digest for one in before.agent_files} if before is not None else {}
+            for file in (one for one in reading.agent_files if one.key is not None):
+                self._doubt_file(file.path, old.get(file.path), file.digest, file.key, shielded)
 
     def _doubt_file(self, path: str, known: str | None, digest: str, stat_key: StatKey, shielded: str) -> None:
         pages = self._ledger.pages
@@ -344,7 +344,7 @@ class HouseReader:
         path = os.path.join(specs, file)
         files = self._list_files(reader, folder, path, file, declaration.spec, agent)
         if why is None:
-            ways = self._list_ways(path, *(() if agent is None else (os.path.join(specs, f"{agent.name}{SUFFIX}"), *_list_prompts(agent))))
+            ways = self._list_ways(path, *(() if agent is None else (os.path.join(specs, f"{agent.name}{SUFFIX}"), *(one.path for one in agent.agent_files))))
             files = {one: digest for one, digest in files.items() if one in self._ledger.pages.doubted} | ways
         if not files:
             return declaration
@@ -389,7 +389,7 @@ class HouseReader:
 
     def _list_agent_files(self, path: str, agent: FileReading) -> dict[str, str]:
         files = {path: agent.digest}
-        return files if agent.prompt is None else files | {agent.prompt.path: agent.prompt.digest or ABSENT}
+        return files | {one.path: one.digest or ABSENT for one in agent.agent_files}
 
     def _list_outposts(self, standing: Standing) -> list[str]:
         return [] if standing.spec is None else [path for path in list_programs(standing.spec, standing.agent) if path in standing.files]
@@ -415,10 +415,6 @@ def _list_reached(standing: Standing) -> list[str]:
 def _name_agent_file(agent: str | None) -> str:
     """The key of an agent's file below sessions.d."""
     return f"{AGENTS}/{agent}{SUFFIX}"
-
-
-def _list_prompts(agent: FileReading) -> tuple[str, ...]:
-    return () if agent.prompt is None else (agent.prompt.path,)
 
 
 def digest_way(key: str) -> str:

@@ -60,8 +60,9 @@ def tell(event: ev.Event) -> str:
 def _tell_work(event: ev.Event) -> str | None:
     """What an agent does in its run."""
     match event:
-        case ev.PromptAssembled(run=run, agent=agent, model=model, tokens=tokens):
-            return f"run {run}: agent {agent} with {model} is told about {count(sum(tokens.values()), 'token')}"
+        case ev.PromptAssembled(run=run, agent=agent, model=model, tokens=tokens, window_tokens=window, window_source=source):
+            taken_in = f" of {window:,}" + (f" ({source})" if source else "") if window is not None else ""
+            return f"run {run}: agent {agent} with {model} is told about {count(sum(tokens.values()), 'token')}{taken_in}"
         case ev.TurnRequested(run=run, turn=turn, model=model, input_tokens=tokens):
             return f"run {run} asks {model}, turn {turn}, about {count(tokens, 'token')}"
         case ev.TurnAnswered(run=run, answer=answer, usage=usage, purpose="summary"):

@@ -7,6 +7,7 @@ make the same answer.
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from typing import Literal
 
@@ -54,7 +55,7 @@ def prepare(reply: Reply | Part | tuple[Part, ...], asked: Asked, call_prefix: s
         id=make_id(asked.number, "answer"),
         model=asked.model,
         parts=parts,
-        usage=whole.usage or Usage(count_tokens(asked.text), max(1, count_tokens(msgspec.json.encode(parts).decode()))),
+        usage=whole.usage or Usage(count_tokens(asked.text), max(1, count_tokens(dump(parts)))),
         stop="calls" if whole.stop == "end" and has_calls else whole.stop,
     )
 
@@ -69,8 +70,8 @@ def make_id(*seeds: object) -> str:
 
 
 def cut_text(text: str) -> list[str]:
-    """Cut at words, keeping every character; no piece for no text."""
-    return re.findall(r"\s*\S+\s*$|\s*\S+|\s+", text)
+    """Cut at words, keeping every character; no piece for no text. A character that a script writes as two halves is cut between them."""
+    return [half for piece in re.findall(r"\s*\S+\s*$|\s*\S+|\s+", text) for half in re.split("(?<=[\ud800-\udbff])(?=[\udc00-\udfff])", piece)]
 
 
 def write_args(call: Call) -> str:
@@ -83,7 +84,11 @@ def cut_args(call: Call) -> list[str]:
 
 
 def dump(value: object) -> str:
-    return msgspec.json.encode(value).decode()
+    try:
+        return msgspec.json.encode(value).decode()
+    except UnicodeEncodeError:
+        # Halves of characters go over the wire as escapes, as real providers send them.
+        return json.dumps(msgspec.to_builtins(value))
 
 
 def _with_id(part: Part, prefix: str | None, number: int, index: int) -> Part:

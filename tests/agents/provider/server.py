@@ -22,6 +22,7 @@ from agents.provider.delivery import Delivery, ScriptMistake, deliver, plain
 from agents.provider.endpoint import Endpoint
 from agents.provider.formats import Format, Wire
 from agents.provider.formats.known import FORMATS, find_counted, write_count
+from agents.provider.local import ROUTES, LlamaCpp, Ollama, Vllm
 from agents.provider.script import Script, ScriptExhausted, read_script, start
 
 # How soon the accepting thread notices that the test is over.
@@ -35,6 +36,9 @@ class Provider(Endpoint):
         self.requests: list[Asked] = []
         # What no test expects: a request the script has no turn for, or one that no real provider would take.
         self.surprises: list[str] = []
+        # The server of local models that it is, and the routes of such a server that were asked.
+        self.local: Vllm | LlamaCpp | Ollama | None = None
+        self.looks: list[str] = []
         self._keys = keys
         self._lock = threading.Lock()
         self._number = 0
@@ -79,6 +83,10 @@ class Provider(Endpoint):
         """Decide the response to one request, and keep the request."""
         counted = find_counted(path)
         format = counted or next((format for format in FORMATS if format.serves(path)), None)
+        if format is None and path in ROUTES:
+            self.looks.append(path)
+            told = self.local.answer(path, body) if self.local is not None else None
+            return plain(200, told) if told is not None else plain(404, {"error": "not found"})
         if format is None:
             return self._surprise(404, f"nothing is served at {path}", None)
         with self._lock:

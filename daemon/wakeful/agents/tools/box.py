@@ -21,9 +21,11 @@ from wakeful.agents.tools.offering import ResultLimit, say_parameters
 from wakeful.agents.tools.pages import ResultPages
 from wakeful.agents.tools.place import Bounds
 from wakeful.agents.tools.redaction import Redact, redact_nothing
+from wakeful.agents.tools.rules import NestedRules
 from wakeful.agents.tools.search import SearchTool
 from wakeful.core.agent import ToolPolicy
 from wakeful.core.turn import ToolCall, WroteFile
+from wakeful.sendable import find_lone_half
 
 # Where nobody declared otherwise. What reaches no further than the bindings is allowed; a shell is somebody's word.
 DEFAULT_POLICIES: Mapping[str, ToolPolicy] = {
@@ -38,6 +40,7 @@ DEFAULT_POLICIES: Mapping[str, ToolPolicy] = {
     "history": "allow",
     "send": "allow",
     "hand_off": "allow",
+    "skill": "allow",
     "shell": "deny",
 }
 
@@ -51,11 +54,12 @@ class ToolSet(Protocol):
 class ToolBox:
     """`tools` are those that may be called at all; the rest was never offered."""
 
-    def __init__(self, tools: Iterable[Tool], policies: Mapping[str, ToolPolicy], written: dict[str, list[WroteFile]], pages: ResultPages | None = None) -> None:
+    def __init__(self, tools: Iterable[Tool], policies: Mapping[str, ToolPolicy], written: dict[str, list[WroteFile]], pages: ResultPages | None = None, rules: NestedRules | None = None) -> None:
         self._policies = {**DEFAULT_POLICIES, **policies}
         self.tools: dict[str, Tool] = {tool.offer.name: tool for tool in tools if self._policies.get(tool.offer.name, "deny") != "deny"}
         self._written = written
         self._pages = pages
+        self._rules = rules
 
     @property
     def offers(self) -> tuple[ToolOffer, ...]:
@@ -72,6 +76,11 @@ class ToolBox:
         """From now on a result brings at most so much."""
         if self._pages is not None:
             self._pages.limit.most_bytes = most_bytes
+
+    def tell_rules_again(self) -> None:
+        """The conversation was made shorter: rules that were told in it may be gone."""
+        if self._rules is not None:
+            self._rules.forget()
 
     def take_written(self, call_id: str) -> tuple[WroteFile, ...]:
         """What this call wrote, in order; told once, since a model may give its calls the same ids again."""
@@ -96,6 +105,8 @@ class ToolBox:
 
 def read_arguments(call: ToolCall, offer: ToolOffer) -> dict[str, Any] | ToolResult:
     """What a model wrote as JSON; nothing at all is an empty object, as some of them write it."""
+    if (half := find_lone_half(call.arguments)) is not None:
+        return ToolResult(f"{call.name}: the arguments hold half of a character (a lone surrogate) in {half[:100]!r}; nothing was done: write whole characters", is_error=True)
     try:
         found = msgspec.json.decode(call.arguments or "{}")
     except (msgspec.DecodeError, RecursionError) as error:
@@ -107,10 +118,10 @@ def read_arguments(call: ToolCall, offer: ToolOffer) -> dict[str, Any] | ToolRes
 
 def make_tools(
     bounds: Bounds, policies: Mapping[str, ToolPolicy], link: DaemonLink, *, session: str, run_id: str, kept: str | None = None, before: Before | None = None,
-    limit: ResultLimit | None = None, redact: Redact = redact_nothing, more: Iterable[ToolSet] = (),
+    limit: ResultLimit | None = None, redact: Redact = redact_nothing, rules: NestedRules | None = None, more: Iterable[ToolSet] = (),
 ) -> ToolBox:
-    """The tools every agent has, and `more` where its session or its role declares some. `kept`: the hand-off that hand_off changes in part."""
+    """The tools every agent has, and `more` where its session or its role declares some. `kept`: the hand-off that hand_off changes in part. `rules` tells those of the folders it works in."""
     limit = limit or ResultLimit()
-    files = FileTools(bounds, before, limit, redact)
+    files = FileTools(bounds, before, limit, redact, rules)
     sets: tuple[ToolSet, ...] = (files, SearchTool(bounds, redact), KnowledgeTools(link, session, run_id, kept), *more)
-    return ToolBox((tool for one in sets for tool in one.list_tools()), policies, files.written, ResultPages(bounds, limit, redact))
+    return ToolBox((tool for one in sets for tool in one.list_tools()), policies, files.written, ResultPages(bounds, limit, redact), rules)

@@ -20,6 +20,7 @@ from wakeful.agents.tools.offering import RESULT_BYTES, Arguments, CheckedTool, 
 from wakeful.agents.tools.place import Bounds, Refused
 from wakeful.agents.tools.redaction import Redact, redact_nothing
 from wakeful.agents.tools.replacing import LARGEST_FILE_BYTES, digest_content, read_content, replace_content
+from wakeful.agents.tools.rules import NestedRules
 from wakeful.core.paths import contains
 from wakeful.core.turn import WroteFile
 from wakeful.counting import count
@@ -71,8 +72,9 @@ class DiffArguments(Arguments):
 class FileTools:
     """The tools of one run; `written` is what each call wrote of what is bound. Nobody but the run looks at its scratch folder."""
 
-    def __init__(self, bounds: Bounds, before: Before | None = None, limit: ResultLimit | None = None, redact: Redact = redact_nothing) -> None:
+    def __init__(self, bounds: Bounds, before: Before | None = None, limit: ResultLimit | None = None, redact: Redact = redact_nothing, rules: NestedRules | None = None) -> None:
         self.written: dict[str, list[WroteFile]] = {}
+        self._rules = rules
         self._bounds = bounds
         self._before = before
         self._limit = limit or ResultLimit()
@@ -94,11 +96,17 @@ class FileTools:
     async def _read(self, given: ReadArguments, _: str) -> str:
         path, content = await asyncio.to_thread(self._find_content, given.path)
         self._known[path] = digest_content(content)
+        rules = await self._tell_rules(path)
         page = find_page_bytes(self._limit.most_bytes)
+        page = max(page - len(rules.encode()), page // 2)
         if given.offset > 1 or given.column > 1 or given.limit < _MOST_LINES or len(content) > find_longest_line(page):
             # Not all of it is shown, or a line is cut.
             content = await redact_content(content, self._redact)
-        return show_lines(self._bounds.name(path), content, given.offset, given.limit, page, given.column)
+        return rules + show_lines(self._bounds.name(path), content, given.offset, given.limit, page, given.column)
+
+    async def _tell_rules(self, path: str) -> str:
+        """At the very beginning of a result, where no file's content can stand."""
+        return await self._rules.tell(self._bounds.name(os.path.dirname(path))) if self._rules is not None and contains(self._bounds.root, path) else ""
 
     def _find_content(self, text: str) -> tuple[str, bytes]:
         path = self._bounds.place(text, "read")
@@ -108,8 +116,7 @@ class FileTools:
         return await asyncio.to_thread(list_files, self._bounds, given.path)
 
     async def _write(self, given: WriteArguments, call_id: str) -> str:
-        async with self._changing:
-            return await asyncio.to_thread(self._change, given.path, call_id, lambda _: encode_text(given.content, "content"))
+        return await self._change_by_rules(given.path, call_id, lambda _: encode_text(given.content, "content"))
 
     async def _edit(self, given: EditArguments, call_id: str) -> str:
         def edit(content: bytes | None) -> bytes:
@@ -117,8 +124,18 @@ class FileTools:
                 raise Refused(f"{given.path} is not there yet; write makes it")
             return edit_content(given, content)
 
-        async with self._changing:
-            return await asyncio.to_thread(self._change, given.path, call_id, edit)
+        return await self._change_by_rules(given.path, call_id, edit)
+
+    async def _change_by_rules(self, text: str, call_id: str, make: Callable[[bytes | None], bytes]) -> str:
+        """Rules are asked for first: a daemon that cannot tell them leaves the file as it is. A refusal tells none, so that they are told later."""
+        rules = await self._tell_rules(await asyncio.to_thread(self._bounds.place, text, "write"))
+        try:
+            async with self._changing:
+                return rules + await asyncio.to_thread(self._change, text, call_id, make)
+        except Refused:
+            if rules and self._rules is not None:
+                self._rules.forget()
+            raise
 
     def _change(self, text: str, call_id: str, make: Callable[[bytes | None], bytes]) -> str:
         path = self._bounds.place(text, "write")

@@ -23,9 +23,9 @@ from msgspec.structs import replace
 
 from wakeful.agents.contract import Tool, ToolOffer, ToolResult
 from wakeful.agents.tools.narrowing import Narrowing, select_environment
-from wakeful.agents.tools.offering import make_sound
 from wakeful.core.agent import MCP_TOOL_PREFIX, McpServer, ToolPolicy
 from wakeful.errors import OperatorError
+from wakeful.sendable import tell_sendable
 
 START_SECONDS = 20.0
 CALL_SECONDS = 120.0
@@ -119,8 +119,8 @@ class _ServerTool:
                 return ToolResult(f"{self._server.name} is up again, with {', '.join(name for name, *_ in listed)}: these can be called from the next run on")
             result = await self._server.call(self._name, dict(arguments))
         except ServerDown as down:
-            return ToolResult(make_sound(str(down)), is_error=True)
-        return ToolResult(make_sound(_read_content(result)), is_error=bool(result.is_error))
+            return ToolResult(tell_sendable(str(down)), is_error=True)
+        return ToolResult(tell_sendable(_read_content(result)), is_error=bool(result.is_error))
 
 
 class _Server:

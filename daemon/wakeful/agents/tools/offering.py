@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from wakeful.agents.contract import ToolOffer, ToolResult
 from wakeful.errors import CallerError, OperatorError
+from wakeful.sendable import tell_sendable
 
 # What a model is shown of one call: some 12,000 tokens. The rest is paged.
 RESULT_BYTES = 48 * 1024
@@ -52,13 +53,13 @@ class CheckedTool(Generic[Given]):
         except msgspec.ValidationError as error:
             return ToolResult(f"{self._offer.name}: {error}; it takes {say_parameters(self._offer)}", is_error=True)
         try:
-            return ToolResult(make_sound(await self._act(given, call_id)))
+            return ToolResult(tell_sendable(await self._act(given, call_id)))
         except (CallerError, OperatorError) as error:
-            return ToolResult(make_sound(f"{self._offer.name}: {error}"), is_error=True)
+            return ToolResult(tell_sendable(f"{self._offer.name}: {error}"), is_error=True)
         except OSError as error:
             # As the kernel said it: no such file, no space, not permitted by the run's isolation.
             where = f"{error.filename}: " if isinstance(error.filename, str) else ""
-            return ToolResult(make_sound(f"{self._offer.name}: {where}{error.strerror or error}"), is_error=True)
+            return ToolResult(tell_sendable(f"{self._offer.name}: {where}{error.strerror or error}"), is_error=True)
 
 
 def say_parameters(offer: ToolOffer) -> str:
@@ -80,14 +81,9 @@ def find_result_bytes(compress_at: int) -> int:
     return max(_LEAST_BYTES, min(RESULT_BYTES, int(compress_at * _RESULT_SHARE * _BYTES_PER_TOKEN)))
 
 
-def make_sound(text: str) -> str:
-    """Text that can be written down: halves of characters are replaced."""
-    return text.encode(errors="replace").decode()
-
-
 def bound_text(text: str, most: int = RESULT_BYTES) -> str:
-    """Valid text of at most so many bytes: beginning and end, and between them how much is missing. What can go on elsewhere says so itself."""
-    content = text.encode(errors="replace")
+    """Text that can be sent, of at most so many bytes: beginning and end, and between them how much is missing. What can go on elsewhere says so itself."""
+    content = tell_sendable(text).encode()
     if len(content) <= most:
         return content.decode()
     tail = min(_TAIL_BYTES, most // 4)

@@ -106,7 +106,8 @@ def _show_entry(entry: dict[str, Any]) -> str:
 def _say_total(found: dict[str, Any]) -> str:
     tokens, counted = found["tokens"], found["counted"]
     tools = f"{found['tools']['tokens']:,} for tools and the answer" if found["tools"] is not None else "tools and the answer"
-    total = f"{tokens['total']:,} of {tokens['window']:,} tokens, by estimate; {tools} come on top. It is compressed from {tokens['compress_at']:,} on."
+    source = f" (the window: {escape(tokens['window_source'])})" if tokens["window_source"] else ""
+    total = f"{tokens['total']:,} of {tokens['window']:,} tokens{source}, by estimate; {tools} come on top. It is compressed from {tokens['compress_at']:,} on."
     if counted is None or not counted["estimated"]:
         return total
     error = (counted["counted"] - counted["estimated"]) / counted["estimated"]

@@ -22,6 +22,7 @@ from wakeful.cli.failure import FAILED, Failure, NoDaemon
 from wakeful.cli.options import Options
 from wakeful.cli.places import find_specs
 from wakeful.cli.text import count, escape, paint
+from wakeful.core.agent import AgentSpec, ModelSpec
 from wakeful.core.budget import counts_money
 from wakeful.core.graph import Graph
 from wakeful.core.match import parse_under
@@ -29,9 +30,9 @@ from wakeful.core.prices import find_price
 from wakeful.core.spec import TEMPLATE_MARK, PromptRun, SessionSpec, find_template
 from wakeful.counting import TellFar, tell_nobody
 from wakeful.program_reach import ProgramReach, declare_written, find_search_path, list_unbound_files, name_derived
-from wakeful.settings import SETTINGS_FILE, SPECS_FOLDER, find_settings_file, read_settings
+from wakeful.settings import SETTINGS_FILE, SPECS_FOLDER, find_settings_file, read_settings, say_meant_model
 from wakeful.specs.build import Surroundings
-from wakeful.specs.load import INSTANCE, SUFFIX, FolderReading, locate, read_folder, read_template, read_text
+from wakeful.specs.load import AGENTS, INSTANCE, SUFFIX, FolderReading, locate, read_folder, read_template, read_text
 from wakeful.specs.mistakes import Mistakes
 from wakeful.specs.new import Answers, check_free, put_new, render_copy, write_new
 from wakeful.specs.others import find_others
@@ -138,7 +139,7 @@ def check_folder(specs: Path, options: Options) -> Findings:
     others = (SETTINGS_FILE,) if find_settings_file(specs).exists() else ()
     unbound, reach = _look_at_programs(reading, reading.sessions)
     mistakes = _find_mistakes(reading, reading.sessions, specs)
-    warnings = [*reading.warnings, *mistakes, *_warn_about_writers(specs, reading), *_warn_about_prices(specs, reading), *unbound]
+    warnings = [*reading.warnings, *mistakes, *_warn_about_writers(specs, reading), *_warn_about_prices(specs, reading), *_warn_about_models(specs, reading), *unbound]
     return Findings(len(reading.sessions) - len(refused), problems, warnings, others, _find_templates(reading), reach)
 
 
@@ -210,6 +211,24 @@ def _warn_about_prices(specs: Path, reading: FolderReading) -> list[Problem]:
     ]
 
 
+def _warn_about_models(specs: Path, reading: FolderReading) -> list[Problem]:
+    """A name that is probably misspelt. It is not refused: the provider may know more models than our list."""
+    prices = read_settings(specs)[0].prices
+    return [
+        Problem(_file_of(reading, f"agents/{name}"), *locate(str(specs / AGENTS / f"{name}{SUFFIX}"), place), words)
+        for name, agent in sorted(reading.agents.items())
+        for place, model in _place_models(agent)
+        if (words := say_meant_model(prices, model)) is not None
+    ]
+
+
+def _place_models(agent: AgentSpec) -> Iterator[tuple[tuple[str, ...], ModelSpec]]:
+    """Each model, and the key that names it."""
+    yield from zip(itertools.chain([("model",)], itertools.repeat(("fallback",))), agent.models)
+    if agent.window.compress_by is not None:
+        yield ("context", "compress_by"), agent.window.compress_by
+
+
 def _warn_about_writers(specs: Path, reading: FolderReading) -> list[Problem]:
     """What others can write is not followed: a person is asked to trust it, and to mend it."""
     found = [Problem(specs.name, 1, 1, words) for words in [find_others(str(specs))] if words is not None]
@@ -253,7 +272,8 @@ def check_file(file: str) -> Findings:
     sessions = sum(name in reading.sessions and name not in refused for name in names)
     others = () if sessions or templates else (file,)
     unbound, reach = _look_at_programs(reading, names)
-    warnings = [*own.warnings, *_find_mistakes(reading, names, top), *unbound]
+    misspelt = [warning for warning in _warn_about_models(top, reading) if warning.file == own.file]
+    warnings = [*own.warnings, *_find_mistakes(reading, names, top), *misspelt, *unbound]
     return Findings(0 if problems and not templates else sessions, problems, warnings, others, templates, reach)
 
 

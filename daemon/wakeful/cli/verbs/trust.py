@@ -179,6 +179,8 @@ def _print_agent(agent: dict[str, Any]) -> None:
         print(f"  server {escape(server)}: {escape(shlex.join(words))}")
     if agent["tools"]:
         print(f"  tools: {escape(', '.join(f'{tool} {policy}' for tool, policy in agent['tools'].items()))}")
+    if agent.get("skills"):
+        print(f"  skills: {escape(', '.join(agent['skills']))}")
     if agent["keys"]:
         print(paint(f"  keys: {escape(', '.join(agent['keys']))}", "warn"))
 

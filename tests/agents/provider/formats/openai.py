@@ -155,7 +155,7 @@ def _write_usage(answer: Answer) -> dict[str, object]:
         "prompt_tokens": usage.input,
         "completion_tokens": usage.output,
         "total_tokens": usage.input + usage.output,
-        "prompt_tokens_details": {"cached_tokens": usage.cached, "audio_tokens": 0},
+        "prompt_tokens_details": {"cached_tokens": usage.cached, "audio_tokens": 0} | ({"cache_write_tokens": usage.cache_written} if usage.cache_written else {}),
         "completion_tokens_details": {"reasoning_tokens": 0, "audio_tokens": 0},
     }
 

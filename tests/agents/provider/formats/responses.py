@@ -168,7 +168,7 @@ def _write_usage(answer: Answer) -> dict[str, object]:
     usage = answer.usage
     return {
         "input_tokens": usage.input,
-        "input_tokens_details": {"cached_tokens": usage.cached},
+        "input_tokens_details": {"cached_tokens": usage.cached} | ({"cache_write_tokens": usage.cache_written} if usage.cache_written else {}),
         "output_tokens": usage.output,
         "output_tokens_details": {"reasoning_tokens": 0},
         "total_tokens": usage.input + usage.output,
