@@ -2,7 +2,7 @@
 
 `python acp_program.py FOLDER`: FOLDER/sessions holds a file for each session it had, with every prompt it got. Of FOLDER/can it takes what it can
 besides (resume, load, login, modes, options), of FOLDER/name what it is called, of FOLDER/way how it tells of its call (at once, in pieces, by its question
-alone), of FOLDER/page what it writes. It reads and writes through its client, asks before it edits, and tries the disk itself as well.
+alone), of FOLDER/page what it writes, of FOLDER/spends how many words it reads again and again, and what it tells of that. It reads and writes through its client, asks before it edits, and tries the disk itself as well.
 """
 
 from __future__ import annotations
@@ -106,6 +106,8 @@ class Program:
     async def prompt(self, session_id: str, prompt: list[Any], **_: Any) -> schema.PromptResponse:
         text = "\n".join(block.text for block in prompt)
         self.note(session_id, f"prompt: {text!r}")
+        if setting("spends"):
+            return await self.spend(session_id, *setting("spends").split())
         code = await self.client.read_text_file(session_id=session_id, path="code.py")
         await self.tell_call(session_id)
         if not await self.is_permitted(session_id):
@@ -119,6 +121,25 @@ class Program:
         for word in ("The page ", "is true."):
             await self.client.session_update(session_id=session_id, update=update_agent_message_text(word))
         return schema.PromptResponse(stop_reason="end_turn", usage=USAGE)
+
+    async def spend(self, session_id: str, rounds: str, words: str, *ways: str) -> schema.PromptResponse:
+        """Read so many words so many times, a request each. `tells` what its context holds, `costs` what that took; `deaf` to being stopped."""
+        earlier = sum(line.startswith("round") for line in (FOLDER / "sessions" / session_id).read_text().splitlines())
+        for number in range(1, int(rounds) + 1):
+            if self.cancelled.is_set() and "deaf" not in ways:
+                return schema.PromptResponse(stop_reason="cancelled")
+            self.note(session_id, f"round {number}")
+            updates: list[Any] = [start_tool_call(f"c{number}", f"read {number}", kind="read", status="in_progress", raw_input={"path": "code.py"})]
+            updates += [update_tool_call(f"c{number}", status="completed", raw_output="word " * int(words))]
+            cost = schema.Cost(amount=0.25 * (earlier + number), currency="USD") if "costs" in ways else None
+            if "tells" in ways or cost is not None:
+                updates += [schema.UsageUpdate(session_update="usage_update", used=20_000 + number * int(words), size=200_000, cost=cost)]
+            for update in updates:
+                await self.client.session_update(session_id=session_id, update=update)
+            # One turn of its loop for the client's word.
+            await asyncio.sleep(0.02)
+        await self.client.session_update(session_id=session_id, update=update_agent_message_text("All read."))
+        return schema.PromptResponse(stop_reason="end_turn")
 
     async def tell_call(self, session_id: str) -> None:
         match setting("way"):

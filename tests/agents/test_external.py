@@ -51,7 +51,7 @@ def test_an_external_agent_works_within_the_bindings_and_everything_is_on_record
     assert row["last_run"]["outcome"] == "succeeded", box.ask("output", "docs")
     assert box.read("out/page.md") == "page of def pay(): ...\n"
     steps = [kind for kind in box.kinds("docs") if kind.startswith(("prompt_", "turn_", "tool_", "note_"))]
-    assert steps == ["prompt_assembled", "turn_requested", "tool_called", "tool_returned", "turn_answered", "note_added"]
+    assert steps == ["prompt_assembled", "turn_requested", "tool_called", "tool_returned", "turn_metered", "turn_answered", "note_added"]
     answered = next(record for record in box.log("docs") if record["kind"] == "turn_answered")["payload"]
     assert (answered["answer"]["text"], answered["answer"]["model"]) == ("The page is true.", "acp:acp_program.py")
     assert answered["usage"] == {"input": 20, "output": 15, "cached": 5, "cache_written": 0, "is_estimated": False}

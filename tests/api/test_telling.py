@@ -49,6 +49,7 @@ EVERY: list[tuple[ev.Event, str]] = [
     (ev.TurnRequested(run=2, turn=1, model="anthropic:m", input_tokens=5, max_output_tokens=9), "run 2 asks anthropic:m, turn 1, about 5 tokens"),
     (ev.TurnAnswered(run=2, turn=1, answer=Answered(model="anthropic:m", text="\x1b[2J"), usage=TokenUsage(output=1)), "run 2 says: \\x1b[2J"),
     (ev.TurnAnswered(run=2, turn=1, answer=Answered(model="anthropic:m", calls=(TOOL,)), usage=TokenUsage(output=4)), "run 2, turn 1: anthropic:m answered with 4 tokens, and calls read"),
+    (ev.TurnMetered(run=2, turn=1, requests=3, usage=TokenUsage(input=900, output=100, is_estimated=True), usd=0.5), "run 2 has spent about 1,000 tokens, 0.5000 USD until now, in 3 requests"),
     (ev.TurnFailed(run=2, turn=1, model="anthropic:m", fault="busy", words="429"), "run 2: no answer from its model: 429"),
     (ev.ToolCalled(run=2, call=TOOL), "run 2 calls read path: a"),
     (ev.ToolReturned(run=2, call="c1", name="read", text="a file", is_error=True), "run 2: read failed: a file"),

@@ -15,6 +15,7 @@ from wakeful.core.agency import find_hand_off_rule, merge_tools
 from wakeful.core.agent import AgentLimits, AgentSpec, ModelSpec
 from wakeful.core.budget import Amounts, Budget
 from wakeful.core.observation import AgentsRead
+from wakeful.core.prices import Price
 from wakeful.core.spec import PromptRun, SessionSpec
 from wakeful.core.state import Session
 from wakeful.core.turn import Answered, TokenUsage, ToolCall
@@ -83,6 +84,57 @@ def test_a_run_records_the_agent_it_began_with_and_an_edited_file_counts_from_th
     world.call(calls.Activate(name="docs"))
     world.look()
     assert the(world).run.agent == edited
+
+
+OUTSIDE = AgentSpec(name="docs", acp=("some-agent",), limits=AgentLimits(turns=5))
+
+
+def meter(tokens: int, requests: int = 1, usd: float | None = None) -> work.MeterTurn:
+    return work.MeterTurn(turn=1, requests=requests, usage=TokenUsage(input=tokens, is_estimated=True), usd=usd)
+
+
+def test_the_last_run_that_a_budget_of_runs_allows_may_send_its_requests() -> None:
+    world = make_world(thinking(budget=Budget(day=Amounts(runs=1))))
+    post(world, request())
+    assert the(world).run.halt is None
+    end(world)
+    world.call(calls.Activate(name="docs"))
+    assert the(world).run is None
+
+
+@pytest.mark.parametrize(
+    ("budget", "agent", "step", "kind", "words"),
+    [
+        (Budget(run=Amounts(tokens=1000)), None, meter(1000), "failed", "acp:some-agent was stopped: budget of the run: 1000 of 1000 tokens spent, by estimate"),
+        (Budget(day=Amounts(tokens=1000)), None, meter(1200), "budget", "acp:some-agent was stopped: budget of the day: 1200 of 1000 tokens spent, by estimate"),
+        (Budget(month=Amounts(usd=2)), None, meter(500, usd=2.5), "budget", "acp:some-agent was stopped: budget of the month: 2.5 of 2 USD spent, by estimate"),
+        (None, Budget(day=Amounts(tokens=1000)), meter(1000), "budget", "acp:some-agent was stopped: agent docs: budget of the day: 1000 of 1000 tokens spent, by estimate"),
+        (None, None, meter(500, requests=6), "failed", "acp:some-agent was stopped: it sent 6 requests and did not come to an end (limits.turns of agent docs)"),
+    ],
+)
+def test_an_external_agent_is_stopped_in_the_middle_of_its_prompt(budget: Budget | None, agent: Budget | None, step: work.MeterTurn, kind: str, words: str) -> None:
+    prices = {"acp:*": Price(input=0, output=0)}
+    world = make_world(thinking(budget=budget), agents=(replace(OUTSIDE, budget=agent),))
+    world.core.settings = replace(world.core.settings, prices=prices)
+    post(world, work.RequestTurn(turn=1, model="acp:some-agent", input_tokens=100, max_output_tokens=50))
+    post(world, meter(400, requests=5))
+    assert the(world).run.halt is None and the(world).run.progress.spent_tokens == 400
+    post(world, step)
+    halt = the(world).run.halt
+    assert halt is not None and (halt.kind, halt.words) == (kind, words)
+    # Its own last word on what it took replaces the estimate, and nothing else follows.
+    post(world, answer(tokens=77), work.CallTool(call=ToolCall(id="c1", name="read", arguments="{}")))
+    end(world, exit_code=75)
+    assert last(world, ev.RunFinished).usage.tokens == 77 and "tool_called" not in [entry.kind for entry in world.log]
+
+
+def test_a_crash_books_what_was_metered() -> None:
+    world = make_world(thinking(budget=Budget(day=Amounts(tokens=9000))), agents=(OUTSIDE,))
+    post(world, work.RequestTurn(turn=1, model="acp:some-agent", input_tokens=100, max_output_tokens=50))
+    post(world, meter(4000, requests=3))
+    end(world, exit_code=1)
+    finished = last(world, ev.RunFinished)
+    assert (finished.usage.tokens, finished.usage.estimated_tokens, the(world).spent["day"].tokens) == (4000, 4000, 4000)
 
 
 def test_a_migrated_session_is_worked_by_whom_it_was_given_to() -> None:

@@ -121,6 +121,7 @@ PAYROLL_EVENTS: tuple[Example, ...] = (
     start(3, 2, agent=AGENT),
     ev.PromptAssembled(run=3, agent="hr", model="anthropic:m", instructions=BLOB, opening=BLOB, tokens={"rules": 10, "objective": 7}),
     ev.TurnRequested(run=3, turn=1, model="anthropic:m", input_tokens=17, max_output_tokens=100, usd=0.01),
+    ev.TurnMetered(run=3, turn=1, requests=2, usage=TokenUsage(input=150, output=12, is_estimated=True), usd=0.02),
     ev.TurnFailed(run=3, turn=1, model="anthropic:m", fault="busy", words="429: too many requests"),
     ev.TurnRequested(run=3, turn=2, model="anthropic:m", input_tokens=17, max_output_tokens=100, usd=0.01),
     ev.TurnAnswered(

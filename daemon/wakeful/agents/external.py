@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -19,6 +20,7 @@ from acp.interfaces import Agent
 
 from wakeful.agents.daemon import DaemonLink
 from wakeful.agents.loop import Ending, Record
+from wakeful.agents.meter import OWN_PROMPT_TOKENS, Meter
 from wakeful.agents.reported import UNKNOWN_TOOL, ReportedCalls, Told
 from wakeful.agents.retelling import tell_all, tell_since
 from wakeful.agents.tools.box import ToolBox
@@ -26,19 +28,24 @@ from wakeful.agents.tools.place import Bounds, Refused
 from wakeful.agents.tools.replacing import read_content, replace_content
 from wakeful.core import work
 from wakeful.core.agent import AgentSpec, Outside
-from wakeful.core.tokens import estimate_tokens
-from wakeful.core.turn import Answered, TokenUsage
+from wakeful.core.tokens import estimate_entry, estimate_tokens
+from wakeful.core.turn import Answered
 from wakeful.errors import OperatorError
 from wakeful.sendable import SendablePieces, make_sendable
 
 # Where its name and the id of its own session are kept: a fresh conversation clears it.
 MEMORY_KEY = "acp_session"
+# That session, and what the program said last that all of it cost.
+COST_KEY = "acp_cost"
 # A line holds a whole file.
 LONGEST_LINE_BYTES = 64 << 20
 START_SECONDS = 60.0
 # Loading a session there destroys it (google-gemini/gemini-cli#28693): ours is told anew instead.
 UNSAFE_LOADERS = ("gemini",)
+# A program that was told to stop gets so long to come to its end. Then it is ended, as any other is that does not end by itself.
+STOP_SECONDS = 10.0
 _NEEDS_LOGIN = -32000
+_AMOUNT = re.compile(r"\d+(\.\d+)?(e-?\d+)?")
 _LONGEST_WORDS = 500
 
 
@@ -68,10 +75,16 @@ class ExternalAgent:
         self._calls = ReportedCalls(self._take_down, say)
         self._permitted: dict[str, bool] = {}
         self._is_replaying = False
-        # What its own context holds, where it tells.
-        self._context_tokens = 0
+        self._is_reopened = False
+        self._told_before: schema.UsageUpdate | None = None
+        self._turn = 0
+        self._meter = Meter(self.name, 0)
+        self._cost_before = 0.0
+        # Metered steps are recorded one after the other.
+        self._metering = asyncio.Lock()
         # Why nothing more is to be done, and what of ours went wrong while it worked: both end the prompt.
         self._end: str | None = None
+        self._stopped = asyncio.Event()
         self._failure: Exception | None = None
         self._connection: Agent | None = None
         self._session: str | None = None
@@ -88,9 +101,7 @@ class ExternalAgent:
         except (TimeoutError, RequestError, ConnectionError, BrokenPipeError) as error:
             raise OperatorError(f"{self.name}: {_say_error(error)}; its own words are in the output of the run") from None
         finally:
-            if process.returncode is None:
-                process.terminate()
-            await process.wait()
+            await _end_process(process)
 
     async def _drive(self, process: asyncio.subprocess.Process) -> Ending:
         # Resuming is young in the protocol: the library asks for a word that one knows.
@@ -125,6 +136,7 @@ class ExternalAgent:
         opened = await self._reopen(connection, found, known) if known is not None else None
         if opened is not None:
             self._session = known
+            self._is_reopened = True
             told = tell_since(self._beginning, self.name)
         else:
             opened = await self._open_new(connection, found)
@@ -195,19 +207,23 @@ class ExternalAgent:
     # -- one prompt ---------------------------------------------------------------------------
 
     async def _prompt(self, connection: Agent, told: str) -> Ending:
-        turn, size = self._beginning.turns + 1, estimate_tokens(told)
+        turn, size = self._beginning.turns + 1, self._estimate_held(told)
+        self._turn = turn
+        self._meter = Meter(self.name, size)
+        self._cost_before = self._find_cost_before()
         recorded = await self._record(work.RequestTurn(turn=turn, model=self.name, input_tokens=size, max_output_tokens=self._agent.settings.max_output_tokens))
         if recorded.end is not None:
             return Ending(recorded.end)
         assert self._session is not None
-        answer = await connection.prompt(session_id=self._session, prompt=[text_block(told)])
+        answer = await self._wait_for_answer(connection.prompt(session_id=self._session, prompt=[text_block(told)]))
         if self._end is None:
             await self._calls.conclude()
         if self._failure is not None:
             raise self._failure
-        usage = _count(answer.usage, max(size, self._context_tokens), self.last_words)
+        usage, usd = self._meter.conclude(answer), self._meter.find_cost(self._cost_before)
         answered = Answered(model=self.name, text=self.last_words, stop="length" if answer.stop_reason == "max_tokens" else "done")
-        recorded = await self._record(work.RecordAnswer(turn=turn, answer=answered, usage=usage))
+        recorded = await self._record(work.RecordAnswer(turn=turn, answer=answered, usage=usage, usd=usd))
+        await self._keep_cost()
         if self._end is not None or recorded.end is not None:
             return Ending(self._end or recorded.end)
         match answer.stop_reason:
@@ -217,6 +233,46 @@ class ExternalAgent:
                 words = f"{self.name} stopped: {reason.replace('_', ' ')}"
                 await self._record(work.Halt(words=words))
                 return Ending(words)
+
+    async def _wait_for_answer(self, prompting: Coroutine[Any, Any, schema.PromptResponse]) -> schema.PromptResponse:
+        """Its answer. One that was told to stop and goes on gets none of its own."""
+        asked, stopped = asyncio.ensure_future(prompting), asyncio.ensure_future(self._stopped.wait())
+        try:
+            await asyncio.wait((asked, stopped), return_when=asyncio.FIRST_COMPLETED)
+            if not asked.done():
+                await asyncio.wait((asked,), timeout=STOP_SECONDS)
+            return asked.result() if asked.done() else schema.PromptResponse(stop_reason="cancelled")
+        finally:
+            asked.cancel()
+            stopped.cancel()
+
+    def _estimate_held(self, told: str) -> int:
+        """What the first request holds: the program's own words, what its session heard before, and what it is told now."""
+        if self._told_before is not None:
+            return self._told_before.used + estimate_tokens(told)
+        heard = sum(estimate_entry(entry) for entry in self._beginning.entries) if self._is_reopened else 0
+        return OWN_PROMPT_TOKENS + heard + estimate_tokens(told)
+
+    def _find_cost_before(self) -> float:
+        if self._told_before is not None and self._told_before.cost is not None:
+            return self._told_before.cost.amount
+        session, _, amount = self._beginning.memory.get(COST_KEY, "").partition(" ")
+        return float(amount) if session == self._session and _AMOUNT.fullmatch(amount) else 0.0
+
+    async def _keep_cost(self) -> None:
+        """The next run in this session is charged with what comes on top."""
+        cost = self._meter.session_cost
+        if cost is not None and cost != self._cost_before:
+            kept = {"key": COST_KEY, "value": f"{self._session} {cost!r}", "for_now": True}
+            await self._link.call("remember", kept, key=f"{self._beginning.run_id}.acp_cost")
+
+    async def _report_spent(self) -> None:
+        """Tell the daemon what was spent until now, where that grew: it says whether to go on."""
+        async with self._metering:
+            news = self._meter.take_news(self._cost_before)
+            if news is not None:
+                usage, usd = news
+                await self._take_down(work.MeterTurn(turn=self._turn, requests=self._meter.requests, usage=usage, usd=usd))
 
     @property
     def last_words(self) -> str:
@@ -239,6 +295,7 @@ class ExternalAgent:
 
     async def _cancel(self) -> None:
         assert self._connection is not None and self._session is not None
+        self._stopped.set()
         await self._connection.cancel(session_id=self._session)
 
     # -- what it asks of us -------------------------------------------------------------------
@@ -253,13 +310,25 @@ class ExternalAgent:
             case schema.AgentMessageChunk(content=schema.TextContentBlock(text=text)):
                 self._said.append(text)
                 self._say(self._pieces.take(text))
+                self._meter.see_words(text)
+            case schema.AgentThoughtChunk(content=schema.TextContentBlock(text=text)):
+                self._meter.see_words(text)
             case schema.ToolCallStart() | schema.ToolCallProgress():
+                self._meter.see_call(update)
                 await self._calls.take(update)
-            case schema.UsageUpdate(used=used):
-                self._context_tokens = used
+            case schema.UsageUpdate() if not self._turn:
+                # A session that goes on may tell at once what it holds, and what it has cost.
+                self._told_before = update
+            case schema.UsageUpdate():
+                self._meter.see_usage(update)
+            case _:
+                return
+        if self._turn:
+            await self._report_spent()
 
     async def request_permission(self, session_id: str, tool_call: Any, options: list[schema.PermissionOption], **_: Any) -> schema.RequestPermissionResponse:
         told = self._calls.learn(tool_call)
+        self._meter.see_call(tool_call)
         if (refusal := self._find_refusal(told)) is not None:
             self._say(f"\n[{refusal}]\n")
             is_allowed = False
@@ -296,6 +365,7 @@ class ExternalAgent:
         if line is not None or limit is not None:
             first = max((line or 1) - 1, 0)
             text = "".join(text.splitlines(keepends=True)[first : None if limit is None else first + limit])
+        self._meter.see_file(text)
         return schema.ReadTextFileResponse(content=text)
 
     async def write_text_file(self, session_id: str, path: str, content: str, **_: Any) -> schema.WriteTextFileResponse:
@@ -328,6 +398,17 @@ class ExternalAgent:
 
     async def _read_log(self, kind: str) -> list[dict[str, Any]]:
         return await self._link.look(f"/sessions/{quote(os.fsencode(self._beginning.session), safe='')}/log", {"kind": kind})
+
+
+async def _end_process(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is None:
+        process.terminate()
+    try:
+        async with asyncio.timeout(STOP_SECONDS):
+            await process.wait()
+    except TimeoutError:
+        process.kill()
+        await process.wait()
 
 
 def _offer_files(outside: Outside) -> schema.FileSystemCapabilities:
@@ -364,19 +445,6 @@ def _choose(options: list[schema.PermissionOption], is_allowed: bool) -> schema.
             if option.kind == kind:
                 return schema.RequestPermissionResponse(outcome=schema.AllowedOutcome(option_id=option.option_id, outcome="selected"))
     return schema.RequestPermissionResponse(outcome=schema.DeniedOutcome(outcome="cancelled"))
-
-
-def _count(usage: schema.Usage | None, told: int, said: str) -> TokenUsage:
-    """By its own count, else by estimate: nothing is free because nobody counted it."""
-    if usage is None:
-        return TokenUsage(input=told, output=estimate_tokens(said), is_estimated=True)
-    # Some count what was cached and thought within the two, some beside them: what the sum has more is theirs.
-    beside = max(usage.total_tokens - usage.input_tokens - usage.output_tokens, 0)
-    thoughts = min(usage.thought_tokens or 0, beside)
-    taken_in = usage.input_tokens + beside - thoughts
-    cached = min(usage.cached_read_tokens or 0, taken_in)
-    written = min(usage.cached_write_tokens or 0, taken_in - cached)
-    return TokenUsage(input=taken_in, output=usage.output_tokens + thoughts, cached=cached, cache_written=written)
 
 
 def _list_words(words: Sequence[str]) -> str:

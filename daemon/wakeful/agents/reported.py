@@ -46,7 +46,7 @@ class Told(Struct):
         self.title = make_sendable(update.title or self.title)
         self.kind = update.kind or self.kind
         self.input = update.raw_input or self.input
-        self.text = tell_sendable("\n".join(_find_texts(update))) or self.text
+        self.text = tell_sendable("\n".join(find_texts(update))) or self.text
         self.places = tuple(dict.fromkeys((*self.places, *_find_places(update))))
 
 
@@ -101,7 +101,8 @@ class ReportedCalls:
             await self._record(work.ReturnTool(call=told.id, name=told.tool, text=text, is_error=is_error))
 
 
-def _find_texts(update: Any) -> Iterator[str]:
+def find_texts(update: Any) -> Iterator[str]:
+    """What a call has brought, as it shows it."""
     for part in update.content or ():
         match part:
             case schema.ContentToolCallContent(content=schema.TextContentBlock(text=text)):

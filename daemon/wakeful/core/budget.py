@@ -8,7 +8,7 @@ The zone database is asked when something is decided, never when a log is folded
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from typing import Literal
 from zoneinfo import ZoneInfo
@@ -22,6 +22,8 @@ PERIODS: tuple[Period, ...] = ("hour", "day", "month")
 Periods = dict[str, dict[str, int]]
 # What is counted, with the unit people read it in.
 UNITS = {"runs": "runs", "wall_seconds": "s", "cpu_seconds": "s of CPU", "written_bytes": "bytes written", "tokens": "tokens", "usd": "USD"}
+# What the requests of a run spend, beside what the run itself takes.
+OF_REQUESTS = ("tokens", "usd")
 
 
 class Amounts(Struct, frozen=True, kw_only=True):
@@ -92,8 +94,10 @@ def charge(spent: dict[str, Spent], budget: Budget, at: int, periods: Periods | 
     return charged
 
 
-def find_exhausted(budget: Budget, spent: dict[str, Spent], at: int, **wanted: float) -> Exhausted | None:
-    """What leaves nothing for one more run, or less than `wanted` of something; of several the one that lasts longest."""
+def find_exhausted(budget: Budget, spent: dict[str, Spent], at: int, *, counted: Collection[str] = UNITS, **wanted: float) -> Exhausted | None:
+    """What leaves nothing for one more run, or less than `wanted` of something; of several the one that lasts longest.
+
+    `counted`: the amounts that are looked at. A request of a run spends tokens and money; its run was counted when it began."""
     found = []
     for period in PERIODS:
         bound = budget.bound(period)
@@ -101,7 +105,7 @@ def find_exhausted(budget: Budget, spent: dict[str, Spent], at: int, **wanted: f
             continue
         now = _present(spent, budget, period, at)
         for name, unit in UNITS.items():
-            limit = getattr(bound, name)
+            limit = getattr(bound, name) if name in counted else None
             if limit is None:
                 continue
             more, used = wanted.get(name, 0.0), getattr(now, name)
@@ -118,6 +122,15 @@ def find_shortage(bound: Amounts, wanted: Amounts) -> str | None:
         limit, amount = getattr(bound, name), getattr(wanted, name)
         if limit is not None and amount is not None and amount > limit:
             return f"{amount:g} of {limit:g} {unit} wanted"
+    return None
+
+
+def find_overspent(bound: Amounts, taken: Amounts) -> str | None:
+    """A bound that is used up by what was taken, in words."""
+    for name, unit in UNITS.items():
+        limit, amount = getattr(bound, name), getattr(taken, name)
+        if limit is not None and amount is not None and amount >= limit:
+            return f"{amount:g} of {limit:g} {unit} spent"
     return None
 
 

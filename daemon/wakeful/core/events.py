@@ -342,6 +342,17 @@ class TurnAnswered(Struct, frozen=True, kw_only=True):
     periods: Periods | None = None
 
 
+class TurnMetered(Struct, frozen=True, kw_only=True):
+    """An external agent's prompt under way: what it has taken until now. Its answer replaces this, as it replaces the worst case it began with."""
+
+    run: int
+    turn: int
+    # The requests to its model within this prompt, as far as they can be told apart.
+    requests: int
+    usage: TokenUsage
+    usd: float | None = None
+
+
 class TurnFailed(Struct, frozen=True, kw_only=True):
     """The request brought no answer. `fault` is whose fault it was, in one word; `usage` is of an answer that was of no use, and was paid for."""
 
@@ -630,6 +641,7 @@ Event = (
     | PromptAssembled
     | TurnRequested
     | TurnAnswered
+    | TurnMetered
     | TurnFailed
     | ToolCalled
     | ToolReturned

@@ -13,7 +13,7 @@ from wakeful.core import calls, work
 from wakeful.core import events as ev
 from wakeful.core.agency import find_owner
 from wakeful.core.agent import AgentSpec
-from wakeful.core.budget import Amounts, Spent, counts_money, find_exhausted, find_shortage
+from wakeful.core.budget import OF_REQUESTS, Amounts, Spent, charge, counts_money, find_exhausted, find_overspent, find_shortage
 from wakeful.core.decision import Decision
 from wakeful.core.judge import check_level, check_size, emit_call, find_runnable
 from wakeful.core.judge_history import judge_call
@@ -75,7 +75,8 @@ def _(call: calls.Work, core: Core, decision: Decision, called: calls.Called) ->
     for step in call.steps:
         run = session.run
         assert run is not None
-        if run.halt is not None:
+        # What an external agent said and took until it was stopped counts; nothing else follows a halt.
+        if run.halt is not None and not (isinstance(step, work.RecordAnswer) and run.progress.reserved_tokens and run.agent is not None and run.agent.acp):
             break
         for event in _take_step(step, core, session, run, decision.moment.wall):
             session = emit_call(core, decision, session, event, called)
@@ -137,8 +138,17 @@ def _(step: work.RequestTurn, core: Core, session: Session, run: OpenRun, wall: 
 
 @_take_step.register
 def _(step: work.RecordAnswer, core: Core, session: Session, run: OpenRun, wall: int) -> list[ev.Event]:
-    usd = find_cost(core.settings.prices, step.answer.model, step.usage)
+    usd = find_cost(core.settings.prices, step.answer.model, step.usage) if step.usd is None else step.usd
     return [ev.TurnAnswered(run=run.run, turn=step.turn, answer=step.answer, usage=step.usage, usd=usd, purpose=step.purpose)]
+
+
+@_take_step.register
+def _(step: work.MeterTurn, core: Core, session: Session, run: OpenRun, wall: int) -> list[ev.Event]:
+    assert run.agent is not None
+    usd = find_cost(core.settings.prices, run.agent.model_name, step.usage) if step.usd is None else step.usd
+    metered = ev.TurnMetered(run=run.run, turn=step.turn, requests=step.requests, usage=step.usage, usd=usd)
+    hold = _find_overspent(core, session, run, run.agent, step, usd or 0.0, wall)
+    return [metered] if hold is None else [metered, ev.WorkHalted(run=run.run, hold=hold)]
 
 
 @_take_step.register
@@ -189,8 +199,27 @@ def _find_spent(core: Core, session: Session, run: OpenRun, agent: AgentSpec, st
             return ev.Hold(kind="failed", words=words)
         if (short := find_shortage(budget.run, wanted)) is not None:
             return ev.Hold(kind="failed", words=f"{whose}budget of the run: {short} for the next request at its worst")
-        if (found := find_exhausted(budget, spent, wall, tokens=tokens, usd=usd or 0.0)) is not None:
+        if (found := find_exhausted(budget, spent, wall, counted=OF_REQUESTS, tokens=tokens, usd=usd or 0.0)) is not None:
             return ev.Hold(kind="budget", words=whose + found.words, until=found.until, length_seconds=max(0.0, (found.until - wall) / 1e6))
+    return None
+
+
+def _find_overspent(core: Core, session: Session, run: OpenRun, agent: AgentSpec, step: work.MeterTurn, usd: float, wall: int) -> ev.Hold | None:
+    """Why the prompt under way is to be stopped, as the hold it brings on; None where it may go on."""
+    if step.requests > agent.limits.turns:
+        words = f"{agent.model_name} was stopped: it sent {step.requests} requests and did not come to an end (limits.turns of agent {agent.name})"
+        return ev.Hold(kind="failed", words=words)
+    taken = Amounts(tokens=run.progress.tokens + step.usage.total, usd=run.progress.usd + usd)
+    own = sum_spent(core, agent.name) if agent.budget is not None else {}
+    about = ", by estimate" if step.usage.is_estimated else ""
+    for whose, budget, spent in (("", run.spec.budget, session.spent), (f"agent {agent.name}: ", agent.budget, own)):
+        if budget is None:
+            continue
+        if (over := find_overspent(budget.run, taken)) is not None:
+            return ev.Hold(kind="failed", words=f"{agent.model_name} was stopped: {whose}budget of the run: {over}{about}")
+        if (found := find_exhausted(budget, charge(spent, budget, wall, tokens=step.usage.total, usd=usd), wall, counted=OF_REQUESTS)) is not None:
+            words = f"{agent.model_name} was stopped: {whose}{found.words}{about}"
+            return ev.Hold(kind="budget", words=words, until=found.until, length_seconds=max(0.0, (found.until - wall) / 1e6))
     return None
 
 

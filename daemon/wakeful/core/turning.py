@@ -20,7 +20,7 @@ UNKNOWN_EFFECT = "network"
 
 def fold_turn(
     session: Session,
-    event: ev.PromptAssembled | ev.TurnRequested | ev.TurnAnswered | ev.TurnFailed | ev.ToolCalled | ev.ToolReturned | ev.QuestionAsked | ev.WorkHalted,
+    event: ev.PromptAssembled | ev.TurnRequested | ev.TurnAnswered | ev.TurnMetered | ev.TurnFailed | ev.ToolCalled | ev.ToolReturned | ev.QuestionAsked | ev.WorkHalted,
     at: int,
 ) -> Session:
     run = session.run
@@ -35,6 +35,10 @@ def fold_turn(
             if purpose == "summary":
                 return session
             return replace(session, size_tokens=usage.total, conversation=session.conversation.add(answer.words))
+        case ev.TurnMetered(usage=usage, usd=usd):
+            # The worst case of one request stands until more than that is known to be spent.
+            metered = replace(done, reserved_tokens=max(done.reserved_tokens, usage.total), reserved_usd=max(done.reserved_usd, usd or 0.0))
+            return _put(session, run, metered, at)
         case ev.ToolCalled(call=call) if call.name in WRITING_TOOLS:
             return _put(session, run, replace(done, writing=(*done.writing, call.id)), at)
         case ev.ToolReturned(call=call_id, text=text, wrote=wrote):

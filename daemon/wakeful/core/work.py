@@ -68,6 +68,19 @@ class RecordAnswer(Struct, frozen=True, kw_only=True, tag_field="step", tag="ans
     answer: Answered
     usage: TokenUsage
     purpose: Purpose = "work"
+    # What the program itself says it cost. None: by the price of its tokens.
+    usd: float | None = None
+
+
+class MeterTurn(Struct, frozen=True, kw_only=True, tag_field="step", tag="meter"):
+    """What the prompt of an external agent has taken until now. The run halts where that is more than it may spend.
+
+    `usd`: what the program itself says it cost. None: it says nothing, and the price of its tokens counts."""
+
+    turn: int
+    requests: int
+    usage: TokenUsage
+    usd: float | None = None
 
 
 class RecordFault(Struct, frozen=True, kw_only=True, tag_field="step", tag="fault"):
@@ -102,11 +115,11 @@ class Halt(Struct, frozen=True, kw_only=True, tag_field="step", tag="halt"):
     words: str
 
 
-Step = Assemble | RequestTurn | RecordAnswer | RecordFault | CallTool | ReturnTool | AskPerson | Halt
+Step = Assemble | RequestTurn | RecordAnswer | MeterTurn | RecordFault | CallTool | ReturnTool | AskPerson | Halt
 # Those whose words a request tells the model.
 SentStep = RequestTurn | RecordAnswer | ReturnTool
 # What a process may post.
-PostedStep = RequestTurn | RecordAnswer | RecordFault | CallTool | ReturnTool | AskPerson | Halt
+PostedStep = RequestTurn | RecordAnswer | MeterTurn | RecordFault | CallTool | ReturnTool | AskPerson | Halt
 
 
 class Beginning(Struct, frozen=True, kw_only=True):

@@ -70,6 +70,9 @@ def _tell_work(event: ev.Event) -> str | None:
         case ev.TurnAnswered(run=run, turn=turn, answer=answer, usage=usage):
             calls = f", and calls {', '.join(call.name for call in answer.calls)}" if answer.calls else ""
             return f"run {run}, turn {turn}: {answer.model} answered with {'about ' if usage.is_estimated else ''}{count(usage.output, 'token')}{calls}"
+        case ev.TurnMetered(run=run, requests=requests, usage=usage, usd=usd):
+            cost = f", {usd:.4f} USD" if usd is not None else ""
+            return f"run {run} has spent {'about ' if usage.is_estimated else ''}{count(usage.total, 'token')}{cost} until now, in {count(requests, 'request')}"
         case ev.ToolReturned(run=run, name=name, is_error=is_error, text=text):
             return f"run {run}: {name} {'failed' if is_error else 'returned'}: {text}"
         case ev.WorkHalted(run=run, hold=hold):
