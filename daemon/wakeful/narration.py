@@ -90,6 +90,8 @@ def _tell_session(event: ev.Event) -> str | None:
             return f"sleeps: {visible(words)}"
         case ev.SessionReleased():
             return "may go on: the brake is released"
+        case ev.QuestionAnswered(is_unanswered=True):
+            return "denied: nobody answered in time"
         case ev.QuestionAnswered(text=text):
             return f"answered: {visible(text, 60)}"
         case ev.SessionTerminated():

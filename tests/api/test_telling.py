@@ -63,6 +63,7 @@ EVERY: list[tuple[ev.Event, str]] = [
     (ev.SessionBraked(words="the printer burns"), "sleeps: the printer burns"),
     (ev.SessionReleased(), "may go on: the brake is released"),
     (ev.QuestionAnswered(wake=1, text="yes"), "answered: yes"),
+    (ev.QuestionAnswered(wake=1, text="no", call="c1", is_unanswered=True), "denied: nobody answered in time"),
     (ev.SessionTerminated(), "terminated"),
     (ev.SessionReopened(reason="again"), "opened again: again"),
     (

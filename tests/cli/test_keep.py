@@ -224,7 +224,9 @@ def test_check_warns_of_a_budget_in_money_for_a_model_without_a_price(project: P
     (project / "sessions.d" / "agents").mkdir()
     (project / "sessions.d" / "agents" / "docs.yaml").write_text("model: openai-compatible:x\nbase_url: http://localhost:1/v1\n")
     (project / "sessions.d" / "ask.yaml").write_text("objective: Ask.\nagent: docs\nrun: {prompt: Do it.}\nbudget: {day: {usd: 1}}\n")
+    (project / "sessions.d" / "spend.yaml").write_text("objective: Spend.\nrun: {command: ['true']}\nbudget: {day: {tokens: 1}}\n")
     done = run_wakeful("check", cwd=project)
+    assert "spend.yaml:3:9: a budget of tokens does not hold for its command" in done.stdout, done.stdout
     assert done.returncode == 0 and "nobody knows what openai-compatible:x costs" in done.stdout, done.stdout + done.stderr
     (project / "wakeful.yaml").write_text("prices: {openai-compatible:*: {input: 0, output: 0}}\n")
     assert "nobody knows" not in run_wakeful("check", cwd=project).stdout

@@ -124,6 +124,32 @@ def test_a_session_that_asks_first_runs_only_after_a_yes_and_asks_again_for_the_
     assert world.hold("s") is not None
 
 
+@pytest.mark.parametrize("disturbance", ["nothing", "a crash", "a clock set back", "an activation"])
+def test_a_question_that_nobody_answers_is_denied_when_its_time_is_over(disturbance: str) -> None:
+    """Its causes are parked, as by a no; something newer asks again."""
+    world = World(session("s", read("in"), is_approved_first=True, ask_timeout_seconds=7200.0), files={"in": "1"})
+    world.look()
+    assert world.hold("s") == "may it run? woken by first: wakeful answer s yes, or no; denied if nobody answers within 2h"
+    world.advance(3600)
+    match disturbance:
+        case "a crash":
+            world.crash()
+            world.look()
+        case "a clock set back":
+            world.jump(-86_400)
+        case "an activation":
+            world.call(calls.Activate(name="s"))
+    assert world.hold("s") is not None and runs(world) == 0
+    world.advance(3700)
+    world.rest()
+    assert world.hold("s") is None and runs(world) == 0
+    withdrawn = next(entry.event for entry in reversed(world.log) if entry.kind == "wake_withdrawn")
+    assert withdrawn.reason == "denied: nobody answered within 2h"
+    save(world, "2")
+    world.rest()
+    assert world.hold("s") is not None and runs(world) == 0
+
+
 def test_a_no_counts_what_was_asked_about_as_seen() -> None:
     world = ask()
     assert world.call(calls.Answer(name="s", text="No")) is not None

@@ -128,6 +128,33 @@ def test_an_external_agent_is_stopped_in_the_middle_of_its_prompt(budget: Budget
     assert last(world, ev.RunFinished).usage.tokens == 77 and "tool_called" not in [entry.kind for entry in world.log]
 
 
+@pytest.mark.parametrize(("is_permission", "given"), [(True, "no"), (False, "nobody answered within 90m; go on without an answer, or say what is missing and end")])
+def test_a_question_of_an_agent_that_nobody_answers_is_denied_and_its_work_goes_on(is_permission: bool, given: str) -> None:
+    """The session's word counts before its agent's. The moment of the denial is on record, so a crash changes nothing."""
+    world = make_world(thinking(ask_timeout_seconds=5400.0), agents=(replace(DOCS, ask_timeout_seconds=60.0),))
+    post(world, request(), answer(), work.AskPerson(call="c1", name="shell", text="may it?", is_permission=is_permission))
+    end(world, exit_code=75)
+    hold = the(world).hold
+    assert hold.kind == "asking" and "denied if nobody answers within 90m)" in hold.words and hold.until is not None
+    boot_again(world)
+    world.look()
+    world.advance(5300)
+    assert the(world).hold == hold and the(world).run is None
+    world.advance(200)
+    answered = last(world, ev.QuestionAnswered)
+    assert (answered.call, answered.text, answered.is_unanswered) == ("c1", given, True)
+    assert the(world).run is not None and the(world).run.resumed_from == 1
+
+
+def test_an_agent_may_say_how_long_its_questions_wait() -> None:
+    world = make_world(thinking(), agents=(replace(DOCS, ask_timeout_seconds=60.0),))
+    post(world, request(), answer(), work.AskPerson(call="c1", name="shell", text="may it?"))
+    end(world, exit_code=75)
+    assert "within 1m)" in the(world).hold.words
+    world.call(calls.Answer(name="docs", text="this way"))
+    assert not last(world, ev.QuestionAnswered).is_unanswered
+
+
 def test_a_crash_books_what_was_metered() -> None:
     world = make_world(thinking(budget=Budget(day=Amounts(tokens=9000))), agents=(OUTSIDE,))
     post(world, work.RequestTurn(turn=1, model="acp:some-agent", input_tokens=100, max_output_tokens=50))

@@ -388,8 +388,11 @@ class ExternalAgent:
 
     async def _read_permissions(self) -> dict[str, bool]:
         """What a person said to what it asked, in this session: the same thing is not asked twice."""
-        answers = (line["payload"] or {} for line in await self._read_log("question_answered"))
-        return {one["call"]: one["text"].lower() in ("yes", "y") for one in answers if (one.get("call") or "").startswith("acp-")}
+        answers = [(line["seq"], line["payload"] or {}) for line in await self._read_log("question_answered")]
+        own = [(seq, one) for seq, one in answers if (one.get("call") or "").startswith("acp-")]
+        # A denial by time alone is for the run that asked, and for no later one.
+        last = await self._find_last("run_finished") if any(one.get("is_unanswered") for _, one in own) else 0
+        return {one["call"]: one["text"].lower() in ("yes", "y") for seq, one in own if seq > last or not one.get("is_unanswered")}
 
     async def _find_last(self, kind: str, **wanted: str) -> int:
         """Where the last record of a kind stands; 0: there is none."""

@@ -162,6 +162,8 @@ class AgentSpec(Struct, frozen=True, kw_only=True):
     acp: tuple[str, ...] = ()
     outside: Outside = Outside()
     skills: tuple[Skill, ...] = ()
+    # A question to a person waits so long, and is denied then. None: as long as it takes.
+    ask_timeout_seconds: float | None = None
 
     @property
     def can_answer(self) -> bool:

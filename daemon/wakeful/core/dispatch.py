@@ -12,6 +12,7 @@ from typing import assert_never
 from wakeful.core import events as ev
 from wakeful.core.adoption import attend_writing
 from wakeful.core.agency import find_acting
+from wakeful.core.asking import deny_unanswered
 from wakeful.core.attempts import find_attempt
 from wakeful.core.clocks import account_slots
 from wakeful.core.decision import Decision
@@ -111,11 +112,13 @@ def _look_onward(core: Core, decision: Decision, session: Session) -> None:
 
 
 def _lift_spent_hold(core: Core, decision: Decision, session: Session) -> Session:
-    """A snooze that ran out, and `failed` when something newer came, end by themselves (rule 21)."""
+    """A snooze that ran out, and `failed` when something newer came, end by themselves (rule 21); a question whose time is over is denied."""
     hold = session.hold
     if hold is None:
         return session
     if hold.until is not None and core.has_run_out(session.id, "hold", hold.until, hold.length_seconds, decision.moment):
+        if hold.kind == "asking":
+            return deny_unanswered(core, decision, session)
         return core.emit(decision, session.id, ev.SessionResumed(reason="its time came"))
     if hold.kind == "failed" and is_owed(core.state, core.looked, session):
         return core.emit(decision, session.id, ev.SessionResumed(reason="something newer came"))

@@ -458,6 +458,8 @@ class QuestionAnswered(Struct, frozen=True, kw_only=True):
     wake: int
     text: str
     call: str | None = None
+    # Nobody said anything in time: it was denied by the daemon.
+    is_unanswered: bool = False
 
 
 class SessionTerminated(Struct, frozen=True, kw_only=True):

@@ -13,6 +13,7 @@ from wakeful.core import calls, work
 from wakeful.core import events as ev
 from wakeful.core.agency import find_owner
 from wakeful.core.agent import AgentSpec
+from wakeful.core.asking import find_timeout, make_asking, say_denial
 from wakeful.core.budget import OF_REQUESTS, Amounts, Spent, charge, counts_money, find_exhausted, find_overspent, find_shortage
 from wakeful.core.decision import Decision
 from wakeful.core.judge import check_level, check_size, emit_call, find_runnable
@@ -171,7 +172,8 @@ def _(step: work.ReturnTool, core: Core, session: Session, run: OpenRun, wall: i
 def _(step: work.AskPerson, core: Core, session: Session, run: OpenRun, wall: int) -> list[ev.Event]:
     how = f"wakeful answer {session.name} yes, or no" if step.is_permission else f"wakeful answer {session.name} TEXT"
     asked = ev.QuestionAsked(run=run.run, call=step.call, name=step.name, text=step.text, is_permission=step.is_permission)
-    return [asked, ev.WorkHalted(run=run.run, hold=ev.Hold(kind="asking", words=f"asks: {step.text} ({how})"))]
+    seconds = find_timeout(run.spec, run.agent)
+    return [asked, ev.WorkHalted(run=run.run, hold=make_asking(seconds, f"asks: {step.text} ({how}{say_denial(seconds)})", wall))]
 
 
 @_take_step.register

@@ -334,6 +334,8 @@ class SessionSpec(Struct, frozen=True, kw_only=True):
     budget: Budget | None = None
     # A person is asked before every run.
     is_approved_first: bool = False
+    # A question to a person waits so long, and is denied then. None: as its agent says.
+    ask_timeout_seconds: float | None = None
     # Narrows what the agent's own policy allows.
     tools: dict[str, ToolPolicy] = {}
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from wakeful.core.agency import find_acting
+from wakeful.core.asking import find_timeout, make_asking, say_denial
 from wakeful.core.budget import find_exhausted
 from wakeful.core.busy import find_holding_upstreams, find_root_words
 from wakeful.core.cron import is_inside_window, window_opens_at
@@ -80,7 +81,7 @@ def judge_start(core: Core, session: Session, moment: Moment) -> Verdict:
     verdict = _judge_turn(core, session)
     if not isinstance(verdict, Ready):
         return verdict
-    question = _find_question(core, session)
+    question = _find_question(core, session, moment)
     return Sleeps(question) if question is not None else verdict
 
 
@@ -172,7 +173,7 @@ def _find_spent(session: Session, moment: Moment) -> Hold | None:
     return Hold(kind="budget", words=found.words, until=found.until, length_seconds=(found.until - moment.wall) / 1e6)
 
 
-def _find_question(core: Core, session: Session) -> Hold | None:
+def _find_question(core: Core, session: Session, moment: Moment) -> Hold | None:
     """Once for each wake: a yes covers its tries, and what joins it before it starts."""
     assert session.spec is not None and session.wake is not None
     if session.approved == session.wake.wake:
@@ -182,7 +183,8 @@ def _find_question(core: Core, session: Session) -> Hold | None:
         return None
     told = ", ".join(dict.fromkeys(cause.binding for cause in session.wake.causes))
     why = f"; {danger}" if danger is not None else ""
-    return Hold(kind="asking", words=f"may it run? woken by {told}{why}: wakeful answer {session.name} yes, or no")
+    seconds = find_timeout(session.spec, find_acting(core, session)[0])
+    return make_asking(seconds, f"may it run? woken by {told}{why}: wakeful answer {session.name} yes, or no{say_denial(seconds)}", moment.wall)
 
 
 def _judge_turn(core: Core, session: Session) -> Verdict:

@@ -80,6 +80,7 @@ def build_agent(name: str, keys: AgentKeys, around: Surroundings) -> BuiltAgent:
         acp=keys.acp.command if keys.acp is not None else (),
         outside=outside,
         skills=skills,
+        ask_timeout_seconds=keys.ask_timeout,
     )
     return built
 

@@ -144,6 +144,7 @@ def build_spec(name: str, keys: SessionKeys, around: Surroundings) -> Built:
         confinement=_build_confinement(keys),
         budget=build_budget(keys.budget, zone or "UTC"),
         is_approved_first=keys.approve == "before_run",
+        ask_timeout_seconds=keys.ask_timeout,
         tools=dict(keys.tools),
     )
     _refuse_three_legs(built.spec, built)

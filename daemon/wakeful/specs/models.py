@@ -270,6 +270,7 @@ class SessionKeys(Keys):
         None, "What it may spend, such as {run: {wall: 10m}, hour: {runs: 6}}; spent, it sleeps until the period turns."
     )
     approve: Literal["before_run"] | None = _describe(None, "before_run: it sleeps with the question until a person says yes.")
+    ask_timeout: PositiveDuration | None = _describe(None, "How long a question to a person waits, such as 2h; then it is denied. Default: its agent's.")
     network: Network = _describe(False, "false, true, or a list of HOST:PORT it may connect to. Default: false.")
     secrets: SecretNames = _describe((), "Names of secrets it receives as files, such as [gh-token]; see wakeful secret.")
     tools: dict[str, ToolPolicy] = _describe({}, "Narrows the agent's tools here: name -> allow, ask or deny. Default: the agent's.")
@@ -366,6 +367,7 @@ class AgentKeys(Keys):
     context: TokenWindowKeys | None = _describe(None, "tokens, compress_at, compress_by.")
     skills: tuple[FilledText, ...] | None = _describe(None, "Folders of skills: each holds SKILL.md, or folders that do. The model is told their names and descriptions, and reads them when it needs them.")
     limits: AgentLimitKeys | None = _describe(None, "turns, repeats, silence: when a run that does not come to its end is stopped.")
+    ask_timeout: PositiveDuration | None = _describe(None, "How long a question to a person waits, such as 2h; then it is denied. Default: as long as it takes.")
     acp: Annotated[AcpKeys, *_short_for("command", _ARGV_SCHEMA)] | None = _describe(
         None, "An external agent over the Agent Client Protocol, which brings its own model: program and arguments, or {command, key, env, login, mode, files}."
     )

@@ -150,7 +150,7 @@ def brief_row(row: dict[str, Any], session: Session, queue: Queue | None, slot_a
 def _find_next(row: dict[str, Any], session: Session, queue: Queue | None, slot_at: int | None) -> tuple[NextWord, int] | None:
     hold, wake = session.hold, session.wake
     if row["state"] == "sleeping" and hold is not None and hold.until is not None and row["reason"] == hold.words:
-        return "goes on", hold.until
+        return "denied" if hold.kind == "asking" else "goes on", hold.until
     if row["state"] == "sleeping" and hold is None and wake is not None and wake.retry_at is not None:
         return "goes on", wake.retry_at
     if queue is not None and queue.until is not None and not row["reason"]:

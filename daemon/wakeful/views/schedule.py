@@ -10,8 +10,8 @@ from typing import Literal, NamedTuple
 from wakeful.core.machine import Core
 from wakeful.core.state import Session
 
-# The change that comes with the moment: a hold ends, a queued wake starts, a slot falls due.
-NextWord = Literal["goes on", "next start", "next slot"]
+# The change that comes with the moment: a hold ends, a question counts as denied, a queued wake starts, a slot falls due.
+NextWord = Literal["goes on", "denied", "next start", "next slot"]
 
 
 class NextSlot(NamedTuple):

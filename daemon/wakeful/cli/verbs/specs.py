@@ -23,11 +23,9 @@ from wakeful.cli.options import Options
 from wakeful.cli.places import find_specs
 from wakeful.cli.text import count, escape, paint
 from wakeful.core.agent import AgentSpec, ModelSpec
-from wakeful.core.budget import counts_money
 from wakeful.core.graph import Graph
 from wakeful.core.match import parse_under
-from wakeful.core.prices import find_price
-from wakeful.core.spec import TEMPLATE_MARK, PromptRun, SessionSpec, find_template
+from wakeful.core.spec import TEMPLATE_MARK, SessionSpec, find_template
 from wakeful.counting import TellFar, tell_nobody
 from wakeful.program_reach import ProgramReach, declare_written, find_search_path, list_unbound_files, name_derived
 from wakeful.settings import SETTINGS_FILE, SPECS_FOLDER, find_settings_file, read_settings, say_meant_model
@@ -37,6 +35,7 @@ from wakeful.specs.mistakes import Mistakes
 from wakeful.specs.new import Answers, check_free, put_new, render_copy, write_new
 from wakeful.specs.others import find_others
 from wakeful.specs.problem import Problem, RefusedSpec
+from wakeful.specs.promises import Unkept, find_unkept
 from wakeful.specs.schema import json_schema
 from wakeful.specs.shell_signs import has_shell_sign
 from wakeful.specs.timezones import find_local_zone
@@ -139,7 +138,7 @@ def check_folder(specs: Path, options: Options) -> Findings:
     others = (SETTINGS_FILE,) if find_settings_file(specs).exists() else ()
     unbound, reach = _look_at_programs(reading, reading.sessions)
     mistakes = _find_mistakes(reading, reading.sessions, specs)
-    warnings = [*reading.warnings, *mistakes, *_warn_about_writers(specs, reading), *_warn_about_prices(specs, reading), *_warn_about_models(specs, reading), *unbound]
+    warnings = [*reading.warnings, *mistakes, *_warn_about_writers(specs, reading), *_warn_about_promises(specs, reading), *_warn_about_models(specs, reading), *unbound]
     return Findings(len(reading.sessions) - len(refused), problems, warnings, others, _find_templates(reading), reach)
 
 
@@ -198,17 +197,16 @@ def _offer_binding(spec: SessionSpec, path: str) -> str:
     return f"{name}: {{file: {json.dumps(path, ensure_ascii=False)}}}"
 
 
-def _warn_about_prices(specs: Path, reading: FolderReading) -> list[Problem]:
-    """A budget of money needs a price for every model it is spent on: else a run would be refused when it asks."""
-    prices = read_settings(specs)[0].prices
-    asked = [one for one in reading.sessions.values() if isinstance(one.run, PromptRun)]
-    bounded = {one.agent for one in asked if one.agent is not None and counts_money(one.budget)} | {one.name for one in reading.agents.values() if counts_money(one.budget)}
-    return [
-        Problem(_file_of(reading, f"agents/{name}"), 1, 1, f"nobody knows what {model.name} costs, and a budget counts money; add it to prices in {SETTINGS_FILE}")
-        for name in sorted(bounded & reading.agents.keys())
-        for model in reading.agents[name].models
-        if find_price(prices, model.name) is None
-    ]
+def _warn_about_promises(specs: Path, reading: FolderReading) -> list[Problem]:
+    """Budgets that nothing enforces, and questions that nobody may be there to answer. Of a template's sessions the first is judged."""
+    judged = {find_template(name) or name: spec for name, spec in reversed(reading.sessions.items())}
+    found = find_unkept({spec.name: spec for spec in judged.values()}, reading.agents, read_settings(specs)[0].prices)
+    return list(dict.fromkeys(_place_promise(specs, reading, find_template(one.file) or one.file, one) for one in found))
+
+
+def _place_promise(specs: Path, reading: FolderReading, file: str, found: Unkept) -> Problem:
+    place = locate(str(specs / f"{file}{SUFFIX}"), found.key) if found.key else (1, 1)
+    return Problem(_file_of(reading, file), *place, found.words)
 
 
 def _warn_about_models(specs: Path, reading: FolderReading) -> list[Problem]:
