@@ -109,6 +109,7 @@ class Program:
         if setting("spends"):
             return await self.spend(session_id, *setting("spends").split())
         code = await self.client.read_text_file(session_id=session_id, path="code.py")
+        self.note(session_id, f"read: {code.content!r}")
         await self.tell_call(session_id)
         if not await self.is_permitted(session_id):
             done = "cancelled" if self.cancelled.is_set() else "end_turn"

@@ -96,6 +96,18 @@ def test_what_needs_a_person_ends_the_run_with_the_question_and_is_not_asked_twi
     assert row["last_run"]["outcome"] == "succeeded" and box.read("out/page.md")
 
 
+def test_the_value_of_a_secret_does_not_pass_through_our_hands(box: Box) -> None:
+    """It reads the name instead. What it would write over the value with that name is refused, and the file keeps its value."""
+    folder = declare(box)
+    box.write("code.py", "token = 'token-canary-7531'\n")
+    box.write("out/page.md", "the token is token-canary-7531\n")
+    box.start(env={"WAKEFUL_SECRET_GH": "token-canary-7531"})
+    row = box.wait_for("docs", state="sleeping")
+    assert "out/page.md holds the value of a secret, which was shown as [secret GH]" in row["reason"], (row, box.ask("output", "docs"))
+    assert """read: "token = '[secret GH]'\\n\"""" in "\n".join(told(folder)[0]), told(folder)
+    assert box.read("out/page.md") == "the token is token-canary-7531\n"
+
+
 def test_a_program_that_is_not_there_or_says_nothing_fails_in_words(box: Box) -> None:
     declare(box)
     (box.specs / "agents" / "coder.yaml").write_text("acp: [no-such-program]\n")

@@ -27,7 +27,9 @@ def test_a_provider_that_reports_no_usage_is_booked_by_estimate_and_marked(box: 
     assert total["tokens"] == total["estimated_tokens"] == sum(one["usage"]["input"] + one["usage"]["output"] for one in answered)
     table = box.ask("costs")
     assert f"~{total['tokens']}" in table and f"~ with {total['tokens']:,} tokens by estimate" in table
-    assert f"({total['tokens']:,} of the tokens by estimate)" in box.words("why", "docs#1")
+    assert f"({total['tokens']:,} of the tokens by estimate)" in box.words("why", "docs#1") and "by agent docs" in box.words("why", "docs#1")
+    assert f"It took {total['tokens']:,} tokens" in box.words("why", "docs") and f"~{total['tokens']}  {total['usd']:.4f}" in box.ask("show", "docs")
+    assert f"[about {answered[0]['usage']['input'] + answered[0]['usage']['output']:,} tokens, {answered[0]['usd']:.4f} USD]" in box.words("log", "docs")
 
 
 @pytest.mark.long

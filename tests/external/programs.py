@@ -29,8 +29,9 @@ class Program(Struct, frozen=True, kw_only=True):
     # Does it go on in its own session, or is it told anew?
     is_resumed: bool = True
     has_port: bool = False
-    # Does it count the tokens of all its requests?
+    # Does it count the tokens of all its requests, and tell what they cost?
     has_count: bool = True
+    has_cost: bool = False
 
     @property
     def place(self) -> Path:
@@ -45,7 +46,7 @@ def _set_codex(provider: Endpoint) -> dict[str, object]:
 
 def _set_opencode(provider: Endpoint) -> dict[str, object]:
     options = {"baseURL": provider.base_url("openai"), "apiKey": "{env:LOOP_API_KEY}"}
-    loop = {"npm": "@ai-sdk/openai-compatible", "options": options, "models": {"scripted": {}}}
+    loop = {"npm": "@ai-sdk/openai-compatible", "options": options, "models": {"scripted": {"limit": {"context": 100_000, "output": 8_000}, "cost": {"input": 3, "output": 15}}}}
     config = {"provider": {"loop": loop}, "model": "loop/scripted", "permission": {"edit": "ask", "bash": "ask"}, "autoupdate": False, "share": "disabled"}
     return {"key": "LOOP_API_KEY", "env": {"OPENCODE_CONFIG_CONTENT": json.dumps(config), "OPENCODE_DISABLE_MODELS_FETCH": "1"}}
 
@@ -58,6 +59,7 @@ CLAUDE = Program(
         "env": {"ANTHROPIC_BASE_URL": provider.base_url("anthropic"), "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"},
     },
     write=lambda path, text: Call("Write", {"file_path": path, "content": text}),
+    has_cost=True,
 )
 OPENCODE = Program(
     name="opencode",
@@ -65,8 +67,9 @@ OPENCODE = Program(
     settings=_set_opencode,
     write=lambda path, text: Call("write", {"filePath": path, "content": text}),
     has_port=True,
-    # Of the last one alone.
+    # Of the last one alone. Its config has a price.
     has_count=False,
+    has_cost=True,
 )
 CODEX = Program(
     name="codex",
@@ -89,6 +92,5 @@ GEMINI = Program(
     },
     write=lambda path, text: Call("write_file", {"file_path": path, "content": text}),
     is_resumed=False,
-    has_count=False,
 )
 PROGRAMS = (CLAUDE, OPENCODE, CODEX, GEMINI)

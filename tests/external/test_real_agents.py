@@ -15,7 +15,7 @@ from e2e.box import Box
 from ports import held_port
 from waiting import eventually
 
-from external.programs import CLAUDE, Program
+from external.programs import Program
 
 pytestmark = pytest.mark.acp
 
@@ -24,7 +24,7 @@ KEY = "sk-scripted-1234567890"
 SECONDS = 180.0
 
 
-def declare(box: Box, provider: Provider, program: Program, *, tools: str = "{shell: allow}") -> None:
+def declare(box: Box, provider: Provider, program: Program, *, tools: str = "{shell: allow}", budget: str = "") -> None:
     """A session that keeps out/page.md true to code.py, worked by the program."""
     with held_port() as held:
         port = held.getsockname()[1]
@@ -39,7 +39,7 @@ def declare(box: Box, provider: Provider, program: Program, *, tools: str = "{sh
         "agent: coder\nobjective: Keep page.md true to code.py.\n"
         f"network: {json.dumps(ports)}\n"
         "bindings: {code: {file: code.py, settle: 0ms}, page: {file: out/page.md, access: write}}\n"
-        "conversation: continue\nrun: {prompt: Bring page.md in line.}\n",
+        "conversation: continue\nrun: {prompt: Bring page.md in line.}\n" + (f"budget: {budget}\n" if budget else ""),
     )
     box.start(env={f"WAKEFUL_SECRET_{settings['key']}": KEY})
 
@@ -80,7 +80,9 @@ def test_it_works_within_the_bindings_and_goes_on_where_it_stopped(box: Box, pro
     assert "page.md" in called["call"]["arguments"] and called["call"]["id"] == returned["call"]
     assert answered["answer"]["text"].endswith("The page is true.")
     worked = [asked for asked in provider.requests if asked.tools]
-    assert answered["usage"]["input"] > (len(json.dumps(worked[-1].raw)) / 8 if program.has_count else 0)
+    # All its requests are counted: by the program, or what it leaves out by our estimate.
+    assert answered["usage"]["input"] > len(json.dumps(worked[-1].raw)) / 8 and answered["usage"]["is_estimated"] is not program.has_count
+    assert (answered["usd"] is not None) is program.has_cost
     assert all(asked.key == KEY for asked in provider.requests)
     box.save("code.py", "def pay_more(): ...\n")
     work(box, 2)
@@ -126,18 +128,35 @@ def test_an_interrupted_run_ends_with_everything_it_started(box: Box, provider: 
     assert row["last_run"]["outcome"] == "interrupted"
 
 
-def test_a_question_of_the_real_one_waits_for_a_person(box: Box, provider: Provider) -> None:
-    """Claude Code wants to write, the session asks, the run ends; after the answer the same session goes on, and is not asked again."""
-    if not CLAUDE.place.is_dir():
-        pytest.skip("claude is not installed: `make test-acp` does that")
-    play(box, provider, CLAUDE)
-    declare(box, provider, CLAUDE, tools="{edit: ask}")
+def test_a_question_waits_for_a_person_and_is_not_asked_again(box: Box, provider: Provider, program: Program) -> None:
+    """It wants to write, the session asks, the run ends; after the answer it writes."""
+    play(box, provider, program)
+    declare(box, provider, program, tools=f"{{{program.tool}: ask}}")
     row = box.wait_for("docs", SECONDS, state="sleeping")
-    assert "may it do this: Write" in row["reason"] and box.read("out/page.md") == ""
-    provider.play(lambda asked: Say("The page is true.") if len(asked.results) > 1 else CLAUDE.write(str(box.folder / "out/page.md"), "page 1"))
+    assert "may it do this: " in row["reason"] and box.read("out/page.md") == "", (row, box.ask("output", "docs"))
+    before = sum(bool(asked.tools) for asked in provider.requests)
+
+    def answer(asked: Asked) -> Turn:
+        if not asked.tools:
+            return Say("A page")
+        is_first = sum(bool(one.tools) for one in provider.requests) <= before + 1
+        return program.write(str(box.folder / "out/page.md"), "page 1") if is_first else Say("The page is true.")
+
+    provider.play(answer)
     box.ask("answer", "docs", "yes")
     work(box, 2)
     assert box.read("out/page.md") == "page 1"
+
+
+def test_it_is_stopped_when_its_budget_is_spent(box: Box, provider: Provider, program: Program) -> None:
+    """Its model never comes to an end. The program is told to stop, nothing of it is left, and the reason is on record."""
+    provider.play(lambda asked: program.write(str(box.folder / "out/page.md"), f"page {len(provider.requests)}") if asked.tools else Say("A page"))
+    declare(box, provider, program, budget="{day: {tokens: 100000}}")
+    row = box.wait_for("docs", SECONDS, state="sleeping")
+    assert "was stopped: budget of the day: " in row["reason"] and "of 100000 tokens spent" in row["reason"], (row, box.ask("output", "docs"))
+    requests = len(provider.requests)
+    assert 3 < requests < 60 and box.json("costs")["total"]["tokens"] >= 50_000, box.json("costs")
+    assert find_tree(payloads(box, "run_started")[0]["run_id"]) == []
 
 
 def find_tree(run_id: str) -> list[int]:

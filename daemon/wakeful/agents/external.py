@@ -25,6 +25,7 @@ from wakeful.agents.reported import UNKNOWN_TOOL, ReportedCalls, Told
 from wakeful.agents.retelling import tell_all, tell_since
 from wakeful.agents.tools.box import ToolBox
 from wakeful.agents.tools.place import Bounds, Refused
+from wakeful.agents.tools.redaction import Redaction
 from wakeful.agents.tools.replacing import read_content, replace_content
 from wakeful.core import work
 from wakeful.core.agent import AgentSpec, Outside
@@ -45,6 +46,8 @@ UNSAFE_LOADERS = ("gemini",)
 # A program that was told to stop gets so long to come to its end. Then it is ended, as any other is that does not end by itself.
 STOP_SECONDS = 10.0
 _NEEDS_LOGIN = -32000
+# As redaction writes it.
+_SECRET_MARK = re.compile(r"\[secret [^\]\n]+\]")
 _AMOUNT = re.compile(r"\d+(\.\d+)?(e-?\d+)?")
 _LONGEST_WORDS = 500
 
@@ -68,6 +71,7 @@ class ExternalAgent:
         self._tools = tools
         self._record = record
         self._link = link
+        self._redact = Redaction(link).redact
         self._spawn = spawn
         self._say = say
         self._said: list[str] = []
@@ -362,6 +366,8 @@ class ExternalAgent:
 
     async def read_text_file(self, session_id: str, path: str, line: int | None = None, limit: int | None = None, **_: Any) -> schema.ReadTextFileResponse:
         text = (await self._reach(lambda: read_content(self._bounds, self._bounds.place(path, "read")), path)).decode(errors="replace")
+        # Before it is cut: half of a value is one that nobody would find any more.
+        text = await self._redact(text)
         if line is not None or limit is not None:
             first = max((line or 1) - 1, 0)
             text = "".join(text.splitlines(keepends=True)[first : None if limit is None else first + limit])
@@ -373,8 +379,24 @@ class ExternalAgent:
         if self._tools.policy_of("write") != "allow" or self._tools.policy_of("edit") == "deny":
             policies = f"write: {self._tools.policy_of('write')}, edit: {self._tools.policy_of('edit')}"
             raise RequestError.invalid_params({"details": f"this session's policy is not to write files ({policies})"})
-        await self._reach(lambda: replace_content(self._bounds, self._bounds.place(path, "write"), content.encode()), path)
+        place = await self._reach(lambda: self._bounds.place(path, "write"), path)
+        if (name := await self._find_lost_secret(place, content)) is not None:
+            words = f"{path} holds the value of a secret, which was shown as {name}; written like this the value would be lost, so nothing was written"
+            raise RequestError.invalid_params({"details": words})
+        await self._reach(lambda: replace_content(self._bounds, place, content.encode()), path)
         return schema.WriteTextFileResponse()
+
+    async def _find_lost_secret(self, place: str, content: str) -> str | None:
+        """A name that stands for a value in the new content, where the file has the value itself."""
+        marks = list(dict.fromkeys(_SECRET_MARK.findall(content)))
+        if not marks:
+            return None
+        try:
+            before = (await asyncio.to_thread(read_content, self._bounds, place, "write")).decode(errors="replace")
+        except (FileNotFoundError, Refused, OSError):
+            return None
+        shown = await self._redact(before)
+        return next((mark for mark in marks if mark in shown and mark not in before), None)
 
     async def _reach(self, do: Callable[[], Any], path: str) -> Any:
         try:

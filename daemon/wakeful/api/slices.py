@@ -27,7 +27,7 @@ from wakeful.narration import narrate
 from wakeful.past import StateHashes, list_origins
 from wakeful.views.finds import matches
 from wakeful.views.records import view_record
-from wakeful.views.telling import tell
+from wakeful.views.telling import tell, tell_price
 
 PAGE = 500
 # `last` is answered in one piece, which has to fit in memory; whoever wants more asks for a range, which streams.
@@ -153,7 +153,7 @@ def _encode(record: Record, telling: Telling, hashes: StateHashes | None) -> byt
 def _say(record: Record, telling: Telling) -> str:
     """The words of a record for people. Every record has some."""
     event = decode(record.kind, record.payload) if record.payload is not None else None
-    return (narrate(event) or tell(event)) if event is not None else _say_missing(record, telling)
+    return f"{narrate(event) or tell(event)}{tell_price(event)}" if event is not None else _say_missing(record, telling)
 
 
 def _say_missing(record: Record, telling: Telling) -> str:

@@ -106,8 +106,9 @@ def _say_run(link: Link) -> str:
         return f"{link.label} is under way since {say_time(link.start.at)}{attempt}"
     usage = link.finished.usage
     reason = f" ({link.finished.reason})" if link.finished.reason else ""
+    worked = f", by agent {link.started.agent.name}" if link.started.agent is not None else ""
     place = f", in a workspace of its own ({link.finished.workspace})" if link.finished.workspace else ""
-    return f"{link.label} {link.finished.outcome}{reason} at {say_time(link.end.at)}{attempt}, {say_cost(msgspec.to_builtins(usage))}{place}"
+    return f"{link.label} {link.finished.outcome}{reason} at {say_time(link.end.at)}{attempt}{worked}, {say_cost(msgspec.to_builtins(usage))}{place}"
 
 
 def _say_cause(cause: Cause) -> str:

@@ -23,7 +23,7 @@ from wakeful.views.causes import view_causes
 from wakeful.views.guard import say_guard
 from wakeful.views.listing import FAILURES, list_row
 from wakeful.views.reach import Reached, means_path
-from wakeful.views.records import Recorded, say_cost, view_runs
+from wakeful.views.records import Recorded, say_cost, say_spent, view_runs
 from wakeful.views.schedule import NextSlot, find_next_slot
 from wakeful.views.silence import find_changed, find_next_try, say_silence
 from wakeful.views.times import say_shown, say_time, show_time, show_time_or_none
@@ -133,6 +133,7 @@ def _say_last_run(core: Core, session: Session) -> list[str]:
     reason = f" ({last.reason})" if last.reason else ""
     words = [f"Run {last.run} {last.outcome}{reason} at {say_time(last.finished_at)}; it was woken by {describe_causes(last.causes)}.{_say_outlived(last.daemons)}"]
     chain = name_chain(core, last.chain)
+    words += [f"It took {say_spent(msgspec.to_builtins(last.usage))}."] if last.usage.tokens else []
     return words + ([f"The runs that led to it: {' -> '.join([*chain, session.name])}."] if chain else [])
 
 

@@ -165,6 +165,7 @@ def view_runs(records_newest_first: Iterable[Recorded], most: int) -> list[dict[
             run["started_at"] = show_time(record.at)
             run["attempt"] = payload["attempt"]
             run["traced"] = payload.get("trace")
+            run["agent"] = (payload.get("agent") or {}).get("name")
             run["versions"] = payload["versions"]
             run["chain"] = payload.get("chain", [])
             run["causes"] = [_show_at(cause) for cause in payload["causes"]]
@@ -176,7 +177,10 @@ def view_runs(records_newest_first: Iterable[Recorded], most: int) -> list[dict[
 def say_cost(usage: dict[str, Any]) -> str:
     """The cost of a run in words: its time, and the tokens and money if an agent worked."""
     words = f"{usage.get('wall_seconds', 0):.2f} s, {usage.get('cpu_seconds', 0):.2f} s of CPU"
-    if not usage.get("tokens"):
-        return words
+    return f"{words}, {say_spent(usage)}" if usage.get("tokens") else words
+
+
+def say_spent(usage: dict[str, Any]) -> str:
+    """The tokens and the money of an agent's run in words."""
     guessed = f" ({usage['estimated_tokens']:,} of the tokens by estimate)" if usage.get("estimated_tokens") else ""
-    return f"{words}, {usage['tokens']:,} tokens, {usage.get('usd', 0.0):.4f} USD{guessed}"
+    return f"{usage.get('tokens', 0):,} tokens, {usage.get('usd', 0.0):.4f} USD{guessed}"

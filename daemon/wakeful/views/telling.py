@@ -57,6 +57,14 @@ def tell(event: ev.Event) -> str:
             return _tell_work(event) or re.sub(r"(?<!^)(?=[A-Z])", " ", type(event).__name__).lower()
 
 
+def tell_price(event: ev.Event) -> str:
+    """Of an answer: the tokens and the money it took, in brackets behind its words."""
+    if not isinstance(event, ev.TurnAnswered):
+        return ""
+    cost = f", {event.usd:.4f} USD" if event.usd is not None else ""
+    return f" [{'about ' if event.usage.is_estimated else ''}{count(event.usage.total, 'token')}{cost}]"
+
+
 def _tell_work(event: ev.Event) -> str | None:
     """What an agent does in its run."""
     match event:

@@ -204,19 +204,30 @@ def _runs(found: dict[str, Any]) -> list[str]:
     runs = found.get("last_runs", ())
     if not runs:
         return []
+    # Where no agent worked, nobody asks for tokens.
+    has_spent = any((run.get("usage") or {}).get("tokens") for run in runs)
     rows = [
         (
             f"  {run['run']}",
             run["outcome"] or "running",
             format_ago(run["started_at"]),
             format_span(run["seconds"]) if run.get("seconds") is not None else "",
+            *(_say_spending(run.get("usage") or {}) if has_spent else ()),
             escape((f"{run['reason']}; " if run.get("reason") else "") + _say_causes(run["causes"])),
         )
         for run in runs
     ]
-    colours = [("", row[1], "", "", "") for row in rows]
+    head = ("  RUN", "OUTCOME", "STARTED", "TOOK", *(("TOKENS", "USD") if has_spent else ()), "CAUSES")
+    colours = [tuple(cell if place == 1 else "" for place, cell in enumerate(row)) for row in rows]
     remarks = [line for words in _remarks_of_run(found["name"], runs[0]) for line in wrap(escape(words), "  ")]
-    return ["", *format_table(("  RUN", "OUTCOME", "STARTED", "TOOK", "CAUSES"), rows, colours), *(paint(line, "warn") for line in remarks)]
+    return ["", *format_table(head, rows, colours), *(paint(line, "warn") for line in remarks)]
+
+
+def _say_spending(usage: dict[str, Any]) -> tuple[str, str]:
+    """Tokens, marked where some of them are estimated, and US dollars."""
+    if not usage.get("tokens"):
+        return "", ""
+    return f"{'~' if usage.get('estimated_tokens') else ''}{usage['tokens']}", f"{usage.get('usd', 0.0):.4f}"
 
 
 def _say_trace(name: str, run: dict[str, Any]) -> list[str]:
