@@ -12,6 +12,7 @@ import pytest
 from agents.provider import Provider, Say, Turns
 from e2e.box import Box
 from ports import held_port
+from waiting import eventually
 
 PROGRAM = Path(__file__).parent / "acp_program.py"
 
@@ -277,3 +278,17 @@ def test_a_conversation_moves_to_an_external_agent_and_back(box: Box, provider: 
     [lines] = told(folder)
     again = lines[lines.index("resumed") + 1]
     assert "Later words of the model." in again and "First words of the model." not in again and "pay_4" in again
+
+
+@pytest.mark.long
+def test_a_fork_is_told_the_conversation_and_leaves_the_session_of_its_parent_alone(box: Box) -> None:
+    folder = declare(box, can="resume")
+    box.start()
+    box.wait_at_rest("docs", runs=1)
+    box.ask("fork", "docs", "--as", "trial")
+    box.spec("trial", (box.specs / "docs.yaml").read_text().replace("out/page.md", "trial/page.md"))
+    (folder / "page").write_text("trial/page.md")
+    eventually(lambda: box.run("activate", "trial", "--wait").returncode == 0, what="the fork has a place of its own, and ran")
+    assert box.read("trial/page.md") == "page of def pay(): ...\n", box.ask("output", "trial")
+    old, new = told(folder)
+    assert "resumed" not in old and new[0] == "new" and "You said: The page is true." in new[1]
