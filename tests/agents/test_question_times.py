@@ -17,11 +17,12 @@ def test_nobody_answers_an_agent_and_its_call_is_denied_after_a_kill_of_the_daem
     box.start(env=KEY)
     row = box.wait_for("docs", state="sleeping")
     assert "wakeful answer docs yes, or no; denied if nobody answers within 8s)" in row["reason"], row
+    assert "Without an answer it is denied at " in box.words("why", "docs")
     box.kill()
     box.start(env=KEY)
     row = box.wait_at_rest("docs", runs=2)
     assert row["last_run"]["outcome"] == "succeeded" and box.read("page.md") == "", box.ask("output", "docs")
-    assert results(provider.requests[1])[0].is_error
+    assert [(one.is_error, one.content) for one in results(provider.requests[1])] == [(True, "a person was asked, and nobody answered in time: it was denied")]
     [answered] = [record for record in box.log("docs") if record["kind"] == "question_answered"]
     assert (answered["author"], answered["payload"]["text"], answered["payload"]["is_unanswered"]) == ("wakeful", "no", True)
     assert "denied: nobody answered in time" in box.words("log", "docs")

@@ -27,6 +27,7 @@ from wakeful.eventlog.contract import EventLog, Record
 
 NOT_BEGUN = "not carried out: the run ended before this call began; call it again if it is still wanted"
 REFUSED = "refused: a person said no to this call"
+UNANSWERED = "a person was asked, and nobody answered in time: it was denied"
 # The key of a session's own mailbox, among versions.
 MAILBOX = "message"
 REMEMBER = "remember"
@@ -350,6 +351,8 @@ class _Reader:
                     self._remembered |= _read_remembered(turn.answer, call_id)
             case ev.QuestionAsked(call=call_id) if call_id in known:
                 turn.asked[call_id] = event
+            case ev.QuestionAnswered(call=str() as call_id, is_unanswered=True) if call_id in turn.asked and turn.asked[call_id].is_permission:
+                turn.returned[call_id] = Returned(call=call_id, name=turn.asked[call_id].name, text=UNANSWERED, is_error=True)
             case ev.QuestionAnswered(call=str() as call_id, text=text) if call_id in turn.asked:
                 self._take_answer(turn, turn.asked[call_id], record.author, text)
 

@@ -62,6 +62,8 @@ def why_session(core: Core, session: Session, moment: Moment, problem: str | Non
 def _say_next(session: Session, next_try: int | None, slot: NextSlot | None) -> list[str]:
     """The moment it goes on by itself: of a try, or of a slot that would wake it."""
     if next_try is not None and session.hold is not None:
+        if session.hold is not None and session.hold.kind == "asking":
+            return [f"Without an answer it is denied at {say_time(next_try)}."]
         return [f"It goes on by itself at {say_time(next_try)}."]
     if next_try is not None:
         return [f"Its next try is at {say_time(next_try)}."]

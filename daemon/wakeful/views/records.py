@@ -183,4 +183,6 @@ def say_cost(usage: dict[str, Any]) -> str:
 def say_spent(usage: dict[str, Any]) -> str:
     """The tokens and the money of an agent's run in words."""
     guessed = f" ({usage['estimated_tokens']:,} of the tokens by estimate)" if usage.get("estimated_tokens") else ""
-    return f"{usage.get('tokens', 0):,} tokens, {usage.get('usd', 0.0):.4f} USD{guessed}"
+    # A model without a price is not free: of it nothing is said.
+    cost = f", {usage['usd']:.4f} USD" if usage.get("usd") else ""
+    return f"{usage.get('tokens', 0):,} tokens{cost}{guessed}"

@@ -59,7 +59,7 @@ def _head(found: dict[str, Any]) -> list[str]:
         # What holds it stands behind its state already.
         ("queued", found.get("queued") if found.get("queued") != found["reason"] else None),
         ("new", ", ".join(found.get("owed", ()))),
-        ("held until", format_both(found["hold"]["until"]) if found["hold"] and found["hold"]["until"] else None),
+        ("denied" if found["hold"] and found["hold"]["kind"] == "asking" else "held until", format_both(found["hold"]["until"]) if found["hold"] and found["hold"]["until"] else None),
         ("running", _say_running(found["run"]) if found["run"] else None),
         ("woken by", _say_causes(found["wake"]["causes"]) if found["wake"] else None),
         ("retry", format_both(found["wake"]["retry_at"]) if found["wake"] and found["wake"]["retry_at"] else None),
@@ -227,7 +227,7 @@ def _say_spending(usage: dict[str, Any]) -> tuple[str, str]:
     """Tokens, marked where some of them are estimated, and US dollars."""
     if not usage.get("tokens"):
         return "", ""
-    return f"{'~' if usage.get('estimated_tokens') else ''}{usage['tokens']}", f"{usage.get('usd', 0.0):.4f}"
+    return f"{'~' if usage.get('estimated_tokens') else ''}{usage['tokens']}", f"{usage['usd']:.4f}" if usage.get("usd") else ""
 
 
 def _say_trace(name: str, run: dict[str, Any]) -> list[str]:
