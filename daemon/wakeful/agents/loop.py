@@ -115,10 +115,7 @@ class Loop:
         self._models = list(models)
         self._tools = tools
         self._may_ask = beginning.tools.get(ASK_PERSON) != "deny"
-        self._offers = (*tools.offers, ASK_PERSON_OFFER) if self._may_ask else tools.offers
-        self._unrecorded = tuple(ToolDefinition(name=offer.name, description=offer.description, parameters=dict(offer.parameters)) for offer in self._offers)
-        # What every request tells besides the conversation, by estimate.
-        self._told_tokens = estimate_tokens(beginning.instructions) + sum(map(estimate_definition, self._unrecorded))
+        self._take_offers()
         self._post = record
         self._say = say
         self._pause = pause
@@ -180,6 +177,13 @@ class Loop:
             return Ending(is_long=True, refused_tokens=found.refused_tokens)
         except _Ended as ended:
             return Ending(ended.words, is_limit=ended.is_limit)
+
+    def _take_offers(self) -> None:
+        """The tools as the next request tells them. They go on record with it."""
+        self._offers = (*self._tools.offers, ASK_PERSON_OFFER) if self._may_ask else self._tools.offers
+        self._unrecorded = tuple(ToolDefinition(name=offer.name, description=offer.description, parameters=dict(offer.parameters)) for offer in self._offers)
+        # What every request tells besides the conversation, by estimate.
+        self._told_tokens = estimate_tokens(self._beginning.instructions) + sum(map(estimate_definition, self._unrecorded))
 
     def _add(self, entry: Entry) -> None:
         self._entries.append(entry)
@@ -250,6 +254,8 @@ class Loop:
 
     async def _ask(self) -> Answered:
         """The next answer, on its way to the record: it is posted with the first call it leads to."""
+        if await self._tools.refresh():
+            self._take_offers()
         request = self._make_request()
         if self._told_tokens + self._size_tokens > self._most_tokens:
             raise _TooLong
@@ -285,6 +291,7 @@ class Loop:
             model=model.name,
             input_tokens=self._told_tokens + self._size_tokens,
             max_output_tokens=self._agent.settings.max_output_tokens,
+            servers_down=self._tools.servers_down if self._unrecorded else (),
             tools=self._take_definitions(),
         )
         try:
@@ -298,7 +305,7 @@ class Loop:
             return fault
 
     def _take_definitions(self) -> tuple[ToolDefinition, ...]:
-        """The offered tools, for the record. They are recorded once, since they stay the same."""
+        """The offered tools, for the record. They are recorded once, until they are others."""
         definitions, self._unrecorded = self._unrecorded, ()
         return definitions
 

@@ -19,6 +19,7 @@ from starlette.responses import Response
 from wakeful.api.answers import Forbidden, answer_json, caller_of, service_of
 from wakeful.api.assembling import assemble_for, drop_changed_raw
 from wakeful.api.calling import check_key, read_body, read_lines, take_key
+from wakeful.api.offered_tools import find_slow_servers
 from wakeful.api.peers import Caller
 from wakeful.api.service import Service
 from wakeful.assembling.assemble import Assembled
@@ -74,7 +75,8 @@ async def begin(request: Request) -> Response:
         window_tokens=agent.window.tokens, window_source=source,
     )
     await _submit(service, caller, (step,), take_key(request, Posted, {}))
-    beginning = replace(_describe_beginning(session, run, agent, assembled, has_left), window=asked.window)
+    failing = await asyncio.to_thread(find_slow_servers, service.log, session, agent, service.moment().wall) if agent.mcp else ()
+    beginning = replace(_describe_beginning(session, run, agent, assembled, has_left), failing=failing, window=asked.window)
     return answer_json(replace(beginning, summary=service.redact(beginning.summary), memory=service.redact(beginning.memory)))
 
 

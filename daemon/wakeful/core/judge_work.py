@@ -131,6 +131,7 @@ def _(step: work.RequestTurn, core: Core, session: Session, run: OpenRun, wall: 
             usd=usd,
             purpose=step.purpose,
             tools=step.tools,
+            servers_down=step.servers_down,
         )
     ]
 

@@ -35,6 +35,16 @@ class ToolDefinition(Struct, frozen=True, kw_only=True):
     parameters: dict[str, Any] = {}
 
 
+class DownServer(Struct, frozen=True, kw_only=True):
+    """An MCP server that is not there, and why. `is_slow`: it did not start in its time, which the next runs need not wait for again."""
+
+    name: str
+    words: str
+    is_slow: bool = False
+    # When it was last waited for, where that was an earlier run.
+    since: int | None = None
+
+
 class TokenUsage(Struct, frozen=True, kw_only=True):
     """As the provider counted it. `input` includes what it read from its cache (`cached`) and what it put there (`cache_written`).
 

@@ -77,6 +77,7 @@ def make_order(
         writes=spec.written_patterns,
         repositories=tuple((binding.repo, binding.path) for binding in spec.bindings if isinstance(binding, CommitsBinding)),
         program=spec.program,
+        servers=tuple(server.argv for server in run.agent.mcp if server.argv) if run.agent is not None else (),
         is_traced=run.trace is not None,
         is_agent=run.agent is not None,
         allowance=find_allowance(spec.budget, session.spent, run.started_at) if spec.budget is not None else Amounts(),

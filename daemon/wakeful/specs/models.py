@@ -320,6 +320,9 @@ class McpKeys(Keys):
     command: Argv | None = _describe(None, "A program that speaks MCP over its standard input and output.")
     url: BaseUrl | None = _describe(None, "The address of a server.")
     key: SecretName | None = _describe(None, "The name of a secret, sent to the address as a bearer token.")
+    env: Environment = _describe({}, "Variables for the program, never secrets. HOME, unless named here, is a folder of the session's own.")
+    secrets: SecretNames = _describe((), "Names of secrets that the program gets as variables of these names.")
+    start_timeout: PositiveDuration | None = _describe(None, "A run waits so long for its tools, and then goes on without them. Default: 5s.")
 
 
 McpChoice = Annotated[McpKeys, BeforeValidator(parse_server), _OrShort({"type": ["array", "string"], "items": {"type": "string"}, "minItems": 1})]
@@ -361,7 +364,7 @@ class AgentKeys(Keys):
     fallback: ModelChoices | None = _describe(None, "Models to turn to when the first one fails: one or a list, each as text or {model, key, base_url}.")
     settings: ModelSettingKeys | None = _describe(None, "temperature, effort, max_output.")
     tools: dict[str, ToolPolicy] = _describe({}, "Name -> allow, ask or deny; mcp:SERVER or mcp:SERVER/TOOL for those of a server.")
-    mcp: dict[str, McpChoice] = _describe({}, "Servers with further tools: name -> command, or {url, key}.")
+    mcp: dict[str, McpChoice] = _describe({}, "Servers with further tools: name -> command, {command, env, secrets, start_timeout}, or {url, key, start_timeout}.")
     budget: BudgetKeys | None = _describe(None, "What it may spend in all its sessions together.")
     context: TokenWindowKeys | None = _describe(None, "tokens, compress_at, compress_by.")
     skills: tuple[FilledText, ...] | None = _describe(None, "Folders of skills: each holds SKILL.md, or folders that do. The model is told their names and descriptions, and reads them when it needs them.")

@@ -73,6 +73,7 @@ def _head(found: dict[str, Any]) -> list[str]:
         ("approve", "a person is asked before every run" if found["approve"] else ""),
         ("root", found["root"]),
         ("isolation", _say_confinement(found["confinement"]) if found.get("confinement") else None),
+        *(("server down", one["words"]) for one in found.get("servers_down", ())),
         *(("conflict", f"{one['path']}: {one['words']}" + (f"; the run's is {one['kept']}" if one["kept"] else "")) for one in found["kept_outputs"]),
         ("upstream", ", ".join(found.get("upstream", ()))),
         ("readers", ", ".join(found.get("readers", ()))),
