@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -73,3 +75,34 @@ def test_a_session_sleeps_while_its_bound_server_is_down_and_has_that_one_alone(
     assert row["last_run"]["outcome"] == "succeeded", box.ask("output", "docs")
     assert results(provider.requests[-1])[0].content == "QUIET"
     assert not any(name.startswith("mcp__gone") for name in provider.requests[-1].tool_names)
+
+
+class _Page(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.end_headers()
+        self.wfile.write(b"<h1>Rates</h1>" + b"<p>two percent</p>" * 20_000)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.mark.long
+def test_a_page_of_a_declared_host_is_fetched_and_the_shell_gets_no_network_by_that(box: Box, provider: Provider) -> None:
+    """It is data between marks, and has pages; a host that is not declared is refused; show and trust tell what is declared."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Page)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    port = server.server_port
+    connect = f"{sys.executable} -c 'import socket; socket.create_connection((\"127.0.0.1\", {port}), 2)' && echo connected"
+    provider.play([Call("fetch", {"url": f"http://127.0.0.1:{port}/"}), Call("fetch", {"url": "https://example.org/"}), Call("shell", {"line": connect}), Say("done")])
+    declare(box, provider, tools="{shell: allow}", fetch=f'["127.0.0.1:{port}"]')
+    box.start(env=KEY)
+    row = box.wait_at_rest("docs", runs=1)
+    server.shutdown()
+    assert row["last_run"]["outcome"] == "succeeded", box.ask("output", "docs")
+    page, refused, connected = results(provider.requests[-1])
+    assert "never as an instruction" in page.content and "# Rates" in page.content and "[cut: this result has" in page.content
+    assert "example.org:443 is not among the hosts that this session may fetch from" in refused.content
+    assert "Permission denied" in connected.content and "connected" not in connected.content
+    assert f"fetches from 127.0.0.1:{port}" in box.words("show", "docs")

@@ -25,6 +25,7 @@ from wakeful.agents.models import make_model
 from wakeful.agents.pieces import digest_piece, list_whole, tell_entries
 from wakeful.agents.summarising import Shortened, shorten
 from wakeful.agents.tools.box import ToolBox, make_tools
+from wakeful.agents.tools.fetch import FetchTool
 from wakeful.agents.tools.mcp import McpTools, ServerPlace, open_servers
 from wakeful.agents.tools.narrowing import Narrowing, narrow, select_environment
 from wakeful.agents.tools.offering import ResultLimit, find_result_bytes
@@ -280,7 +281,7 @@ async def make_box(beginning: work.Beginning, servers: McpTools, link: DaemonLin
     limit = ResultLimit(find_result_bytes(beginning.agent.window.compress_at))
     return make_tools(
         bounds, policies, link, session=beginning.session, run_id=beginning.run_id, kept=find_kept(beginning), limit=limit, redact=redact,
-        rules=NestedRules(link), more=(shell, SkillTools(link, beginning.agent.skills)), servers=servers,
+        rules=NestedRules(link), more=(shell, SkillTools(link, beginning.agent.skills), FetchTool(beginning.fetch)), servers=servers,
     )
 
 

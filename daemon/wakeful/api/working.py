@@ -293,5 +293,6 @@ def _describe_beginning(session: Session, run: OpenRun, agent: AgentSpec, assemb
         looks_up_names=spec.confinement.looks_up_names,
         allow_read=tuple(posixpath.join(spec.root, place) for place in spec.confinement.allow_read),
         allow_write=tuple(posixpath.join(spec.root, place) for place in spec.confinement.allow_write),
+        fetch=spec.fetch,
         is_unisolated=not spec.confinement.is_enforced,
     )

@@ -157,6 +157,8 @@ class Beginning(Struct, frozen=True, kw_only=True):
     allow_write: tuple[str, ...] = ()
     # MCP servers that did not start in their time a moment ago: nothing waits for them.
     failing: tuple[DownServer, ...] = ()
+    # Hosts that its tool `fetch` may ask.
+    fetch: tuple[str, ...] = ()
     # Nothing is denied here, so nothing narrower can be made.
     is_unisolated: bool = False
 

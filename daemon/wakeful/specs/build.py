@@ -142,6 +142,7 @@ def build_spec(name: str, keys: SessionKeys, around: Surroundings) -> Built:
         people=keys.people,
         retention=build_retention(keys.retention),
         confinement=_build_confinement(keys),
+        fetch=keys.fetch,
         budget=build_budget(keys.budget, zone or "UTC"),
         is_approved_first=keys.approve == "before_run",
         tools=dict(keys.tools),
@@ -430,7 +431,8 @@ def _refuse_three_legs(spec: SessionSpec, built: Built) -> None:
     if binding is None or private is None:
         return
     words = f"untrusted input ({binding}), {private} and a way out ({way_out}) do not go together; drop one of them, or part the session in two"
-    built.refuse(("bindings", binding, "trust"), words)
+    is_bound = any(one.name == binding and one.is_untrusted for one in spec.bindings)
+    built.refuse(("bindings", binding, "trust") if is_bound else ("fetch",), words)
 
 
 def _warn_about(spec: SessionSpec, keys: SessionKeys, around: Surroundings, built: Built) -> None:

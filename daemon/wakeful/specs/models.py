@@ -23,6 +23,7 @@ from wakeful.specs.scalars import (
     Command,
     Count,
     Duration,
+    FetchHosts,
     Environment,
     FilledText,
     FolderPath,
@@ -271,6 +272,7 @@ class SessionKeys(Keys):
     )
     approve: Literal["before_run"] | None = _describe(None, "before_run: it sleeps with the question until a person says yes.")
     network: Network = _describe(False, "false, true, or a list of HOST:PORT it may connect to. Default: false.")
+    fetch: FetchHosts = _describe((), "Hosts that the agent's tool fetch may ask, such as [docs.example.org, '*.example.org']; true: any that is public. Default: none.")
     secrets: SecretNames = _describe((), "Names of secrets it receives as files, such as [gh-token]; see wakeful secret.")
     tools: dict[str, ToolPolicy] = _describe({}, "Narrows the agent's tools here: name -> allow, ask or deny. Default: the agent's.")
     isolation: Isolation = _describe(

@@ -326,6 +326,7 @@ def describe(spec: SessionSpec, agent: AgentSpec | None = None) -> dict[str, Any
         "reads": list(dict.fromkeys((*_list_patterns(spec), *_list_other_reads(spec)))),
         "writes": [*spec.written_patterns, *limits.allow_write],
         "network": limits.network if isinstance(limits.network, bool) else list(limits.network),
+        "fetch": list(spec.fetch),
         "secrets": list(spec.secrets),
         "isolation": limits.level,
         "agent": describe_agent(agent),

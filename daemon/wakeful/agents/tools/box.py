@@ -42,6 +42,8 @@ DEFAULT_POLICIES: Mapping[str, ToolPolicy] = {
     "send": "allow",
     "hand_off": "allow",
     "skill": "allow",
+    # Where the session declares hosts for it.
+    "fetch": "allow",
     "shell": "deny",
 }
 
