@@ -40,7 +40,8 @@ def test_a_declared_shell_works_on_what_is_bound_and_finds_no_key(box: Box, prov
 def test_tools_of_a_declared_server_are_offered_and_used(box: Box, provider: Provider) -> None:
     """By names that models take; a server that is down does not keep the agent from its work."""
     provider.play([Call("mcp__small__shout", {"text": "quiet"}), Call("mcp__gone", {}), Say("done")])
-    agent = f"mcp: {{small: {json.dumps([sys.executable, str(SERVER)])}, gone: [no-such-program]}}\n"
+    small = {"command": [sys.executable, str(SERVER)], "start_timeout": "60s"}
+    agent = f"mcp: {json.dumps({'small': small, 'gone': ['no-such-program']})}\n"
     places = json.dumps([str(SERVER.parent), str(Path(library.__file__).parents[1]), sys.prefix, sys.base_prefix])
     declare(box, provider, agent=agent, allow=f"{{read: {places}}}")
     box.start(env=KEY)
@@ -57,7 +58,7 @@ def test_a_session_sleeps_while_its_bound_server_is_down_and_has_that_one_alone(
     provider.play([Call("mcp__small__shout", {"text": "quiet"}), Say("done")])
     script = box.folder / "servers" / "serve.py"
     script.parent.mkdir()
-    agent = "mcp: {small: [./servers/serve.py], gone: [no-such-program]}\n"
+    agent = "mcp: {small: {command: [./servers/serve.py], start_timeout: 60s}, gone: [no-such-program]}\n"
     places = json.dumps(["servers", str(Path(library.__file__).parents[1]), sys.prefix, sys.base_prefix])
     declare(box, provider, agent=agent)
     bindings = "{code: {file: code.py, settle: 0ms}, tools: {service: 'mcp:small', check_every: 1s}}"

@@ -62,7 +62,9 @@ def start_all(box: Box, home: Path, provider: Provider) -> None:
     (box.folder / "tools/helper.py").write_text("def shout(text):\n    return text.upper()\n")
     install(box.folder / "node_modules", "local-server", "local-server")
     install(home / ".npm/_npx/0123abcd/node_modules", "@people/cached", "people-cached")
-    servers = {"script": ["python", "tools/srv.py"], "local": ["npx", "local-server"], "cached": ["npx", "-y", "@people/cached@1.2.3"]}
+    words = {"script": ["python", "tools/srv.py"], "local": ["npx", "local-server"], "cached": ["npx", "-y", "@people/cached@1.2.3"]}
+    # However busy the machine is.
+    servers = {name: {"command": command, "start_timeout": "60s"} for name, command in words.items()}
     provider.play([(Call("mcp__script__shout", {"text": "a"}), Call("mcp__local__shout", {"text": "b"}), Call("mcp__cached__shout", {"text": "c"})), Say("done")])
     declare(box, provider, f"mcp: {json.dumps(servers)}\n", {"plain": "", "strict": "isolation: strict\n"})
     box.start(env={**KEY, "HOME": str(home)})
@@ -109,8 +111,8 @@ AGENT = """\
 mcp:
   telling: {command: [python, tools/telling.py], env: {MODE: debug}, secrets: [GH_TOKEN], start_timeout: 60s}
   hanging: {command: [sleep, "98766"], start_timeout: 300ms}
-  broken: [python, tools/broken.py, notes.db]
-  gone: [no-such-server]
+  broken: {command: [python, tools/broken.py, notes.db], start_timeout: 60s}
+  gone: {command: [no-such-server], start_timeout: 60s}
   changing: {command: [python, tools/changing.py, 2025-06-18], start_timeout: 60s}
   unfetched: {command: [npx, not-installed-here], start_timeout: 300ms}
 """

@@ -27,7 +27,8 @@ library = pytest.importorskip("mcp", reason="tools of other programs come with t
 
 PROGRAM = Path(__file__).with_name("mcp_server.py")
 CHANGING = Path(__file__).with_name("changing_server.py")
-STDIO = McpServer(name="small", argv=(sys.executable, str(PROGRAM)))
+# However busy the machine is.
+STDIO = McpServer(name="small", argv=(sys.executable, str(PROGRAM)), start_seconds=PATIENCE_SECONDS)
 
 
 @asynccontextmanager
@@ -117,9 +118,9 @@ async def test_a_program_s_tools_are_used_and_it_ends_with_the_run(tmp_path: Pat
 @pytest.mark.asyncio
 async def test_an_address_is_used_with_its_key(tmp_path: Path, address: str) -> None:
     """Over HTTP, with the secret as a bearer token; without it the server's refusal is told, and no key."""
-    async with opened(McpServer(name="small", url=address, key="SMALL_KEY"), folder=tmp_path) as tools:
+    async with opened(McpServer(name="small", start_seconds=PATIENCE_SECONDS, url=address, key="SMALL_KEY"), folder=tmp_path) as tools:
         await check_tools(tools)
-    async with opened(McpServer(name="small", url=address), folder=tmp_path) as tools:
+    async with opened(McpServer(name="small", start_seconds=PATIENCE_SECONDS, url=address), folder=tmp_path) as tools:
         (words,) = problems(tools)
         assert "cannot be started or reached" in words and "sesame" not in words
 
@@ -128,10 +129,10 @@ async def test_an_address_is_used_with_its_key(tmp_path: Path, address: str) -> 
 async def test_a_server_that_is_down_is_a_result_in_words(tmp_path: Path) -> None:
     """A program that is not there, one that is no server, one that says nothing, an address where nobody listens: the rest works on."""
     servers = (
-        McpServer(name="missing", argv=("no-such-program",)),
-        McpServer(name="ended", argv=("true",)),
-        McpServer(name="garbage", argv=("sh", "-c", "echo no json; exit 1")),
-        McpServer(name="nobody", url="http://127.0.0.1:9/mcp"),
+        McpServer(name="missing", start_seconds=PATIENCE_SECONDS, argv=("no-such-program",)),
+        McpServer(name="ended", start_seconds=PATIENCE_SECONDS, argv=("true",)),
+        McpServer(name="garbage", start_seconds=PATIENCE_SECONDS, argv=("sh", "-c", "echo no json; exit 1")),
+        McpServer(name="nobody", start_seconds=PATIENCE_SECONDS, url="http://127.0.0.1:9/mcp"),
         STDIO,
     )
     async with opened(*servers, folder=tmp_path) as tools:
@@ -192,7 +193,7 @@ def test_without_servers_the_library_is_not_imported() -> None:
 async def test_a_program_that_does_not_start_is_told_with_its_end_and_its_last_lines(tmp_path: Path) -> None:
     """Exit code and the last lines; of a program that is missing, that; nothing of it is taken for a server that is slow."""
     failing = "import sys; print('reading settings', file=sys.stderr); raise ValueError('no such database')"
-    servers = (McpServer(name="broken", argv=(sys.executable, "-c", failing)), McpServer(name="missing", argv=("no-such-program",)))
+    servers = (McpServer(name="broken", start_seconds=PATIENCE_SECONDS, argv=(sys.executable, "-c", failing)), McpServer(name="missing", start_seconds=PATIENCE_SECONDS, argv=("no-such-program",)))
     async with opened(*servers, folder=tmp_path) as tools:
         broken, missing = problems(tools)
     assert "ended with exit code 1: " in broken and "reading settings" in broken and broken.endswith("ValueError: no such database")
@@ -207,7 +208,7 @@ async def test_a_program_that_was_denied_a_place_is_told_with_it(tmp_path: Path)
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere/notes.db").write_text("x")
     reading = f"open({str(tmp_path / 'elsewhere/notes.db')!r})"
-    async with opened(McpServer(name="notes", argv=(sys.executable, "-c", reading)), folder=tmp_path, is_narrow=True) as tools:
+    async with opened(McpServer(name="notes", start_seconds=PATIENCE_SECONDS, argv=(sys.executable, "-c", reading)), folder=tmp_path, is_narrow=True) as tools:
         (words,) = problems(tools)
     assert "ended with exit code 1" in words and "Permission denied" in words
     assert f"it was denied {tmp_path}/elsewhere/notes.db: add that to allow of the session" in words
@@ -229,7 +230,7 @@ async def test_a_server_that_was_too_slow_is_not_waited_for_again_and_its_tools_
 @pytest.mark.parametrize("era", ["2025-06-18", "2026-07-28"])
 async def test_tools_that_change_during_a_run_are_noticed(tmp_path: Path, era: str) -> None:
     """By servers of both protocols: of the older one that tells everybody, and of the newer one that tells who asked."""
-    server = McpServer(name="changing", argv=(sys.executable, str(CHANGING), era))
+    server = McpServer(name="changing", start_seconds=PATIENCE_SECONDS, argv=(sys.executable, str(CHANGING), era))
     async with opened(server, folder=tmp_path) as tools:
         assert [tool.offer.name for tool in tools.list_tools()] == ["mcp__changing__learn"], tools.down
         before = tools.revision

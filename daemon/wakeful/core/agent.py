@@ -42,7 +42,7 @@ TOOLS = (
 MCP_TOOL_PREFIX = "mcp:"
 
 DEFAULT_MAX_OUTPUT_TOKENS = 8_192
-DEFAULT_START_SECONDS = 5.0
+DEFAULT_START_SECONDS = 10.0
 DEFAULT_CONTEXT_TOKENS = 200_000
 DEFAULT_SILENCE_SECONDS = 120.0
 # Above this share of its context a conversation is compressed before the next request.

@@ -324,7 +324,7 @@ class McpKeys(Keys):
     key: SecretName | None = _describe(None, "The name of a secret, sent to the address as a bearer token.")
     env: Environment = _describe({}, "Variables for the program, never secrets. HOME, unless named here, is a folder of the session's own.")
     secrets: SecretNames = _describe((), "Names of secrets that the program gets as variables of these names.")
-    start_timeout: PositiveDuration | None = _describe(None, "A run waits so long for its tools, and then goes on without them. Default: 5s.")
+    start_timeout: PositiveDuration | None = _describe(None, "A run waits so long for its tools, and then goes on without them. Default: 10s.")
 
 
 McpChoice = Annotated[McpKeys, BeforeValidator(parse_server), _OrShort({"type": ["array", "string"], "items": {"type": "string"}, "minItems": 1})]
