@@ -7,6 +7,7 @@ instruction. All it knows comes from the daemon over its run's socket; all it pr
 from __future__ import annotations
 
 import asyncio
+import base64
 import importlib
 import itertools
 import signal
@@ -336,6 +337,20 @@ class Recorder:
         self._run_id = run_id
         self._numbers = itertools.count(1)
         self._post: LinePost | None = None
+
+    async def keep(self, content: bytes) -> str | None:
+        try:
+            # Named by its content, so that it may be asked for twice.
+            return str((await self._link.post("/work/images", {"content": content}, key=f"{self._run_id}.image"))["address"])
+        except DaemonRefused as refusal:
+            say(f"\n[an image is not kept: {refusal}]\n")
+            return None
+
+    async def find(self, address: str) -> bytes | None:
+        try:
+            return base64.b64decode((await self._link.look(f"/work/images/{address}"))["content"])
+        except DaemonRefused:
+            return None
 
     async def tell(self, *steps: work.PostedStep) -> None:
         self._post = self._post or self._link.post_lines("/work/steps")

@@ -140,8 +140,9 @@ def _view_entry(entry: Entry) -> dict[str, Any]:
             shown = {"kind": "asked", "text": text}
         case Answered(text=text, calls=calls, model=model):
             shown = {"kind": "answered", "model": model, "text": text, "calls": [_view_call(call, {}) for call in calls]}
-        case Returned(call=call, name=name, text=text, is_error=is_error):
+        case Returned(call=call, name=name, text=text, is_error=is_error, images=images):
             shown = {"kind": "returned", "call": call, "name": name, "text": text, "is_error": is_error}
+            shown |= {"images": [{"media_type": one.media_type, "address": one.address, "size_bytes": one.size_bytes} for one in images]} if images else {}
     return shown | {"tokens": estimate_entry(entry)}
 
 

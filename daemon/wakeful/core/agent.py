@@ -94,6 +94,8 @@ class ModelSettings(Struct, frozen=True, kw_only=True):
     temperature: float | None = None
     effort: Effort | None = None
     max_output_tokens: int = DEFAULT_MAX_OUTPUT_TOKENS
+    # Does the model take images? None: those of the providers do, one at an address of its own does not.
+    images: bool | None = None
 
 
 class McpServer(Struct, frozen=True, kw_only=True):

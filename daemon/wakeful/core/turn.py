@@ -91,6 +91,14 @@ class WroteFile(Struct, frozen=True, kw_only=True):
     digest: str
 
 
+class Image(Struct, frozen=True, kw_only=True):
+    """An image that a tool brought: the record names it by its content, which is a blob."""
+
+    media_type: str
+    address: str
+    size_bytes: int
+
+
 class Returned(Struct, frozen=True, kw_only=True, tag_field="kind", tag="returned"):
     """What came of one call."""
 
@@ -98,6 +106,7 @@ class Returned(Struct, frozen=True, kw_only=True, tag_field="kind", tag="returne
     name: str
     text: str
     is_error: bool = False
+    images: tuple[Image, ...] = ()
 
 
 # A conversation with a model: begins with `Asked`; each call of an `Answered` has its `Returned` before the next one.

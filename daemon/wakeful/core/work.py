@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from wakeful.core.agent import AgentSpec, ToolPolicy
-from wakeful.core.turn import Answered, Asked, DownServer, Entry, Purpose, TokenUsage, ToolCall, ToolDefinition, WroteFile
+from wakeful.core.turn import Answered, Asked, DownServer, Entry, Image, Purpose, TokenUsage, ToolCall, ToolDefinition, WroteFile
 
 # The tools that write files.
 WRITING_TOOLS = ("write", "edit")
@@ -91,6 +91,8 @@ class ReturnTool(Struct, frozen=True, kw_only=True, tag_field="step", tag="retur
     text: str
     is_error: bool = False
     wrote: tuple[WroteFile, ...] = ()
+    # Those that were kept before (POST /work/images).
+    images: tuple[Image, ...] = ()
 
 
 class AskPerson(Struct, frozen=True, kw_only=True, tag_field="step", tag="ask"):

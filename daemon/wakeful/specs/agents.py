@@ -190,7 +190,7 @@ def _build_outside(keys: AcpKeys | None, built: BuiltAgent) -> Outside:
 def _build_settings(keys: ModelSettingKeys | None, window: TokenWindow) -> ModelSettings:
     keys = keys or ModelSettingKeys.model_construct()
     output = keys.max_output or find_most_output(window.tokens)
-    return ModelSettings(temperature=keys.temperature, effort=keys.effort, max_output_tokens=output)
+    return ModelSettings(temperature=keys.temperature, effort=keys.effort, images=keys.images, max_output_tokens=output)
 
 
 def _build_window(keys: TokenWindowKeys | None, models: tuple[ModelSpec, ...], built: BuiltAgent) -> TokenWindow:

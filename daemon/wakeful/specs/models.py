@@ -316,6 +316,7 @@ class ModelSettingKeys(Keys):
     temperature: Temperature | None = _describe(None, "0 to 2; higher varies more. Default: the provider's.")
     effort: Effort | None = _describe(None, "How long it thinks: low, medium or high. Default: the provider's.")
     max_output: Count | None = _describe(None, "Tokens of one answer at most. Default: 8192.", ge=1, le=1_000_000)
+    images: Boolean | None = _describe(None, "Whether the model takes images. Default: true; of openai-compatible: false.")
 
 
 class McpKeys(Keys):
@@ -364,7 +365,7 @@ class AgentKeys(Keys):
     key: SecretName | None = _describe(None, "The name of the secret that opens the model. Default: ANTHROPIC_API_KEY and the like.")
     base_url: BaseUrl | None = _describe(None, "The model's address, where that is not the provider's own.")
     fallback: ModelChoices | None = _describe(None, "Models to turn to when the first one fails: one or a list, each as text or {model, key, base_url}.")
-    settings: ModelSettingKeys | None = _describe(None, "temperature, effort, max_output.")
+    settings: ModelSettingKeys | None = _describe(None, "temperature, effort, max_output, images.")
     tools: dict[str, ToolPolicy] = _describe({}, "Name -> allow, ask or deny; mcp:SERVER or mcp:SERVER/TOOL for those of a server.")
     mcp: dict[str, McpChoice] = _describe({}, "Servers with further tools: name -> command, {command, env, secrets, start_timeout}, or {url, key, start_timeout}.")
     budget: BudgetKeys | None = _describe(None, "What it may spend in all its sessions together.")

@@ -8,6 +8,7 @@ result says why, and is started again by the next call. What servers say is data
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import hashlib
 import importlib
@@ -19,6 +20,7 @@ from typing import Any
 import msgspec
 
 from wakeful.agents.contract import Tool, ToolOffer, ToolResult
+from wakeful.agents.tools.image import MOST_IMAGES, describe_image, find_obstacle
 from wakeful.agents.tools.narrowing import Narrowing
 from wakeful.core.agent import MCP_TOOL_PREFIX, McpServer, ToolPolicy
 from wakeful.core.turn import DownServer
@@ -144,7 +146,7 @@ class _ServerTool:
             result = await self._server.call(self._name, dict(arguments))
         except ServerDown as down:
             return ToolResult(tell_sendable(str(down)), is_error=True)
-        return ToolResult(tell_sendable(_read_content(result)), is_error=bool(result.is_error))
+        return ToolResult(tell_sendable(_read_content(result)), is_error=bool(result.is_error), images=_read_images(result))
 
 
 class _Server:
@@ -346,11 +348,35 @@ def _read_content(result: Any) -> str:
     parts = [_read_part(part) for part in result.content]
     if not parts and result.structured_content is not None:
         parts = [msgspec.json.encode(result.structured_content).decode()]
+    if sum(part.type == "image" for part in result.content) > MOST_IMAGES:
+        parts.append(f"[of the images the first {MOST_IMAGES} are shown]")
     return "\n".join(parts) or "done, without words"
+
+
+def _read_images(result: Any) -> tuple[bytes, ...]:
+    """Those that a model can be shown, the first of them."""
+    contents = (_decode_image(part) for part in result.content if part.type == "image")
+    return tuple(content for content in contents if content is not None and find_obstacle(content) is None)[:MOST_IMAGES]
+
+
+def _decode_image(part: Any) -> bytes | None:
+    try:
+        return base64.b64decode(part.data, validate=True)
+    except ValueError:
+        return None
+
+
+def _say_image(part: Any) -> str:
+    content = _decode_image(part)
+    obstacle = find_obstacle(content) if content is not None else "its data is not base64"
+    shown = (describe_image(content) if content is not None else None) or "an image"
+    return f"[{shown}]" if obstacle is None else f"[{shown}. It cannot be shown: {obstacle}]"
 
 
 def _read_part(part: Any) -> str:
     match part.type:
+        case "image":
+            return _say_image(part)
         case "text":
             return part.text
         case "resource" if hasattr(part.resource, "text"):
