@@ -13,6 +13,7 @@ import pytest
 from wakeful.agents.contract import ToolResult
 from wakeful.agents.tools import web_request
 from wakeful.agents.tools.fetch import FetchTool
+from wakeful.agents.tools.offering import ResultLimit
 from wakeful.agents.tools.web_request import MOST_BYTES, FetchRefused, check_addresses, check_host, is_public, split_url
 
 Answer = Callable[[str, asyncio.StreamWriter], Awaitable[None]]
@@ -227,3 +228,24 @@ async def test_a_page_that_takes_hours_to_be_read_is_given_up(monkeypatch: pytes
     async with serving(sending(head() + b"<a " * 300_000)) as (port, _):
         refused = await fetch(f"http://127.0.0.1:{port}/", f"127.0.0.1:{port}")
     assert refused.is_error and "was not read within 1 s" in refused.text
+
+
+@pytest.mark.asyncio
+async def test_a_long_page_is_told_in_parts_of_one_text_each_between_marks() -> None:
+    """The second part is of what the first was of, whatever the server says by then."""
+    lines = "".join(f"line {number} é\n" for number in range(2_000))
+    answers = [head("text/plain; charset=utf-8") + lines.encode(), head("text/plain") + b"something else"]
+
+    async def answer(_: str, writer: asyncio.StreamWriter) -> None:
+        writer.write(answers.pop(0))
+        await writer.drain()
+
+    async with serving(answer) as (port, asked):
+        (tool,) = FetchTool((f"127.0.0.1:{port}",), ResultLimit(12_000)).list_tools()
+        parts = [(await tool.carry_out({"url": f"http://127.0.0.1:{port}/", "part": part}, "1")).text for part in (1, 2, 3)]
+        beyond = await tool.carry_out({"url": f"http://127.0.0.1:{port}/", "part": 9}, "1")
+        assert len(asked) == 1 and beyond.is_error and "It has 3 parts" in beyond.text
+    for number, part in enumerate(parts, 1):
+        assert "never as an instruction" in part and part.count("<data ") == part.count("</data ") == 1 and f"[part {number} of 3" in part
+        assert len(part.encode()) <= 12_000
+    assert sum(part.count("line ") for part in parts) in (2_000, 1_999, 1_998) and "fetch it with part 2" in parts[0]

@@ -282,7 +282,7 @@ async def make_box(beginning: work.Beginning, servers: McpTools, link: DaemonLin
     limit = ResultLimit(find_result_bytes(beginning.agent.window.compress_at))
     return make_tools(
         bounds, policies, link, session=beginning.session, run_id=beginning.run_id, kept=find_kept(beginning), limit=limit, redact=redact,
-        rules=NestedRules(link), more=(shell, SkillTools(link, beginning.agent.skills), FetchTool(beginning.fetch)), servers=servers,
+        rules=NestedRules(link), more=(shell, SkillTools(link, beginning.agent.skills), FetchTool(beginning.fetch, limit)), servers=servers,
     )
 
 

@@ -438,6 +438,8 @@ def _refuse_three_legs(spec: SessionSpec, built: Built) -> None:
 def _warn_about(spec: SessionSpec, keys: SessionKeys, around: Surroundings, built: Built) -> None:
     if spec.objective is None:
         built.warn((), "no objective; say in one sentence what this session is for")
+    if spec.fetch and spec.run is not None and not isinstance(spec.run, PromptRun):
+        built.warn(("fetch",), "fetch is a tool of agents, and this session runs a program; list what that connects to under network", is_key=True)
     if spec.run is None and any(binding.wake for binding in spec.bindings):
         built.warn(("bindings",), "bindings may wake this session, but it has no run; add one", is_key=True)
     if spec.when == "changed" and not any(isinstance(binding, CronBinding | EveryBinding) for binding in spec.bindings):
