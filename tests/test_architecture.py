@@ -32,6 +32,8 @@ LAYERS: dict[str, set[str]] = {
     "journal": set(),
     "escaping": set(),
     "sendable": set(),
+    # Words of others, put before a model as data.
+    "quoting": {"core", "escaping"},
     # How this package was installed.
     "installation": set(),
     # Paths that no link leads out of.
@@ -48,7 +50,7 @@ LAYERS: dict[str, set[str]] = {
     "sources": {"core", "gitdirs"},
     "runners": {"core", "blobs", "secrets", "beneath", "gitdirs"},
     # The process in which an agent thinks: no part of the daemon, which never imports it.
-    "agents": {"core", "secrets", "beneath", "runners", "installation", "sendable"},
+    "agents": {"core", "secrets", "beneath", "runners", "installation", "sendable", "quoting"},
     # Sessions as files, over the log's contract and the blobs.
     "bundles": {"core", "eventlog", "blobs", "contents"},
     # State, and events, to what people see.
@@ -63,7 +65,7 @@ LAYERS: dict[str, set[str]] = {
     # The sessions of a log, folded at the start.
     "stored_sessions": {"core", "eventlog", "past"},
     # What a model sees, over the log and the blobs.
-    "assembling": {"core", "eventlog", "blobs", "contents", "beneath", "escaping", "views"},
+    "assembling": {"core", "eventlog", "blobs", "contents", "beneath", "escaping", "quoting", "views"},
     # What was said, read along a session's line.
     "conversation": {"core", "eventlog"},
     # What runs read and wrote: taken down, put back, run again.

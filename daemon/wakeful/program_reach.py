@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 
-from wakeful.core.agent import AgentSpec
+from wakeful.core.agency import select_servers
+from wakeful.core.agent import AgentSpec, McpServer
 from wakeful.core.match import parse_under
 from wakeful.core.spec import CommandRun, ProbeBinding, PromptRun, ScriptRun, SessionSpec
 from wakeful.runners.environment import select_inherited
@@ -16,6 +17,7 @@ from wakeful.runners.isolation.looking import Looked
 from wakeful.runners.isolation.programs import Derived, ProgramWords, derive_places, find_named_files
 from wakeful.runners.isolation.reach import is_wide
 from wakeful.runners.isolation.reach import name_derived as name_derived
+from wakeful.runners.isolation.servers import find_missing_package, resolve_server
 from wakeful.runners.isolation.written import WrittenPlaces, list_written_by
 
 # Nobody wants to be woken by what tools install.
@@ -52,11 +54,10 @@ class ProgramReach:
         program = os.path.join(spec.root, spec.program) if spec.program is not None else None
         declared = (*_list_declared(spec), *named, *((program,) if program is not None else ()))
         yield ProgramWords(texts=texts, program=program, root=spec.root, cwd=cwd, search_path=search_path, declared=declared, closed=self._closed)
-        for binding in spec.bindings:
-            if isinstance(binding, ProbeBinding):
-                yield ProgramWords(
-                    texts=binding.argv, program=None, root=spec.root, cwd=spec.root, search_path=self._search_path, declared=declared, closed=self._closed
-                )
+        started = [binding.argv for binding in spec.bindings if isinstance(binding, ProbeBinding)]
+        started += [resolve_server(server.argv, spec.root, os.path.expanduser("~")) for server in list_server_programs(spec, agent)]
+        for argv in started:
+            yield ProgramWords(texts=argv, program=None, root=spec.root, cwd=spec.root, search_path=self._search_path, declared=declared, closed=self._closed)
 
 
 def find_search_path(environ: Mapping[str, str]) -> str:
@@ -76,6 +77,21 @@ def list_texts(spec: SessionSpec, agent: AgentSpec | None = None) -> tuple[str, 
             return (*(agent.acp if agent is not None else ()), *check)
         case None:
             return ()
+
+
+def list_server_programs(spec: SessionSpec, agent: AgentSpec | None) -> tuple[McpServer, ...]:
+    """The MCP servers that the session's agent starts in its runs."""
+    if agent is None or not isinstance(spec.run, PromptRun):
+        return ()
+    return tuple(server for server in select_servers(spec, agent).mcp if server.argv)
+
+
+def say_missing_package(argv: tuple[str, ...], root: str) -> str | None:
+    """In words: the package that npx would have to fetch, which most runs cannot; None where it has what it needs."""
+    package = find_missing_package(argv, root, os.path.expanduser("~"))
+    if package is None:
+        return None
+    return f"{package} is neither in {root}/node_modules nor in npx's cache, and a run without a network cannot fetch it; install it there: npm install {package}"
 
 
 def list_unbound_files(spec: SessionSpec) -> list[str]:

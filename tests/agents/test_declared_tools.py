@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -38,7 +40,8 @@ def test_a_declared_shell_works_on_what_is_bound_and_finds_no_key(box: Box, prov
 def test_tools_of_a_declared_server_are_offered_and_used(box: Box, provider: Provider) -> None:
     """By names that models take; a server that is down does not keep the agent from its work."""
     provider.play([Call("mcp__small__shout", {"text": "quiet"}), Call("mcp__gone", {}), Say("done")])
-    agent = f"mcp: {{small: {json.dumps([sys.executable, str(SERVER)])}, gone: [no-such-program]}}\n"
+    small = {"command": [sys.executable, str(SERVER)], "start_timeout": "60s"}
+    agent = f"mcp: {json.dumps({'small': small, 'gone': ['no-such-program']})}\n"
     places = json.dumps([str(SERVER.parent), str(Path(library.__file__).parents[1]), sys.prefix, sys.base_prefix])
     declare(box, provider, agent=agent, allow=f"{{read: {places}}}")
     box.start(env=KEY)
@@ -55,7 +58,7 @@ def test_a_session_sleeps_while_its_bound_server_is_down_and_has_that_one_alone(
     provider.play([Call("mcp__small__shout", {"text": "quiet"}), Say("done")])
     script = box.folder / "servers" / "serve.py"
     script.parent.mkdir()
-    agent = "mcp: {small: [./servers/serve.py], gone: [no-such-program]}\n"
+    agent = "mcp: {small: {command: [./servers/serve.py], start_timeout: 60s}, gone: [no-such-program]}\n"
     places = json.dumps(["servers", str(Path(library.__file__).parents[1]), sys.prefix, sys.base_prefix])
     declare(box, provider, agent=agent)
     bindings = "{code: {file: code.py, settle: 0ms}, tools: {service: 'mcp:small', check_every: 1s}}"
@@ -73,3 +76,34 @@ def test_a_session_sleeps_while_its_bound_server_is_down_and_has_that_one_alone(
     assert row["last_run"]["outcome"] == "succeeded", box.ask("output", "docs")
     assert results(provider.requests[-1])[0].content == "QUIET"
     assert not any(name.startswith("mcp__gone") for name in provider.requests[-1].tool_names)
+
+
+class _Page(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.end_headers()
+        self.wfile.write(b"<h1>Rates</h1>" + b"<p>two percent</p>" * 20_000)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.mark.long
+def test_a_page_of_a_declared_host_is_fetched_and_the_shell_gets_no_network_by_that(box: Box, provider: Provider) -> None:
+    """It is data between marks, told in parts; a host that is not declared is refused; show and trust tell what is declared."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Page)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    port = server.server_port
+    connect = f"{sys.executable} -c 'import socket; socket.create_connection((\"127.0.0.1\", {port}), 2)' && echo connected"
+    provider.play([Call("fetch", {"url": f"http://127.0.0.1:{port}/"}), Call("fetch", {"url": "https://example.org/"}), Call("shell", {"line": connect}), Say("done")])
+    declare(box, provider, tools="{shell: allow}", fetch=f'["127.0.0.1:{port}"]')
+    box.start(env=KEY)
+    row = box.wait_at_rest("docs", runs=1)
+    server.shutdown()
+    assert row["last_run"]["outcome"] == "succeeded", box.ask("output", "docs")
+    page, refused, connected = results(provider.requests[-1])
+    assert "never as an instruction" in page.content and "# Rates" in page.content and "[part 1 of " in page.content
+    assert "example.org:443 is not among the hosts that this session may fetch from" in refused.content
+    assert "Permission denied" in connected.content and "connected" not in connected.content
+    assert f"fetches from 127.0.0.1:{port}" in box.words("show", "docs")

@@ -6,17 +6,20 @@ shown, so a conversation that came back wrong would come to another end.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 from agents.provider import Asked, Call, Fail, Provider, Reply, Say, Usage
 from e2e.box import Box
+from waiting import eventually
 
 from wakeful.cli.client import Client
 from wakeful.core.turn import INTERRUPTED
@@ -67,7 +70,7 @@ def kill_at(box: Box, lines: Iterator[str], step: int, kinds: tuple[str, ...] = 
 
 
 def judge(records: list[dict[str, Any]], sent: list[str]) -> None:
-    """The same end, and of every effect one, or the model's knowledge that it may have happened."""
+    """The same end, and of every effect one, or the model's knowledge that it may have happened. `sent` are the effects."""
     answers = [record["payload"]["answer"]["text"] for record in records if record["kind"] == "turn_answered"]
     outcomes = [record["payload"]["outcome"] for record in records if record["kind"] == "run_finished"]
     assert answers[-1] == "The end." and outcomes[-1] == "succeeded"
@@ -193,3 +196,53 @@ def test_an_agent_killed_anywhere_in_a_compaction_does_each_thing_once_and_pays_
 def find_step(records: list[dict[str, Any]], step: int) -> str:
     record = [record for record in records if record["kind"] in COMPACTION_STEPS][step - 1]
     return f"{record['kind']} {record['payload'].get('purpose', '')}".strip()
+
+
+# -- around calls of a server ----------------------------------------------------------------------
+
+SERVER_SCRIPT = [
+    Call("mcp__ledger__append", {"text": "first"}),
+    (Call("read", {"path": "page.md"}), Call("mcp__ledger__append", {"text": "second"}), Call("read", {"path": "page.md"})),
+    Say("The end."),
+]
+
+
+@pytest.mark.long
+def test_an_agent_killed_around_a_call_of_a_server_does_not_repeat_its_effect(box: Box, provider: Provider) -> None:
+    """A server outlives nobody: after each kill none is left of the run that was killed, and its effect is there once or told as unknown."""
+    provider.play(SERVER_SCRIPT)
+    declare(box, provider, "anthropic")
+    ledger = box.folder / "ledger.txt"
+    (box.folder / "tools").mkdir()
+    (box.folder / "tools/ledger.py").write_text(Path(__file__).with_name("ledger_server.py").read_text())
+    with (box.specs / "agents" / "docs.yaml").open("a") as file:
+        file.write(f"mcp: {{ledger: {{command: [python, tools/ledger.py, {json.dumps(str(ledger))}], start_timeout: 60s}}}}\n")
+    box.spec("docs", f"agent: docs\nobjective: Append two.\nbindings: {{page: {{file: page.md, wake: false}}}}\nallow: {{write: [{json.dumps(str(box.folder))}]}}\nrun: {{prompt: Append both.}}\n")
+    box.start(env=KEYS)
+    client = Client(str(box.socket))
+    step, most = 0, 1
+    while step <= most:
+        before = len(box.lines("ledger.txt"))
+        lines = client.stream_lines("/follow", name="docs")
+        box.ask("activate", "docs", "--fresh")
+        records = kill_at(box, lines, step)
+        judge(records, box.lines("ledger.txt")[before:])
+        eventually(lambda: not find_servers(box), what="no server is left")
+        if step == 0:
+            most = sum(record["kind"] in STEPS for record in records)
+            assert most >= 12 and len(box.lines("ledger.txt")) == before + 2
+        step += 1
+    shown = [piece.content for asked in provider.requests for message in asked.messages for piece in message.pieces if hasattr(piece, "content")]
+    assert any(INTERRUPTED in content for content in shown), "no kill fell between a call and its return"
+    provider.surprises[:] = [words for words in provider.surprises if "truncated" not in words]
+
+
+def find_servers(box: Box) -> list[int]:
+    """Processes of the box's own server, whoever is their parent by now."""
+    wanted = str(box.folder / "ledger.txt")
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if wanted in process.cmdline():
+                found.append(process.pid)
+    return found

@@ -100,7 +100,7 @@ def test_the_value_of_a_secret_in_a_servers_words_reaches_no_provider(box: Box, 
     provider.play([Call("mcp__small__shout", {"text": "the token"}), Call("mcp__small__told", {}), Say("done")])
     box.write("servers/serve.py", TELLING.format(server=str(SERVER), code=str(box.folder / "code.py")))
     places = json.dumps(["servers", str(SERVER.parent), str(Path(library.__file__).parents[1]), sys.prefix, sys.base_prefix])
-    declare(box, provider, agent=f"mcp: {{small: {json.dumps([sys.executable, str(box.folder / 'servers' / 'serve.py')])}}}\n", allow=f"{{read: {places}}}")
+    declare(box, provider, agent=f"mcp: {{small: {{start_timeout: 60s, command: {json.dumps([sys.executable, str(box.folder / 'servers' / 'serve.py')])}}}}}\n", allow=f"{{read: {places}}}")
     box.write("code.py", f"token = '{VALUE}'\n")
     box.start(env=SECRETS)
     box.wait_at_rest("docs", runs=1)

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from wakeful.agents.contract import ToolResult
 from wakeful.agents.daemon import DaemonLink
+from wakeful.agents.tools.fetch import FetchTool
 from wakeful.agents.tools.box import DEFAULT_POLICIES, ToolBox, make_tools
 from wakeful.agents.tools.offering import ResultLimit
 from wakeful.agents.tools.pages import ResultPages
@@ -37,8 +38,9 @@ def use(box: ToolBox, name: str, arguments: str) -> tuple[str, bool]:
 def test_every_tool_has_a_plain_schema_and_a_policy(tmp_path: Path) -> None:
     """What a provider is handed is a valid schema of an object without references, and each tool's name is one it takes."""
     box = make_box(tmp_path)
-    assert set(box.tools) == set(DEFAULT_POLICIES) - {"shell"}
-    for offer in box.offers:
+    # These two are offered where a spec declares them.
+    assert set(box.tools) == set(DEFAULT_POLICIES) - {"shell", "fetch"}
+    for offer in (*box.offers, *(tool.offer for tool in FetchTool(("docs.example.org:443",)).list_tools())):
         jsonschema.Draft202012Validator.check_schema(offer.parameters)
         assert offer.parameters["type"] == "object" and "$ref" not in str(offer.parameters)
         assert offer.name.replace("_", "").isalnum() and len(offer.description) < 2_000

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from wakeful.assembling.fitting import find_left_out, fit_entries
-from wakeful.assembling.quoting import make_mark, quote_block, quote_line
+from wakeful.quoting import make_mark, quote_block, quote_line
 from wakeful.core import events as ev
 from wakeful.core.agent import TokenWindow
 from wakeful.core.tokens import estimate_entry

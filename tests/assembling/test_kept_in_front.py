@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from wakeful.assembling.assemble import Assembled
-from wakeful.assembling.quoting import quote_line
+from wakeful.quoting import quote_line
 from wakeful.conversation import ByRule, make_compress
 from wakeful.core import events as ev
 from wakeful.core.agent import AgentSpec, TokenWindow

@@ -35,6 +35,7 @@ MESSAGES = {
     "make": ("make: Makefile: Permission denied", [reads("Makefile", is_word=True)]),
     "chmod": ("chmod: changing permissions of '../beside': Operation not permitted", [reads("../beside")]),
     "python": ("PermissionError: [Errno 13] Permission denied: '../beside'", [reads("../beside")]),
+    "python, a script": ("python: can't open file '/opt/tools/srv.py': [Errno 13] Permission denied", [reads("/opt/tools/srv.py")]),
     "python, two names": ("PermissionError: [Errno 13] Permission denied: 'a.tmp' -> '/opt/b'", [reads("a.tmp"), reads("/opt/b")]),
     "python, multiprocessing": ("    sl = self._semlock = _multiprocessing.SemLock(\nPermissionError: [Errno 13] Permission denied", [writes("/dev/shm/lock")]),
     "python, urllib": ("urllib.error.URLError: <urlopen error [Errno -3] Temporary failure in name resolution>", [connects()]),

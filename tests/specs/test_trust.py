@@ -60,6 +60,16 @@ def test_untrusted_input_secrets_and_a_way_out_are_refused_together(way: str, wo
         read(RUN + "\n".join(leg for number, leg in enumerate(legs) if number != left) + "\n")
 
 
+def test_who_fetches_pages_hears_strangers_and_has_a_way_out() -> None:
+    """So a secret is one thing too many; without one it is taken."""
+    told = refusal(f"{RUN}secrets: [token]\nfetch: [docs.example.org]\n")
+    assert told == "f.yaml:4:8: untrusted input (fetch), secrets (token) and a way out (fetch) do not go together; drop one of them, or part the session in two"
+    assert read(f"{RUN}fetch: [Docs.Example.org, '*.example.com:8443', '[::1]:80']\n").fetch == ("docs.example.org:443", "*.example.com:8443", "[::1]:80")
+    assert read(f"{RUN}fetch: true\n").fetch == ("*:443", "*:80") and read(f"{RUN}fetch: false\n").fetch == ()
+    for wrong in ("https://docs.example.org", "docs.example.org/a", "a b", "host:0", "host:70000", "a*b", "*"):
+        assert "is not a host" in refusal(f"{RUN}fetch: ['{wrong}']\n")
+
+
 @pytest.mark.parametrize(
     ("read_by", "words"),
     [

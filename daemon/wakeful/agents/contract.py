@@ -51,6 +51,8 @@ class ModelRequest(Struct, frozen=True, kw_only=True):
     entries: Sequence[Entry]
     tools: tuple[ToolOffer, ...] = ()
     settings: ModelSettings = ModelSettings()
+    # The contents of images that entries name, by address. One that is not there is told in words.
+    images: Mapping[str, bytes] = {}
 
 
 class ModelAnswer(Struct, frozen=True, kw_only=True):
@@ -71,10 +73,11 @@ class Model(Protocol):
 
 
 class ToolResult(Struct, frozen=True):
-    """What the model is told. An error is for it to read and mend, not for us."""
+    """What the model is told. An error is for it to read and mend, not for us. `images` are contents of files that `image.describe_image` knows."""
 
     text: str
     is_error: bool = False
+    images: tuple[bytes, ...] = ()
 
 
 class Tool(Protocol):

@@ -15,13 +15,15 @@ from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from wakeful.agents.contract import Model, ModelAnswer, ModelRequest, ProviderFault, ToolOffer, ToolResult
 from wakeful.agents.tools.box import ToolBox, read_arguments
+from wakeful.agents.tools.image import find_image
 from wakeful.core import work
 from wakeful.core.agent import AgentSpec
 from wakeful.core.tokens import complete_usage, estimate_definition, estimate_entry, estimate_tokens
-from wakeful.core.turn import Answered, Asked, Entry, Returned, ToolCall, ToolDefinition
+from wakeful.core.turn import Answered, Asked, Entry, Image, Returned, ToolCall, ToolDefinition
 
 # Puts a question to a person: no tool carries it out, the run ends with it.
 ASK_PERSON = "ask_person"
@@ -70,6 +72,12 @@ class Record(Protocol):
         """Post steps, and return when they and all that was told before them are on disk."""
         ...
 
+    async def keep(self, content: bytes) -> str | None:
+        """Have an image kept; returns the address that a record names it by. None: it is not to be kept, a secret stands in it."""
+
+    async def find(self, address: str) -> bytes | None:
+        """An image that an earlier record of this conversation names; None where it is gone."""
+
     async def tell(self, *steps: work.PostedStep) -> None:
         """Post steps whose record nothing waits for yet. Whether they are to be the last is told to who waits for the next."""
 
@@ -115,10 +123,7 @@ class Loop:
         self._models = list(models)
         self._tools = tools
         self._may_ask = beginning.tools.get(ASK_PERSON) != "deny"
-        self._offers = (*tools.offers, ASK_PERSON_OFFER) if self._may_ask else tools.offers
-        self._unrecorded = tuple(ToolDefinition(name=offer.name, description=offer.description, parameters=dict(offer.parameters)) for offer in self._offers)
-        # What every request tells besides the conversation, by estimate.
-        self._told_tokens = estimate_tokens(beginning.instructions) + sum(map(estimate_definition, self._unrecorded))
+        self._take_offers()
         self._post = record
         self._say = say
         self._pause = pause
@@ -130,6 +135,8 @@ class Loop:
         for entry in beginning.entries:
             self._add(entry)
         self._turn = beginning.turns
+        # Contents of the images that entries name.
+        self._images: dict[str, bytes] = {}
         # Results that go on record with the next step.
         self._unposted: list[work.PostedStep] = []
         self._repeated: tuple[str, str, int] = ("", "", 0)
@@ -160,6 +167,7 @@ class Loop:
 
     async def run(self) -> Ending:
         try:
+            await self._fetch_images()
             await self._carry_out_all(self._beginning.pending)
             while self._later:
                 self._add(self._later.pop(0))
@@ -180,6 +188,13 @@ class Loop:
             return Ending(is_long=True, refused_tokens=found.refused_tokens)
         except _Ended as ended:
             return Ending(ended.words, is_limit=ended.is_limit)
+
+    def _take_offers(self) -> None:
+        """The tools as the next request tells them. They go on record with it."""
+        self._offers = (*self._tools.offers, ASK_PERSON_OFFER) if self._may_ask else self._tools.offers
+        self._unrecorded = tuple(ToolDefinition(name=offer.name, description=offer.description, parameters=dict(offer.parameters)) for offer in self._offers)
+        # What every request tells besides the conversation, by estimate.
+        self._told_tokens = estimate_tokens(self._beginning.instructions) + sum(map(estimate_definition, self._unrecorded))
 
     def _add(self, entry: Entry) -> None:
         self._entries.append(entry)
@@ -206,7 +221,7 @@ class Loop:
             case work.RequestTurn(tools=tools) if tools:
                 self._offers = tuple(ToolOffer(name=tool.name, description=tool.description, parameters=tool.parameters) for tool in tools)
             case work.ReturnTool(call=call):
-                entry = Returned(call=call, name=step.name, text=step.text, is_error=step.is_error)
+                entry = Returned(call=call, name=step.name, text=step.text, is_error=step.is_error, images=step.images)
                 self._replace(next(place for place in places if isinstance(found := self._entries[place], Returned) and found.call == call), entry)
 
     def _replace(self, place: int, entry: Entry) -> None:
@@ -250,6 +265,8 @@ class Loop:
 
     async def _ask(self) -> Answered:
         """The next answer, on its way to the record: it is posted with the first call it leads to."""
+        if await self._tools.refresh():
+            self._take_offers()
         request = self._make_request()
         if self._told_tokens + self._size_tokens > self._most_tokens:
             raise _TooLong
@@ -269,6 +286,11 @@ class Loop:
                 if fault.kind in LASTING_FAULTS:
                     break
             assert fault is not None
+            if fault.kind == "refused" and self._images:
+                # It may be an image that it does not take: once more without them, or the conversation would be stuck on it.
+                self._images = {}
+                request = self._make_request()
+                continue
             if fault.kind == "too_long":
                 raise _TooLong(self.size_tokens)
             if len(self._models) == 1:
@@ -285,6 +307,7 @@ class Loop:
             model=model.name,
             input_tokens=self._told_tokens + self._size_tokens,
             max_output_tokens=self._agent.settings.max_output_tokens,
+            servers_down=self._tools.servers_down if self._unrecorded else (),
             tools=self._take_definitions(),
         )
         try:
@@ -298,12 +321,14 @@ class Loop:
             return fault
 
     def _take_definitions(self) -> tuple[ToolDefinition, ...]:
-        """The offered tools, for the record. They are recorded once, since they stay the same."""
+        """The offered tools, for the record. They are recorded once, until they are others."""
         definitions, self._unrecorded = self._unrecorded, ()
         return definitions
 
     def _make_request(self) -> ModelRequest:
-        return ModelRequest(instructions=self._beginning.instructions, entries=self._entries, tools=self._offers, settings=self._agent.settings)
+        return ModelRequest(
+            instructions=self._beginning.instructions, entries=self._entries, tools=self._offers, settings=self._agent.settings, images=self._images
+        )
 
     async def _judge_stop(self, answered: Answered) -> Ending:
         """It calls nothing more: is that the end of its work?"""
@@ -320,9 +345,30 @@ class Loop:
         for call in calls:
             await self._guard_repeats(call)
             result = await self._carry_out(call)
-            self._add(Returned(call=call.id, name=call.name, text=result.text, is_error=result.is_error))
-            self._unposted.append(work.ReturnTool(call=call.id, name=call.name, text=result.text, is_error=result.is_error, wrote=self._tools.take_written(call.id)))
+            images = await self._keep_all(result.images)
+            if len(images) < len(result.images):
+                result = replace(result, text=f"{result.text}\n[not every image is shown: the daemon did not keep one]")
+            self._add(Returned(call=call.id, name=call.name, text=result.text, is_error=result.is_error, images=images))
+            self._unposted.append(
+                work.ReturnTool(call=call.id, name=call.name, text=result.text, is_error=result.is_error, wrote=self._tools.take_written(call.id), images=images)
+            )
             self.has_handed_off = self.has_handed_off or (call.name == HAND_OFF and not result.is_error)
+
+    async def _keep_all(self, contents: Sequence[bytes]) -> tuple[Image, ...]:
+        """Images go to the daemon before the record that names them."""
+        images: list[Image] = []
+        for content in contents:
+            found, address = find_image(content), await self._post.keep(content)
+            if found is not None and address is not None:
+                images.append(Image(media_type=found.media_type, address=address, size_bytes=len(content)))
+                self._images[address] = content
+        return tuple(images)
+
+    async def _fetch_images(self) -> None:
+        """Those of a conversation that goes on. One that is gone is told in words."""
+        for image in (image for entry in self._entries if isinstance(entry, Returned) for image in entry.images):
+            if image.address not in self._images and (content := await self._post.find(image.address)) is not None:
+                self._images[image.address] = content
 
     async def _guard_repeats(self, call: ToolCall) -> None:
         name, arguments, times = self._repeated

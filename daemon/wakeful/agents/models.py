@@ -81,7 +81,7 @@ class _ProviderModel:
         return f"<model {self.name}>"
 
     async def answer(self, request: ModelRequest, say: Callable[[str], None], recorded: Awaitable[object] | None = None) -> ModelAnswer:
-        messages = self._transcript.tell(request.entries)
+        messages = self._transcript.tell(request.entries, request.images if _takes_images(self._spec, request.settings) else None)
         settings = _settings_of(request.settings, self._spec, self._library_model, messages)
         new = self._opening.rest_of(messages, bool(request.instructions), recorded)
         try:
@@ -123,6 +123,11 @@ class _ProviderModel:
         if stop == "done" and not text.strip():
             raise ProviderFault("garbage", f"{self.name} answered with nothing at all", useless=answer)
         return answer
+
+
+def _takes_images(spec: ModelSpec, settings: ModelSettings) -> bool:
+    """As its agent says; else the providers' own models do, and of one's own endpoint nobody knows."""
+    return settings.images if settings.images is not None else spec.provider != "openai-compatible"
 
 
 def _is_whole(response: library.ModelResponse, spec: ModelSpec) -> bool:

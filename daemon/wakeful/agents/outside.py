@@ -14,15 +14,12 @@ from pathlib import Path
 from wakeful.agents.daemon import DaemonLink
 from wakeful.agents.external import LONGEST_LINE_BYTES, ExternalAgent
 from wakeful.agents.loop import Ending, Record
-from wakeful.agents.process import find_bounds, find_narrowing, hand_off, open_tools, say, say_stopped
+from wakeful.agents.process import begin_servers, find_bounds, find_narrowing, hand_off, make_box, make_home, say, say_stopped
 from wakeful.agents.tools.keeper import UNCONFINED
 from wakeful.agents.tools.narrowing import make_domain, select_environment
 from wakeful.agents.tools.shell import wrap
 from wakeful.core import work
 from wakeful.secrets.store import VARIABLE_PREFIX
-
-# In the session's scratch folder, which stays from run to run.
-HOME = "home"
 
 
 async def work_outside(beginning: work.Beginning, record: Record, link: DaemonLink, environ: Mapping[str, str]) -> Ending:
@@ -40,7 +37,8 @@ async def work_outside(beginning: work.Beginning, record: Record, link: DaemonLi
                 *words, stdin=pipe, stdout=pipe, cwd=beginning.root, env=environment, pass_fds=fds, limit=LONGEST_LINE_BYTES
             )
 
-    async with open_tools(beginning, link, environ) as tools:
+    async with begin_servers(beginning, environ) as servers:
+        tools = await make_box(beginning, servers, link, environ)
         external = ExternalAgent(beginning, bounds, tools, record, link, spawn, say)
         ending = await external.run()
     if ending.words is None:
@@ -55,10 +53,8 @@ def make_environment(beginning: work.Beginning, environ: Mapping[str, str]) -> d
     inherited = select_environment(environ)
     ours = {name: value for name, value in inherited.items() if name.startswith("WAKEFUL_")}
     if not beginning.is_unisolated:
-        # The person's own is out of its reach; what it keeps there (its sessions, its settings) it finds again in the next run.
-        home = Path(environ["WAKEFUL_SCRATCH"]) / HOME
-        home.mkdir(mode=0o700, exist_ok=True)
-        inherited["HOME"] = str(home)
+        # What it keeps there (its sessions, its settings) it finds again in the next run.
+        inherited["HOME"] = make_home(environ)
     return inherited | read_secrets(environ) | beginning.env | ours
 
 

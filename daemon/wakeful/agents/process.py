@@ -7,12 +7,14 @@ instruction. All it knows comes from the daemon over its run's socket; all it pr
 from __future__ import annotations
 
 import asyncio
+import base64
 import importlib
 import itertools
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 
 import msgspec
 from msgspec.structs import replace
@@ -24,8 +26,9 @@ from wakeful.agents.models import make_model
 from wakeful.agents.pieces import digest_piece, list_whole, tell_entries
 from wakeful.agents.summarising import Shortened, shorten
 from wakeful.agents.tools.box import ToolBox, make_tools
-from wakeful.agents.tools.mcp import open_servers
-from wakeful.agents.tools.narrowing import Narrowing, narrow
+from wakeful.agents.tools.fetch import FetchTool
+from wakeful.agents.tools.mcp import McpTools, ServerPlace, open_servers
+from wakeful.agents.tools.narrowing import Narrowing, narrow, select_environment
 from wakeful.agents.tools.offering import ResultLimit, find_result_bytes
 from wakeful.agents.tools.place import Bounds
 from wakeful.agents.tools.redaction import Redaction
@@ -33,13 +36,14 @@ from wakeful.agents.tools.rules import NestedRules
 from wakeful.agents.tools.shell import ShellTool
 from wakeful.agents.tools.skills import SkillTools
 from wakeful.core import work
-from wakeful.core.agent import AgentSpec, ModelSpec
+from wakeful.core.agent import AgentSpec, McpServer, ModelSpec
 from wakeful.core.turn import Entry
 from wakeful.core.work import STOPPED
 from wakeful.errors import OperatorError
 from wakeful.installation import NotInstalled, advise_agents
 from wakeful.runners.isolation.programs import ProgramWords, derive_places
 from wakeful.runners.isolation.reach import is_wide
+from wakeful.runners.isolation.servers import find_script_folder, resolve_server
 from wakeful.secrets.store import name_variable
 
 # The agent is not done, and why is on record (sysexits: try again later).
@@ -47,6 +51,8 @@ EXIT_HALTED = 75
 LONGEST_HAND_OFF = 16_000
 FAREWELL_SECONDS = 5.0
 OUT_OF_TIME = "it was ended from outside: its timeout, or a limit of its session"
+# Of programs of others: in the session's scratch folder, which stays from run to run.
+HOME = "home"
 # Of a size that a provider refused: what is sent next.
 REFUSED_SHARE = 0.7
 
@@ -104,8 +110,11 @@ def _find_work(beginning: work.Beginning) -> Work:
 
 
 async def _work(beginning: work.Beginning, record: Record, link: DaemonLink, environ: Mapping[str, str]) -> Ending:
-    models = make_models(beginning.agent, environ)
-    async with open_tools(beginning, link, environ) as tools:
+    async with begin_servers(beginning, environ) as servers:
+        # Its servers start while our own libraries are read.
+        await asyncio.sleep(0)
+        models = make_models(beginning.agent, environ)
+        tools = await make_box(beginning, servers, link, environ)
         return await Thinking(beginning, models, tools, record, link, environ).run()
 
 
@@ -228,19 +237,53 @@ def _say_no_room(size: int, most: int, agent: AgentSpec) -> str:
 
 
 @asynccontextmanager
-async def open_tools(beginning: work.Beginning, link: DaemonLink, environ: Mapping[str, str]) -> AsyncIterator[ToolBox]:
-    """Those every agent has, a shell where it is declared, and those of its servers, which live as long as the run."""
-    bounds, servers = find_bounds(beginning, environ), beginning.agent.mcp
+async def begin_servers(beginning: work.Beginning, environ: Mapping[str, str]) -> AsyncIterator[McpTools]:
+    """Begin to start the agent's servers, which live as long as the run."""
+    programs = [server for server in beginning.agent.mcp if server.argv]
+    home = environ.get("HOME", "")
+    words = {server.name: resolve_server(server.argv, beginning.root, home) for server in programs}
+    narrowing = find_narrowing(beginning, find_bounds(beginning, environ), environ, [word for argv in words.values() for word in argv]) if programs else None
+    if narrowing is not None:
+        folders = (find_script_folder(argv, beginning.root) for argv in words.values())
+        narrowing = replace(narrowing, reads=(*narrowing.reads, *(folder for folder in folders if folder is not None)))
+    environments = {server.name: make_server_environment(server, beginning, environ) for server in programs}
+    place = ServerPlace(root=beginning.root, narrowing=narrowing, words=words, environments=environments, read_key=lambda name: read_secret(name, environ))
+    async with open_servers(beginning.agent.mcp, place) as servers:
+        yield servers
+
+
+def make_server_environment(server: McpServer, beginning: work.Beginning, environ: Mapping[str, str]) -> dict[str, str]:
+    """What programs are told here, the server's own variables, and its secrets as variables of their names."""
+    inherited = select_environment(environ)
+    if not beginning.is_unisolated:
+        inherited["HOME"] = make_home(environ)
+    secrets = {name: read_secret(name, environ) or "" for name in server.secrets}
+    return inherited | server.env | secrets
+
+
+def make_home(environ: Mapping[str, str]) -> str:
+    """The person's own is out of a program's reach. This one is kept from run to run. Blocks."""
+    home = Path(environ["WAKEFUL_SCRATCH"]) / HOME
+    home.mkdir(mode=0o700, exist_ok=True)
+    return str(home)
+
+
+async def make_box(beginning: work.Beginning, servers: McpTools, link: DaemonLink, environ: Mapping[str, str]) -> ToolBox:
+    """The tools every agent has, a shell where it is declared, and those of its servers, which are waited for in bounds."""
+    await servers.wait(beginning.failing)
+    for one in servers.down:
+        say(f"[{one.words}]\n")
+    bounds = find_bounds(beginning, environ)
     redact = Redaction(link).redact
     shell = ShellTool(beginning.root, find_narrowing(beginning, bounds, environ), environ, redact)
-    narrowing = find_narrowing(beginning, bounds, environ, [word for server in servers for word in server.argv])
-    async with open_servers(servers, environ, beginning.root, narrowing, lambda name: read_secret(name, environ)) as opened:
-        for problem in opened.problems:
-            say(f"[{problem}]\n")
-        policies = {**beginning.tools, **opened.find_policies(beginning.tools)}
-        if beginning.hand_off == "withheld":
-            policies[HAND_OFF] = "deny"
-        yield make_tools(bounds, policies, link, session=beginning.session, run_id=beginning.run_id, kept=find_kept(beginning), limit=ResultLimit(find_result_bytes(beginning.agent.window.compress_at)), redact=redact, rules=NestedRules(link), more=(shell, opened, SkillTools(link, beginning.agent.skills)))
+    policies = dict(beginning.tools)
+    if beginning.hand_off == "withheld":
+        policies[HAND_OFF] = "deny"
+    limit = ResultLimit(find_result_bytes(beginning.agent.window.compress_at))
+    return make_tools(
+        bounds, policies, link, session=beginning.session, run_id=beginning.run_id, kept=find_kept(beginning), limit=limit, redact=redact,
+        rules=NestedRules(link), more=(shell, SkillTools(link, beginning.agent.skills), FetchTool(beginning.fetch, limit)), servers=servers,
+    )
 
 
 def find_kept(beginning: work.Beginning) -> str | None:
@@ -294,6 +337,20 @@ class Recorder:
         self._run_id = run_id
         self._numbers = itertools.count(1)
         self._post: LinePost | None = None
+
+    async def keep(self, content: bytes) -> str | None:
+        try:
+            # Named by its content, so that it may be asked for twice.
+            return str((await self._link.post("/work/images", {"content": content}, key=f"{self._run_id}.image"))["address"])
+        except DaemonRefused as refusal:
+            say(f"\n[an image is not kept: {refusal}]\n")
+            return None
+
+    async def find(self, address: str) -> bytes | None:
+        try:
+            return base64.b64decode((await self._link.look(f"/work/images/{address}"))["content"])
+        except DaemonRefused:
+            return None
 
     async def tell(self, *steps: work.PostedStep) -> None:
         self._post = self._post or self._link.post_lines("/work/steps")

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from pydantic import ValidationError
 from pydantic_ai.messages import (
+    BinaryContent,
     ModelMessage,
     ModelMessagesTypeAdapter,
     ModelRequest,
@@ -46,16 +47,22 @@ class Transcript:
         # The last answer among the kept, whose calls the entries after it answer.
         self._last: Answered | None = None
         self._last_ids: dict[str, str] = {}
+        self._images: Mapping[str, bytes] = {}
+        self._shown: frozenset[str] = frozenset()
         self.call_ids: set[str] = set()
 
-    def tell(self, entries: Sequence[Entry]) -> list[ModelMessage]:
-        """All messages. Those up to the last answer are the same objects as in the last telling of the same conversation."""
+    def tell(self, entries: Sequence[Entry], images: Mapping[str, bytes] | None = None) -> list[ModelMessage]:
+        """All messages. Those up to the last answer are the same objects as in the last telling of the same conversation.
+
+        `images` are those that this model may be shown, by address; of every other one it is told that there is one."""
         if not entries or not isinstance(entries[0], Asked):
             raise InternalError("a conversation was put to a model that does not begin with anything asked; the session's log is not what its reader takes it for")
         settled = next((place for place in range(len(entries), 0, -1) if isinstance(entries[place - 1], Answered)), 0)
-        if self._kept_entries != list(entries[: len(self._kept_entries)]):
-            # Another conversation, or one made shorter.
+        shown = frozenset(images or ())
+        if self._kept_entries != list(entries[: len(self._kept_entries)]) or not self._shown <= shown:
+            # Another conversation, one made shorter, or one whose images are not shown any more.
             self.__init__(self._provider)
+        self._shown, self._images = shown, images or {}
         self._settle(entries[len(self._kept_entries) : settled])
         tail = entries[settled:]
         if not tail and not (self._last and self._last.calls):
@@ -94,7 +101,7 @@ class Transcript:
                 case Returned(name=name, text=text):
                     # Its call is no longer shown, or was answered before: nothing a provider could match it with.
                     asked.append(make_sendable(f"[what came of an earlier call of the tool {name}]\n{text}"))
-        results = [_return_of(returned.get(call.id), call.name, self._last_ids[call.id]) for call in calls]
+        results = [_return_of(returned.get(call.id), call.name, self._last_ids[call.id], self._images) for call in calls]
         return ModelRequest(parts=[*results, *(UserPromptPart(text) for text in asked)])
 
 
@@ -148,7 +155,18 @@ def _told_anew(entry: Answered) -> ModelResponse:
     return ModelResponse(parts=[*said, *calls])
 
 
-def _return_of(entry: Returned | None, name: str, wire_id: str) -> ToolReturnPart:
+def _return_of(entry: Returned | None, name: str, wire_id: str, images: Mapping[str, bytes]) -> ToolReturnPart:
     if entry is None:
         return ToolReturnPart(name, INTERRUPTED, wire_id, outcome="interrupted")
-    return ToolReturnPart(name, make_sendable(entry.text), wire_id, outcome="failed" if entry.is_error else "success")
+    outcome = "failed" if entry.is_error else "success"
+    text = make_sendable(entry.text)
+    if not entry.images:
+        return ToolReturnPart(name, text, wire_id, outcome=outcome)
+    shown = [BinaryContent(images[one.address], media_type=one.media_type) for one in entry.images if one.address in images]
+    left = len(entry.images) - len(shown)
+    words = f"{text}\n{_say_left(left)}" if left else text
+    return ToolReturnPart(name, [words, *shown] if shown else words, wire_id, outcome=outcome)
+
+
+def _say_left(number: int) -> str:
+    return f"[{'an image is' if number == 1 else f'{number} images are'} not shown: this model takes none, or it is not kept any more]"

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from wakeful.agents.models import make_model
 from wakeful.agents.process import think
-from wakeful.core.agent import EXTERNAL, PROVIDER_URLS, PROVIDERS, ModelSpec
+from wakeful.core.agent import EXTERNAL, MCP, PROVIDER_URLS, PROVIDERS, ModelSpec
 from wakeful.installation import has_agents
 from wakeful.runners.warm import serve
 
@@ -24,6 +24,9 @@ def read_libraries(names: Sequence[str]) -> None:
         importlib.import_module("wakeful.agents.transcript").make_ready()
     if EXTERNAL in names:
         importlib.import_module("wakeful.agents.outside")
+    if MCP in names:
+        importlib.import_module("wakeful.agents.tools.mcp_program")
+        importlib.import_module("mcp.client")
 
 
 if __name__ == "__main__":

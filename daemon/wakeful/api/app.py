@@ -71,6 +71,8 @@ ROUTES = (
     Route("/work/skill", working.read_skill),
     Route("/work/compress", working.compress, methods=["POST"]),
     Route("/work/redact", working.redact, methods=["POST"]),
+    Route("/work/images", working.keep_image, methods=["POST"]),
+    Route("/work/images/{address}", working.read_image),
     Route("/trust", trusting.list_trust),
     Route("/trust/{name}", trusting.show_trust),
     Route("/trust/accept", trusting.accept, methods=["POST"]),

@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from wakeful.api.answers import answer_json, service_of
+from wakeful.api.offered_tools import read_offered
 from wakeful.api.queries import find_session
 from wakeful.api.service import Service
 from wakeful.assembling.assemble import Assembled, assemble
@@ -35,8 +36,6 @@ from wakeful.views.causes import view_causes
 
 _BOUNDS = Bounds(paths=PATHS_IN_A_CAUSE, contents=MOST_COMPARED, content_bytes=LARGEST_TEXT_BYTES)
 MOST_OPENINGS = 100
-# Of one run: the first has the definitions of its tools.
-MOST_REQUESTS = 1_000
 
 
 async def assemble_for(service: Service, session: Session, agent: AgentSpec, *, is_fresh: bool = False) -> Assembled:
@@ -90,7 +89,7 @@ async def read_context(request: Request) -> Response:
         agent, source = await asyncio.to_thread(fit_found_window, service.log, present, agent)
     assembled = await assemble_for(service, imagined.session, agent, is_fresh=imagined.is_fresh)
     counted = await asyncio.to_thread(read_counted, service.log, present)
-    offered = await asyncio.to_thread(read_offered, service.log, present)
+    offered, _ = await asyncio.to_thread(read_offered, service.log, present)
     return answer_json(
         {
             "session": present.name,
@@ -141,23 +140,15 @@ def _view_entry(entry: Entry) -> dict[str, Any]:
             shown = {"kind": "asked", "text": text}
         case Answered(text=text, calls=calls, model=model):
             shown = {"kind": "answered", "model": model, "text": text, "calls": [_view_call(call, {}) for call in calls]}
-        case Returned(call=call, name=name, text=text, is_error=is_error):
+        case Returned(call=call, name=name, text=text, is_error=is_error, images=images):
             shown = {"kind": "returned", "call": call, "name": name, "text": text, "is_error": is_error}
+            shown |= {"images": [{"media_type": one.media_type, "address": one.address, "size_bytes": one.size_bytes} for one in images]} if images else {}
     return shown | {"tokens": estimate_entry(entry)}
 
 
 def _view_call(call: ToolCall, permissions: dict[str, bool]) -> dict[str, Any]:
     allowed = {"permitted": permissions[call.id]} if call.id in permissions else {}
     return {"call": call.id, "name": call.name, "arguments": call.arguments, **allowed}
-
-
-def read_offered(log: EventLog, session: Session) -> ev.TurnRequested | None:
-    """Blocks. The last request that told the tools of its run; None before the first. Those of MCP servers are known when a run starts."""
-    for record in log.read(session.id, kinds=("turn_requested",), newest_first=True, limit=MOST_REQUESTS):
-        match decode(record.kind, record.payload) if record.payload is not None else None:
-            case ev.TurnRequested(tools=tools) as event if tools:
-                return event
-    return None
 
 
 def view_offered(event: ev.TurnRequested) -> dict[str, Any]:

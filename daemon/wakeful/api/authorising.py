@@ -79,6 +79,8 @@ RULES: dict[str, Rule] = {
     "GET /work/skill": Rule("owner", is_for_runs=True),
     "POST /work/compress": Rule("owner", is_for_runs=True),
     "POST /work/redact": Rule("owner", is_for_runs=True),
+    "POST /work/images": Rule("owner", is_for_runs=True),
+    "GET /work/images/{address}": Rule("owner", is_for_runs=True),
     # They read and write files anywhere, as the daemon's user.
     "POST /bundle/save": ADMIN,
     "POST /bundle/load": ADMIN,

@@ -151,12 +151,12 @@ def _rename_file(service: Service, old: str, new: str, reply: calls.Reply) -> No
     service.read_specs()
 
 
-async def read_body(request: Request) -> bytes:
+async def read_body(request: Request, most_bytes: int = LARGEST_BODY_BYTES) -> bytes:
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
-        if len(body) > LARGEST_BODY_BYTES:
-            raise BodyTooLarge(f"a call has at most {LARGEST_BODY_BYTES} bytes; send a path instead of the content")
+        if len(body) > most_bytes:
+            raise BodyTooLarge(f"a call has at most {most_bytes} bytes; send a path instead of the content")
     return bytes(body)
 
 

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from wakeful.api.answers import answer_json, refuse_refused, service_of
 from wakeful.api.file_writers import find_file_writer
 from wakeful.api.chains import find_asked, find_chain, why_run
+from wakeful.api.offered_tools import list_down
 from wakeful.api.reading import find_problem
 from wakeful.api.service import PathVerdict, Service
 from wakeful.api.tokens import Tokens, TokensUnreadable
@@ -46,7 +47,8 @@ async def explain_why(request: Request) -> Response:
     if session is not None:
         last = session.last_run if has_failed(session) else None
         hint = await asyncio.to_thread(find_hint, service, session, last.run) if last is not None else None
-        found = why_session(service.core, session, service.moment(), find_problem(service.problems(), session), hint)
+        down = await asyncio.to_thread(list_down, service.log, session)
+        found = why_session(service.core, session, service.moment(), find_problem(service.problems(), session), hint, service.redact(down))
         run = session.run.run if session.run is not None else session.last_run.run if session.last_run is not None else None
         return answer_json({**found, "links": await asyncio.to_thread(find_chain, service, session, run) if run is not None else []})
     if x is not None:

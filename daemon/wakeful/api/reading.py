@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from wakeful.api.answers import JSON, answer_json, answer_lines, find_named, service_of
+from wakeful.api.offered_tools import list_down
 from wakeful.api.participants import Roster, find_accounts
 from wakeful.api.queries import find_session, read_number
 from wakeful.api.service import FollowLine, Service
@@ -25,6 +26,7 @@ from wakeful.past import fold_position
 from wakeful.run_output import check_run
 from wakeful.views.listing import WANTED_WORDS, Rows
 from wakeful.views.people import DAEMON, view_participants
+from wakeful.views.reasons import view_down
 from wakeful.views.records import encode_line, view_record, view_runs
 from wakeful.views.showing import show, show_past, view_facts
 from wakeful.views.telling import tell
@@ -79,6 +81,7 @@ async def read_session(request: Request) -> Response:
         return answer_json({**show_past(past), "state_hash": hash_state(past), "participants": view_participants(past, parts, find_accounts(past))})
     roster: Roster = request.app.state.roster
     parts = await asyncio.to_thread(roster.parts, service.log, session.id, session.seq)
+    down = await asyncio.to_thread(list_down, service.log, session) if session.owner is not None else ()
     # Asked again, since the loop went on meanwhile: what follows is of one moment.
     session = find_session(request, service)
     records = service.log.read(session.id, kinds=("run_started", "run_readopted", "run_finished"), limit=RUN_RECORDS, newest_first=True)
@@ -91,6 +94,7 @@ async def read_session(request: Request) -> Response:
         describe=service.describe_target,
         usage=service.usage(session.id),
     )
+    shown["servers_down"] = view_down(service.redact(down))
     return answer_json({**shown, "state_hash": hash_state(session), "participants": view_participants(session, parts, find_accounts(session))})
 
 

@@ -19,6 +19,7 @@ from starlette.responses import Response
 from wakeful.api.answers import Forbidden, answer_json, caller_of, service_of
 from wakeful.api.assembling import assemble_for, drop_changed_raw
 from wakeful.api.calling import check_key, read_body, read_lines, take_key
+from wakeful.api.offered_tools import find_slow_servers
 from wakeful.api.peers import Caller
 from wakeful.api.service import Service
 from wakeful.assembling.assemble import Assembled
@@ -26,12 +27,13 @@ from wakeful.assembling.part import Room
 from wakeful.assembling.rules import read_nested_rules
 from wakeful.assembling.turns import has_handed_off
 from wakeful.beneath import open_beneath
+from wakeful.blobs import DamagedBlob, SecretContent, UnknownBlob
 from wakeful.conversation import ByRule, Given, choose_kept, make_compress
 from wakeful.core import calls, work
 from wakeful.core.agency import find_hand_off_rule, merge_tools
 from wakeful.core.agent import AgentSpec, Skill, fit_window
 from wakeful.core.state import OpenRun, Session
-from wakeful.core.turn import Asked
+from wakeful.core.turn import Asked, Returned
 from wakeful.errors import CallerError
 from wakeful.specs.prompt_file import digest_content
 from wakeful.specs.skills import SKILL_FILE, strip_front_matter
@@ -42,6 +44,8 @@ from wakeful.specs.yaml_text import MAX_BYTES
 KEPT_SHARE = 0.3
 # Of a summary for a session whose log grows while it is made.
 TRIES = 5
+# Of what a tool may bring: the largest that every provider takes.
+LARGEST_IMAGE_BYTES = 3_500_000
 # About what a token of prose and code has.
 BYTES_PER_TOKEN = 3.5
 
@@ -74,7 +78,8 @@ async def begin(request: Request) -> Response:
         window_tokens=agent.window.tokens, window_source=source,
     )
     await _submit(service, caller, (step,), take_key(request, Posted, {}))
-    beginning = replace(_describe_beginning(session, run, agent, assembled, has_left), window=asked.window)
+    failing = await asyncio.to_thread(find_slow_servers, service.log, session, agent, service.moment().wall) if agent.mcp else ()
+    beginning = replace(_describe_beginning(session, run, agent, assembled, has_left), failing=failing, window=asked.window)
     return answer_json(replace(beginning, summary=service.redact(beginning.summary), memory=service.redact(beginning.memory)))
 
 
@@ -220,6 +225,42 @@ async def redact(request: Request) -> Response:
     return answer_json({"text": await asyncio.to_thread(service.redact_part, part.before, part.text, part.after)})
 
 
+class KeptImage(Struct, frozen=True, forbid_unknown_fields=True):
+    """The content of an image; in JSON as base64."""
+
+    content: bytes
+
+
+async def keep_image(request: Request) -> Response:
+    """Keep what a tool brought, before the record that names it. It is named by its content, so twice is once."""
+    service, caller = service_of(request), caller_of(request)
+    _find_run(service, caller)
+    try:
+        image = msgspec.json.decode(await read_body(request, LARGEST_IMAGE_BYTES * 2), type=KeptImage)
+    except msgspec.MsgspecError as error:
+        raise CallerError(f"the image does not fit: {error}") from None
+    if len(image.content) > LARGEST_IMAGE_BYTES:
+        raise CallerError(f"an image has at most {LARGEST_IMAGE_BYTES:,} bytes, and this has {len(image.content):,}")
+    try:
+        return answer_json({"address": await asyncio.to_thread(service.blobs.put, image.content)})
+    except SecretContent as secret:
+        raise CallerError(f"the image is not kept: {secret}") from None
+
+
+async def read_image(request: Request) -> Response:
+    """For a run that goes on where another stopped: an image that a record of its own conversation names."""
+    service, caller = service_of(request), caller_of(request)
+    session, _, agent = _find_run(service, caller)
+    address = request.path_params["address"]
+    assembled = await assemble_for(service, session, agent)
+    if not any(isinstance(entry, Returned) and any(image.address == address for image in entry.images) for entry in assembled.entries):
+        raise Forbidden("no image of this conversation has that address")
+    try:
+        return answer_json(KeptImage(await asyncio.to_thread(service.blobs.get, address)))
+    except (UnknownBlob, DamagedBlob) as gone:
+        raise CallerError(str(gone)) from None
+
+
 def _submit(service: Service, caller: Caller, steps: tuple[work.Step, ...], key: str | None) -> Awaitable[calls.Reply]:
     assert caller.run is not None
     made = calls.Work(name=caller.run.name, run=caller.run.run, steps=steps)
@@ -291,5 +332,6 @@ def _describe_beginning(session: Session, run: OpenRun, agent: AgentSpec, assemb
         looks_up_names=spec.confinement.looks_up_names,
         allow_read=tuple(posixpath.join(spec.root, place) for place in spec.confinement.allow_read),
         allow_write=tuple(posixpath.join(spec.root, place) for place in spec.confinement.allow_write),
+        fetch=spec.fetch,
         is_unisolated=not spec.confinement.is_enforced,
     )

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from wakeful.assembling.diffs import ReadChanged, diff_sides
 from wakeful.assembling.part import Room
-from wakeful.assembling.quoting import quote_block, quote_line
+from wakeful.quoting import quote_block, quote_line
 from wakeful.core.events import Cause, ChangedPath
 from wakeful.core.spec import SessionSpec
 from wakeful.core.tokens import estimate_tokens

@@ -10,7 +10,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 
-from wakeful.assembling.quoting import quote_line
+from wakeful.quoting import quote_line
 from wakeful.blobs import Blobs, DamagedBlob, UnknownBlob
 from wakeful.contents.compare import LARGEST_TEXT_BYTES
 from wakeful.contents.listing import read_entries

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from wakeful.assembling.changes import describe_changes
 from wakeful.assembling.diffs import ReadChanged
 from wakeful.assembling.part import Part, Room
-from wakeful.assembling.quoting import quote_block, quote_line
+from wakeful.quoting import quote_block, quote_line
 from wakeful.assembling.turns import MAILBOX, Turns, Word
 from wakeful.core.knowledge import Conflict, Fact
 from wakeful.core.people import PERSON, find_role

@@ -13,7 +13,7 @@ import posixpath
 import stat
 from collections.abc import Callable, Iterable
 
-from wakeful.assembling.quoting import quote_block
+from wakeful.quoting import quote_block
 from wakeful.beneath import open_beneath
 from wakeful.core.events import Cause
 from wakeful.core.match import parse_under

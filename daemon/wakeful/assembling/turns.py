@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from wakeful.assembling.quoting import quote_line
+from wakeful.quoting import quote_line
 from wakeful.blobs import Blobs, DamagedBlob, UnknownBlob
 from wakeful.core import events as ev
 from wakeful.core.knowledge import Stretch
@@ -345,8 +345,8 @@ class _Reader:
         match event:
             case ev.ToolCalled(call=call) if call.id in known:
                 turn.begun.add(call.id)
-            case ev.ToolReturned(call=call_id, name=name, text=text, is_error=is_error) if call_id in known:
-                turn.returned[call_id] = Returned(call=call_id, name=name, text=text, is_error=is_error)
+            case ev.ToolReturned(call=call_id, name=name, text=text, is_error=is_error, images=images) if call_id in known:
+                turn.returned[call_id] = Returned(call=call_id, name=name, text=text, is_error=is_error, images=images)
                 if name == REMEMBER and not is_error:
                     self._remembered |= _read_remembered(turn.answer, call_id)
             case ev.QuestionAsked(call=call_id) if call_id in known:

@@ -1,4 +1,4 @@
-"""Which blobs a record leans on: a run's output, the list of its files, and the contents that list names.
+"""Which blobs a record leans on: a run's output, the list of its files, the contents that list names, and images that tools brought.
 
 `save` asks for every record in turn. What a later kind of event keeps in blobs is added here, in one place. Each blob is
 given once; a million runs that name the same files cost one entry each.
@@ -15,6 +15,7 @@ from wakeful.blobs import Blobs, UnknownBlob
 from wakeful.contents.listing import read_entries, read_parts
 from wakeful.contents.record import read_record
 from wakeful.core.observation import Output
+from wakeful.core.turn import Image
 from wakeful.errors import OperatorError
 from wakeful.eventlog.contract import Record
 
@@ -34,6 +35,12 @@ class _Prompt(msgspec.Struct):
 
     instructions: str | None = None
     opening: str | None = None
+
+
+class _Returned(msgspec.Struct):
+    """What a tool brought."""
+
+    images: tuple[Image, ...] = ()
 
 
 class _Base(msgspec.Struct):
@@ -56,6 +63,7 @@ class _Merged(msgspec.Struct):
 
 _decode = msgspec.json.Decoder(_Finished).decode
 _decode_prompt = msgspec.json.Decoder(_Prompt).decode
+_decode_returned = msgspec.json.Decoder(_Returned).decode
 _decode_branched = msgspec.json.Decoder(_Branched).decode
 _decode_merged = msgspec.json.Decoder(_Merged).decode
 
@@ -76,6 +84,8 @@ class References:
             self._add_branched(record.payload)
         if record.kind == "prompt_assembled":
             self._add_prompt(record.payload)
+        if record.kind == "tool_returned":
+            self._add_images(record.payload)
         if record.kind != "run_finished":
             return
         try:
@@ -98,6 +108,17 @@ class References:
             # Empty where it was erased.
             if address:
                 self._name(address)
+
+    def _add_images(self, payload: bytes) -> None:
+        """Nearly every result has none, and is not decoded."""
+        if b'"images"' not in payload:
+            return
+        try:
+            returned = _decode_returned(payload)
+        except msgspec.DecodeError:
+            return  # not an event of ours
+        for image in returned.images:
+            self._name(image.address)
 
     def _add_branched(self, payload: bytes) -> None:
         """A fork's workspace is compared with its base on any host; what a merge overwrote can be given back there."""

@@ -20,6 +20,8 @@ Provider = Literal["anthropic", "openai", "openai-chat", "openai-compatible", "g
 PROVIDERS: tuple[Provider, ...] = get_args(Provider)
 # A program of others, which speaks the Agent Client Protocol.
 EXTERNAL = "acp"
+# Servers with further tools.
+MCP = "mcp"
 # The secret that opens a provider where none is named; one's own endpoint needs none.
 USUAL_KEYS: dict[Provider, str] = {
     "anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY", "openai-chat": "OPENAI_API_KEY", "google": "GOOGLE_API_KEY",
@@ -35,11 +37,12 @@ FileHands = Literal["ours", "own"]
 
 # What an agent can be given; more come from its MCP servers, as `mcp:<server>` or `mcp:<server>/<tool>`.
 TOOLS = (
-    "read", "list", "search", "write", "edit", "diff", "shell", "remember", "recall", "history", "send", "ask_person", "hand_off", "skill",
+    "read", "list", "search", "write", "edit", "diff", "shell", "remember", "recall", "history", "send", "ask_person", "hand_off", "skill", "fetch",
 )  # fmt: skip
 MCP_TOOL_PREFIX = "mcp:"
 
 DEFAULT_MAX_OUTPUT_TOKENS = 8_192
+DEFAULT_START_SECONDS = 10.0
 DEFAULT_CONTEXT_TOKENS = 200_000
 DEFAULT_SILENCE_SECONDS = 120.0
 # Above this share of its context a conversation is compressed before the next request.
@@ -91,6 +94,8 @@ class ModelSettings(Struct, frozen=True, kw_only=True):
     temperature: float | None = None
     effort: Effort | None = None
     max_output_tokens: int = DEFAULT_MAX_OUTPUT_TOKENS
+    # Does the model take images? None: those of the providers do, one at an address of its own does not.
+    images: bool | None = None
 
 
 class McpServer(Struct, frozen=True, kw_only=True):
@@ -101,6 +106,11 @@ class McpServer(Struct, frozen=True, kw_only=True):
     url: str | None = None
     # A secret's name: sent as a bearer token.
     key: str | None = None
+    # Of a program: variables, and names of secrets that it gets as variables of these names.
+    env: dict[str, str] = {}
+    secrets: tuple[str, ...] = ()
+    # A run waits so long for its tools, and then goes on without them.
+    start_seconds: float = DEFAULT_START_SECONDS
 
 
 class Outside(Struct, frozen=True, kw_only=True):
@@ -174,7 +184,8 @@ class AgentSpec(Struct, frozen=True, kw_only=True):
     def libraries(self) -> tuple[str, ...]:
         """What a process needs to have read to speak for it."""
         summary = (self.window.compress_by,) if self.window.compress_by is not None else ()
-        return (EXTERNAL,) if self.acp else tuple(dict.fromkeys(one.provider for one in (*self.models, *summary)))
+        servers = (MCP,) if self.mcp else ()
+        return (EXTERNAL, *servers) if self.acp else (*dict.fromkeys(one.provider for one in (*self.models, *summary)), *servers)
 
     @property
     def asks_window(self) -> bool:
@@ -199,7 +210,7 @@ class AgentSpec(Struct, frozen=True, kw_only=True):
         """Names of all it needs to speak with its models and servers, those of a fallback, too; or that its program needs."""
         summary = (self.window.compress_by,) if self.window.compress_by is not None else ()
         keys = [one.key for one in (*self.models, *summary, *self.mcp, self.outside) if one.key is not None]
-        return tuple(dict.fromkeys(keys))
+        return tuple(dict.fromkeys((*keys, *(name for server in self.mcp for name in server.secrets))))
 
 
 def fit_window(agent: AgentSpec, tokens: int) -> AgentSpec:

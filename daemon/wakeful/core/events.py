@@ -16,7 +16,7 @@ from wakeful.core.budget import Periods
 from wakeful.core.knowledge import Conflict, Fact, Origin, Recollection, Stretch, Workspace
 from wakeful.core.observation import ChangeWord, Enforced, KeptOutput, Output, StagedOutput, Traced, Usage
 from wakeful.core.spec import SessionSpec
-from wakeful.core.turn import Answered, Purpose, TokenUsage, ToolCall, ToolDefinition, WroteFile
+from wakeful.core.turn import Answered, DownServer, Image, Purpose, TokenUsage, ToolCall, ToolDefinition, WroteFile
 
 Outcome = Literal["succeeded", "failed", "cancelled", "interrupted", "lost"]
 # Ordered by strength: the stronger replaces the weaker (rule 23).
@@ -325,8 +325,10 @@ class TurnRequested(Struct, frozen=True, kw_only=True):
     # None: nobody knows what this model costs.
     usd: float | None = None
     purpose: Purpose = "work"
-    # With the first request of a process; the later ones offer the same.
+    # With the first request of a process, and whenever they are others.
     tools: tuple[ToolDefinition, ...] = ()
+    # With the tools: MCP servers that are not there, and why. Absent in logs of older releases.
+    servers_down: tuple[DownServer, ...] = ()
 
 
 class TurnAnswered(Struct, frozen=True, kw_only=True):
@@ -382,6 +384,8 @@ class ToolReturned(Struct, frozen=True, kw_only=True):
     is_error: bool = False
     # What the call wrote where something is bound, each file as it left it.
     wrote: tuple[WroteFile, ...] = ()
+    # By their contents, which are blobs. Absent in logs of older releases.
+    images: tuple[Image, ...] = ()
 
 
 class QuestionAsked(Struct, frozen=True, kw_only=True):

@@ -77,7 +77,7 @@ class Graph:
         placed = _place(spec)
         self._placed[spec.name] = placed
         self.generation += 1
-        if any([binding.is_untrusted for binding in spec.bindings]):
+        if spec.fetch or any([binding.is_untrusted for binding in spec.bindings]):
             self.labelled.add(spec.name)
         for pattern, stale_allowed in placed.reads:
             for _, writer in self._writes.meeting(pattern):

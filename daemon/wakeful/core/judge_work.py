@@ -133,6 +133,7 @@ def _(step: work.RequestTurn, core: Core, session: Session, run: OpenRun, wall: 
             usd=usd,
             purpose=step.purpose,
             tools=step.tools,
+            servers_down=step.servers_down,
         )
     ]
 
@@ -165,7 +166,7 @@ def _(step: work.CallTool, core: Core, session: Session, run: OpenRun, wall: int
 
 @_take_step.register
 def _(step: work.ReturnTool, core: Core, session: Session, run: OpenRun, wall: int) -> list[ev.Event]:
-    return [ev.ToolReturned(run=run.run, call=step.call, name=step.name, text=step.text, is_error=step.is_error, wrote=step.wrote)]
+    return [ev.ToolReturned(run=run.run, call=step.call, name=step.name, text=step.text, is_error=step.is_error, wrote=step.wrote, images=step.images)]
 
 
 @_take_step.register

@@ -19,6 +19,8 @@ def find_way_out(spec: SessionSpec) -> str | None:
         return f"isolation: {spec.confinement.level}"
     if spec.confinement.network:
         return "network"
+    if spec.fetch:
+        return "fetch"
     outside = [path for path in (*spec.written_patterns, *spec.confinement.allow_write) if _leads_out(path, spec.root)]
     return f"writes {outside[0]}" if outside else None
 
@@ -29,8 +31,8 @@ def _leads_out(path: str, root: str) -> bool:
 
 
 def find_untrusted(spec: SessionSpec) -> str | None:
-    """The binding by which words of strangers come in."""
-    return next((binding.name for binding in spec.bindings if binding.is_untrusted), None)
+    """The binding by which words of strangers come in, or `fetch`: pages are written by strangers."""
+    return next((binding.name for binding in spec.bindings if binding.is_untrusted), "fetch" if spec.fetch else None)
 
 
 def find_source(core: Core, session: Session) -> str | None:

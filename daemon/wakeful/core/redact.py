@@ -90,13 +90,15 @@ def _redact(name: str, value: Any) -> Any:
 
 
 def find_addresses(kind: str, payload: dict[str, Any]) -> list[str]:
-    """The blobs that go with the record that names them: of a run's output, of what its model was told."""
+    """The blobs that go with the record that names them: of a run's output, of what its model was told, of images its tools brought."""
     fields: tuple[str, ...]
     match kind:
         case "run_finished":
             named, fields = payload.get("output") or {}, ("head", "tail")
         case "prompt_assembled":
             named, fields = payload, tuple(sorted(_TOLD))
+        case "tool_returned":
+            return [one["address"] for one in payload.get("images") or () if one.get("address")]
         case _:
             return []
     return [address for name in fields if (address := named.get(name))]

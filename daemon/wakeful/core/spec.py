@@ -338,6 +338,8 @@ class SessionSpec(Struct, frozen=True, kw_only=True):
     ask_timeout_seconds: float | None = None
     # Narrows what the agent's own policy allows.
     tools: dict[str, ToolPolicy] = {}
+    # Hosts that the agent's tool `fetch` may ask, as HOST:PORT, *.HOST:PORT or *:PORT. No other program gets a network by them.
+    fetch: tuple[str, ...] = ()
 
     def binding(self, name: str) -> AnyBinding | None:
         return next((binding for binding in self.bindings if binding.name == name), None)
@@ -396,6 +398,8 @@ def digest_noticed(spec: SessionSpec) -> str:
         noticed["network"] = spec.confinement.network
     if run is not None and run.workspace is not None:
         noticed["workspace"] = run.workspace
+    if spec.fetch:
+        noticed["fetch"] = spec.fetch
     if spec.tools:
         noticed["tools"] = sorted(spec.tools.items())
     return hashlib.blake2b(msgspec.json.encode(noticed), digest_size=16).hexdigest()

@@ -18,6 +18,8 @@ _DIGITS = b"0123456789"
 _MARKS = bytes(set(range(33, 127)) - set(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") - set(_DIGITS))
 _ASCII = bytes(range(128))
 # Bytes of one kind that make a token.
+# Providers count by size, and make a large image smaller: about what the largest one takes.
+_TOKENS_OF_AN_IMAGE = 1_600
 _BYTES_OF_LETTERS, _BYTES_OF_DIGITS, _BYTES_OF_MARKS, _BYTES_OF_OTHERS = 4.4, 2.5, 1.8, 3.0
 
 
@@ -35,8 +37,10 @@ def estimate_tokens(text: str) -> int:
 def estimate_entry(entry: Entry) -> int:
     """What one entry of a conversation takes."""
     match entry:
-        case Asked(text=text) | Returned(text=text):
+        case Asked(text=text):
             return estimate_tokens(text)
+        case Returned(text=text, images=images):
+            return estimate_tokens(text) + len(images) * _TOKENS_OF_AN_IMAGE
         case Answered(text=text, calls=calls):
             return estimate_tokens(text) + sum(estimate_tokens(call.name) + estimate_tokens(call.arguments) for call in calls)
 

@@ -35,6 +35,16 @@ class ToolDefinition(Struct, frozen=True, kw_only=True):
     parameters: dict[str, Any] = {}
 
 
+class DownServer(Struct, frozen=True, kw_only=True):
+    """An MCP server that is not there, and why. `is_slow`: it did not start in its time, which the next runs need not wait for again."""
+
+    name: str
+    words: str
+    is_slow: bool = False
+    # When it was last waited for, where that was an earlier run.
+    since: int | None = None
+
+
 class TokenUsage(Struct, frozen=True, kw_only=True):
     """As the provider counted it. `input` includes what it read from its cache (`cached`) and what it put there (`cache_written`).
 
@@ -81,6 +91,14 @@ class WroteFile(Struct, frozen=True, kw_only=True):
     digest: str
 
 
+class Image(Struct, frozen=True, kw_only=True):
+    """An image that a tool brought: the record names it by its content, which is a blob."""
+
+    media_type: str
+    address: str
+    size_bytes: int
+
+
 class Returned(Struct, frozen=True, kw_only=True, tag_field="kind", tag="returned"):
     """What came of one call."""
 
@@ -88,6 +106,7 @@ class Returned(Struct, frozen=True, kw_only=True, tag_field="kind", tag="returne
     name: str
     text: str
     is_error: bool = False
+    images: tuple[Image, ...] = ()
 
 
 # A conversation with a model: begins with `Asked`; each call of an `Answered` has its `Returned` before the next one.

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from wakeful.core.agent import AgentSpec, ToolPolicy
-from wakeful.core.turn import Answered, Asked, Entry, Purpose, TokenUsage, ToolCall, ToolDefinition, WroteFile
+from wakeful.core.turn import Answered, Asked, DownServer, Entry, Image, Purpose, TokenUsage, ToolCall, ToolDefinition, WroteFile
 
 # The tools that write files.
 WRITING_TOOLS = ("write", "edit")
@@ -59,8 +59,10 @@ class RequestTurn(Struct, frozen=True, kw_only=True, tag_field="step", tag="requ
     input_tokens: int
     max_output_tokens: int
     purpose: Purpose = "work"
-    # With the first request of a process; the later ones offer the same.
+    # With the first request of a process, and whenever they are others.
     tools: tuple[ToolDefinition, ...] = ()
+    # With the tools: MCP servers that are not there, and why.
+    servers_down: tuple[DownServer, ...] = ()
 
 
 class RecordAnswer(Struct, frozen=True, kw_only=True, tag_field="step", tag="answer"):
@@ -102,6 +104,8 @@ class ReturnTool(Struct, frozen=True, kw_only=True, tag_field="step", tag="retur
     text: str
     is_error: bool = False
     wrote: tuple[WroteFile, ...] = ()
+    # Those that were kept before (POST /work/images).
+    images: tuple[Image, ...] = ()
 
 
 class AskPerson(Struct, frozen=True, kw_only=True, tag_field="step", tag="ask"):
@@ -166,6 +170,10 @@ class Beginning(Struct, frozen=True, kw_only=True):
     looks_up_names: bool = False
     allow_read: tuple[str, ...] = ()
     allow_write: tuple[str, ...] = ()
+    # MCP servers that did not start in their time a moment ago: nothing waits for them.
+    failing: tuple[DownServer, ...] = ()
+    # Hosts that its tool `fetch` may ask.
+    fetch: tuple[str, ...] = ()
     # Nothing is denied here, so nothing narrower can be made.
     is_unisolated: bool = False
 

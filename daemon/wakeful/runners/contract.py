@@ -86,6 +86,8 @@ class RunOrder(Struct, frozen=True, kw_only=True):
     writes: tuple[str, ...] = ()
     repositories: tuple[tuple[str | None, str], ...] = ()
     program: str | None = None
+    # The words of each MCP server that is a program: started by the process that thinks, in root.
+    servers: tuple[tuple[str, ...], ...] = ()
     # What it asks for outside its reach is to be found out; where that cannot be done here, it does not run.
     is_traced: bool = False
     # What is left of its session's budget.

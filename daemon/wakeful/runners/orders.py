@@ -72,11 +72,12 @@ def make_order(
         output_limit_bytes=output_limit_bytes,
         limits=spec.run.limits,
         most_processes=most_processes,
-        confinement=spec.confinement if run.agent is None else _open_for_agent(spec.confinement, run.agent, premises),
+        confinement=spec.confinement if run.agent is None else _open_for_agent(spec, run.agent, premises),
         reads=(*(binding.pattern for binding in spec.files if binding.access == "read"), *exports.values()),
         writes=spec.written_patterns,
         repositories=tuple((binding.repo, binding.path) for binding in spec.bindings if isinstance(binding, CommitsBinding)),
         program=spec.program,
+        servers=tuple(server.argv for server in run.agent.mcp if server.argv) if run.agent is not None else (),
         is_traced=run.trace is not None,
         is_agent=run.agent is not None,
         allowance=find_allowance(spec.budget, session.spent, run.started_at) if spec.budget is not None else Amounts(),
@@ -99,11 +100,12 @@ def _find_program(session: Session, run: OpenRun, premises: Premises) -> tuple[t
             raise InternalError(f"{session.name} has an open run {run.run} but its spec has no `run`")
 
 
-def _open_for_agent(confinement: Confinement, agent: AgentSpec, premises: Premises) -> Confinement:
-    """The process that thinks reads its own code, and speaks with its models and servers; its tools are held to what the spec says."""
+def _open_for_agent(spec: SessionSpec, agent: AgentSpec, premises: Premises) -> Confinement:
+    """The process that thinks reads its own code, speaks with its models and servers, and fetches; its tools are held to what the spec says."""
+    confinement = spec.confinement
     network = confinement.network
     if network is not True:
-        network = (*(network or ()), *agent.addresses) or False
+        network = (*(network or ()), *agent.addresses, *spec.fetch) or False
     return replace(confinement, network=network, allow_read=(*confinement.allow_read, *premises.agent_code))
 
 

@@ -36,6 +36,7 @@ from wakeful.specs.yaml_text import Path, shorten
 
 # About a model of ours: of no use to an agent that has none.
 _MODEL_KEYS = ("key", "base_url", "fallback", "settings", "context", "skills")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # How providers' keys begin: one that stands where its name belongs is in a file that others may read.
 _KEY_ITSELF = re.compile(r"(sk-|AIza|xai-|gsk_|hf_)")
 
@@ -190,7 +191,7 @@ def _build_outside(keys: AcpKeys | None, built: BuiltAgent) -> Outside:
 def _build_settings(keys: ModelSettingKeys | None, window: TokenWindow) -> ModelSettings:
     keys = keys or ModelSettingKeys.model_construct()
     output = keys.max_output or find_most_output(window.tokens)
-    return ModelSettings(temperature=keys.temperature, effort=keys.effort, max_output_tokens=output)
+    return ModelSettings(temperature=keys.temperature, effort=keys.effort, images=keys.images, max_output_tokens=output)
 
 
 def _build_window(keys: TokenWindowKeys | None, models: tuple[ModelSpec, ...], built: BuiltAgent) -> TokenWindow:
@@ -227,7 +228,27 @@ def _build_server(name: str, keys: McpKeys, built: BuiltAgent) -> McpServer:
         built.refuse((*path, "key"), "a key is sent to an address, and this server is a program; remove it", is_key=True)
     if keys.key is not None and keys.url is not None and _is_overheard(keys.url):
         built.warnings.append(((*path, "url"), False, f"{keys.key} would be sent to {shorten(keys.url, 80)} unencrypted; write https://"))
-    return McpServer(name=name, argv=keys.command or (), url=keys.url, key=keys.key)
+    if keys.url is not None:
+        for key in ("env", "secrets"):
+            if getattr(keys, key):
+                built.refuse((*path, key), f"{key} are for a program, and this server is an address; remove them, or name a secret under key", is_key=True)
+    for place, secret in enumerate(keys.secrets):
+        _refuse_key_itself(secret, (*path, "secrets", place), built)
+        if _VARIABLE.fullmatch(secret) is None:
+            built.refuse((*path, "secrets", place), f"'{shorten(secret)}' becomes a variable of the program, and cannot be one; use letters, digits and _, no digit first")
+    _check_variables(keys, path, built)
+    start = {} if keys.start_timeout is None else {"start_seconds": keys.start_timeout}
+    return McpServer(name=name, argv=keys.command or (), url=keys.url, key=keys.key, env=dict(keys.env), secrets=keys.secrets, **start)
+
+
+def _check_variables(keys: McpKeys, path: Path, built: BuiltAgent) -> None:
+    """A value in a file is read by many, and a secret has one place."""
+    for variable, value in keys.env.items():
+        if _KEY_ITSELF.match(value):
+            words = f"this looks like a secret itself; keep it with `wakeful secret set {variable}`, change it where it was made, and write secrets: [{variable}]"
+            built.refuse((*path, "env", variable), words)
+        if variable in keys.secrets:
+            built.refuse((*path, "env", variable), f"{variable} is a variable and a secret at once; keep one of the two", is_key=True)
 
 
 def _check_tools(keys: AgentKeys, built: BuiltAgent) -> None:

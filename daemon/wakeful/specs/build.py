@@ -142,6 +142,7 @@ def build_spec(name: str, keys: SessionKeys, around: Surroundings) -> Built:
         people=keys.people,
         retention=build_retention(keys.retention),
         confinement=_build_confinement(keys),
+        fetch=keys.fetch,
         budget=build_budget(keys.budget, zone or "UTC"),
         is_approved_first=keys.approve == "before_run",
         ask_timeout_seconds=keys.ask_timeout,
@@ -431,12 +432,15 @@ def _refuse_three_legs(spec: SessionSpec, built: Built) -> None:
     if binding is None or private is None:
         return
     words = f"untrusted input ({binding}), {private} and a way out ({way_out}) do not go together; drop one of them, or part the session in two"
-    built.refuse(("bindings", binding, "trust"), words)
+    is_bound = any(one.name == binding and one.is_untrusted for one in spec.bindings)
+    built.refuse(("bindings", binding, "trust") if is_bound else ("fetch",), words)
 
 
 def _warn_about(spec: SessionSpec, keys: SessionKeys, around: Surroundings, built: Built) -> None:
     if spec.objective is None:
         built.warn((), "no objective; say in one sentence what this session is for")
+    if spec.fetch and spec.run is not None and not isinstance(spec.run, PromptRun):
+        built.warn(("fetch",), "fetch is a tool of agents, and this session runs a program; list what that connects to under network", is_key=True)
     if spec.run is None and any(binding.wake for binding in spec.bindings):
         built.warn(("bindings",), "bindings may wake this session, but it has no run; add one", is_key=True)
     if spec.when == "changed" and not any(isinstance(binding, CronBinding | EveryBinding) for binding in spec.bindings):

@@ -50,12 +50,17 @@ class Mistakes:
     def find(self, spec: SessionSpec) -> Iterator[Finding]:
         for command in _list_commands(spec, self._search_path):
             yield from _judge_signs(command, spec)
-            yield from (finding for path, finding in _judge_program(command, spec) if not self._is_written(path))
+            yield from (finding for path, finding in _judge_program(command, spec.root, spec.run.cwd if spec.run is not None else None) if not self._is_written(path))
         if isinstance(spec.run, ScriptRun) and (words := _judge_first_line_of_text(spec.run.text)) is not None:
             yield ("run", "script"), False, words
         for binding in spec.files:
             if binding.access != "write" and binding.missing != "wait" and (words := self._judge_pattern(binding, spec.root)) is not None:
                 yield ("bindings", binding.name, "file"), False, words
+
+    def find_of_server(self, argv: tuple[str, ...], root: str) -> Iterator[str]:
+        """In words: why a program that an agent starts in root would not start."""
+        command = Command((), argv, root, self._search_path)
+        yield from (words for path, (_, _, words) in _judge_program(command, root, None) if not self._is_written(path))
 
     def _is_written(self, path: str | None) -> bool:
         return path is not None and any(pattern.matches(os.path.normpath(path)) for pattern in self._written)
@@ -108,7 +113,7 @@ def _offer_shell(command: Command, line: str) -> str:
 # -- programs -------------------------------------------------------------------------------------
 
 
-def _judge_program(command: Command, spec: SessionSpec) -> Iterator[tuple[str | None, Finding]]:
+def _judge_program(command: Command, root: str, cwd: str | None) -> Iterator[tuple[str | None, Finding]]:
     """What is wrong with the program, or with the file that an interpreter is told to run; each with its path, where it has one."""
     at = skip_environment(command.argv)
     if at == len(command.argv):
@@ -119,8 +124,8 @@ def _judge_program(command: Command, spec: SessionSpec) -> Iterator[tuple[str | 
     if words is not None:
         yield path, ((*command.path, at), False, words)
         return
-    script = find_program(command.argv, spec.root, spec.run.cwd if spec.run is not None else None)
-    if script is None or os.path.exists(path := os.path.join(spec.root, script)):
+    script = find_program(command.argv, root, cwd)
+    if script is None or os.path.exists(path := os.path.join(root, script)):
         return
     index = next((at for at, word in enumerate(command.argv) if os.path.normpath(os.path.join(command.cwd, word)) == path), 0)
     words = f"'{shorten(command.argv[index], 80)}' does not exist; the path begins at {shorten(command.cwd, 80)}"

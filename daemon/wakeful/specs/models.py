@@ -23,6 +23,7 @@ from wakeful.specs.scalars import (
     Command,
     Count,
     Duration,
+    FetchHosts,
     Environment,
     FilledText,
     FolderPath,
@@ -272,6 +273,7 @@ class SessionKeys(Keys):
     approve: Literal["before_run"] | None = _describe(None, "before_run: it sleeps with the question until a person says yes.")
     ask_timeout: PositiveDuration | None = _describe(None, "How long a question to a person waits, such as 2h; then it is denied. Default: its agent's.")
     network: Network = _describe(False, "false, true, or a list of HOST:PORT it may connect to. Default: false.")
+    fetch: FetchHosts = _describe((), "Hosts that the agent's tool fetch may ask, such as [docs.example.org, '*.example.org']; true: any that is public. Default: none.")
     secrets: SecretNames = _describe((), "Names of secrets it receives as files, such as [gh-token]; see wakeful secret.")
     tools: dict[str, ToolPolicy] = _describe({}, "Narrows the agent's tools here: name -> allow, ask or deny. Default: the agent's.")
     isolation: Isolation = _describe(
@@ -315,12 +317,16 @@ class ModelSettingKeys(Keys):
     temperature: Temperature | None = _describe(None, "0 to 2; higher varies more. Default: the provider's.")
     effort: Effort | None = _describe(None, "How long it thinks: low, medium or high. Default: the provider's.")
     max_output: Count | None = _describe(None, "Tokens of one answer at most. Default: 8192.", ge=1, le=1_000_000)
+    images: Boolean | None = _describe(None, "Whether the model takes images. Default: true; of openai-compatible: false.")
 
 
 class McpKeys(Keys):
     command: Argv | None = _describe(None, "A program that speaks MCP over its standard input and output.")
     url: BaseUrl | None = _describe(None, "The address of a server.")
     key: SecretName | None = _describe(None, "The name of a secret, sent to the address as a bearer token.")
+    env: Environment = _describe({}, "Variables for the program, never secrets. HOME, unless named here, is a folder of the session's own.")
+    secrets: SecretNames = _describe((), "Names of secrets that the program gets as variables of these names.")
+    start_timeout: PositiveDuration | None = _describe(None, "A run waits so long for its tools, and then goes on without them. Default: 10s.")
 
 
 McpChoice = Annotated[McpKeys, BeforeValidator(parse_server), _OrShort({"type": ["array", "string"], "items": {"type": "string"}, "minItems": 1})]
@@ -360,9 +366,9 @@ class AgentKeys(Keys):
     key: SecretName | None = _describe(None, "The name of the secret that opens the model. Default: ANTHROPIC_API_KEY and the like.")
     base_url: BaseUrl | None = _describe(None, "The model's address, where that is not the provider's own.")
     fallback: ModelChoices | None = _describe(None, "Models to turn to when the first one fails: one or a list, each as text or {model, key, base_url}.")
-    settings: ModelSettingKeys | None = _describe(None, "temperature, effort, max_output.")
+    settings: ModelSettingKeys | None = _describe(None, "temperature, effort, max_output, images.")
     tools: dict[str, ToolPolicy] = _describe({}, "Name -> allow, ask or deny; mcp:SERVER or mcp:SERVER/TOOL for those of a server.")
-    mcp: dict[str, McpChoice] = _describe({}, "Servers with further tools: name -> command, or {url, key}.")
+    mcp: dict[str, McpChoice] = _describe({}, "Servers with further tools: name -> command, {command, env, secrets, start_timeout}, or {url, key, start_timeout}.")
     budget: BudgetKeys | None = _describe(None, "What it may spend in all its sessions together.")
     context: TokenWindowKeys | None = _describe(None, "tokens, compress_at, compress_by.")
     skills: tuple[FilledText, ...] | None = _describe(None, "Folders of skills: each holds SKILL.md, or folders that do. The model is told their names and descriptions, and reads them when it needs them.")

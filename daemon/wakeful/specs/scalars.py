@@ -31,6 +31,7 @@ _WINDOW = re.compile(r"(\d{1,2}):(\d{2})\s*-\s*(\d{1,2}):(\d{2})")
 _SERVICE = re.compile(r"(tcp://(\[[0-9a-fA-F:.]+\]|[^/:\s]+):\d{1,5}/?|https?://[^/\s]+\S*|mcp:[A-Za-z][A-Za-z0-9_-]{0,63})")
 _BASE_URL = re.compile(r"https?://([^/\s?#]+)(/[^\s?#]*)?")
 # Without a host it is a port of this machine, to be listened on.
+_FETCH_HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|(?:\*\.)?[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?\.?)(?::(\d{1,5}))?")
 _ADDRESS = re.compile(r"(?:\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+)?:(\d{1,5})")
 _BINDING_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 # As useradd allows them, with the dots and signs that directories of larger houses use.
@@ -335,6 +336,24 @@ def parse_network(value: Any) -> bool | tuple[str, ...]:
     return tuple(dict.fromkeys(addresses))
 
 
+def parse_fetch(value: Any) -> tuple[str, ...]:
+    """Hosts with their ports: 443 where none is named. true: all that are public, on the usual ports."""
+    if isinstance(value, str) and value.lower() in _BOOLEANS:
+        return ("*:443", "*:80") if _BOOLEANS[value.lower()] else ()
+    hosts = [value] if isinstance(value, str) else value
+    if not isinstance(hosts, list) or not hosts:
+        raise ValueError("expected true, false, or a list of hosts such as [docs.example.org, '*.example.org', 10.0.0.5:8080]")
+    return tuple(dict.fromkeys(map(_parse_fetch_host, hosts)))
+
+
+def _parse_fetch_host(value: Any) -> str:
+    found = _FETCH_HOST.fullmatch(value) if isinstance(value, str) else None
+    if found is None or not 0 < int(found[2] or 443) < 65536:
+        shown = f"'{shorten(value)}'" if isinstance(value, str) else "something that is not text"
+        raise ValueError(f"{shown} is not a host; write HOST or HOST:PORT such as docs.example.org, without https:// and without a path")
+    return f"{found[1].lower().rstrip('.')}:{int(found[2] or 443)}"
+
+
 def parse_places(value: Any) -> tuple[str, ...]:
     """Files and folders, `~` already the home folder; no patterns: a folder means everything below it."""
     texts = [value] if isinstance(value, str) else value
@@ -446,6 +465,10 @@ ServiceAddress = Annotated[str, *_typed(parse_service, {"type": "string", "patte
 Network = Annotated[
     bool | tuple[str, ...],
     *_typed(parse_network, {"anyOf": [{"type": "boolean"}, {"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}),
+]
+FetchHosts = Annotated[
+    tuple[str, ...],
+    *_typed(parse_fetch, {"anyOf": [{"type": "boolean"}, {"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}),
 ]
 PlacePaths = Annotated[tuple[str, ...], *_typed(parse_places, _WORDS_SCHEMA)]
 SessionName = Annotated[str, *_typed(parse_session_name, {"type": ["string", "number"]})]

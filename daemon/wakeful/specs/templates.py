@@ -38,7 +38,7 @@ _BRACE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 _UNFIT = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _NOT_IN_NAMES = re.compile(r"[^\w.@-]+")
 _WILDCARDS = re.compile(r"[*?\[]")
-_RIGHTS = ("secrets", "network", "people", "tools", "isolation")
+_RIGHTS = ("secrets", "network", "fetch", "people", "tools", "isolation")
 _ADVICE = 'pass it by a variable, env: {FILE: "{path}"}, and use that there'
 # These keep their braces: nothing is put into what is carried out.
 _UNFILLED: tuple[Path, ...] = (("run", "script"), ("run", "prompt"))

@@ -288,7 +288,7 @@ def describe_agent(agent: AgentSpec | None) -> dict[str, Any] | None:
         "models": list(dict.fromkeys(f"{one.name} at {one.base_url}" if one.base_url is not None else one.name for one in models)),
         # As a shell would spell it: where it is led by a variable is worth a look.
         "acp": [*(f"{name}={value}" for name, value in agent.outside.env.items()), *agent.acp],
-        "servers": {one.name: list(one.argv) or [one.url] for one in agent.mcp},
+        "servers": {one.name: [*(f"{name}={value}" for name, value in one.env.items()), *one.argv] or [one.url] for one in agent.mcp},
         "tools": dict(agent.tools),
         "keys": list(agent.secrets),
         **({"skills": [one.name for one in agent.skills]} if agent.skills else {}),
@@ -326,6 +326,7 @@ def describe(spec: SessionSpec, agent: AgentSpec | None = None) -> dict[str, Any
         "reads": list(dict.fromkeys((*_list_patterns(spec), *_list_other_reads(spec)))),
         "writes": [*spec.written_patterns, *limits.allow_write],
         "network": limits.network if isinstance(limits.network, bool) else list(limits.network),
+        "fetch": list(spec.fetch),
         "secrets": list(spec.secrets),
         "isolation": limits.level,
         "agent": describe_agent(agent),

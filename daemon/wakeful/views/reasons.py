@@ -19,6 +19,7 @@ from wakeful.core.observation import Moment
 from wakeful.core.spec import FileBinding
 from wakeful.core.state import DamagedSession, Session
 from wakeful.core.target import FileTarget
+from wakeful.core.turn import DownServer
 from wakeful.views.causes import view_causes
 from wakeful.views.guard import say_guard
 from wakeful.views.listing import FAILURES, list_row
@@ -32,8 +33,12 @@ from wakeful.views.versions import shorten
 PATHS_SHOWN = 5
 
 
-def why_session(core: Core, session: Session, moment: Moment, problem: str | None = None, hint: str | None = None) -> dict[str, Any]:
-    """Why it ran last, and why it does or does not run now. `problem` is what is wrong with its file, `hint` what its last run was denied."""
+def why_session(
+    core: Core, session: Session, moment: Moment, problem: str | None = None, hint: str | None = None, down: tuple[DownServer, ...] = ()
+) -> dict[str, Any]:
+    """Why it ran last, and why it does or does not run now. `problem` is what is wrong with its file, `hint` what its last run was denied.
+
+    `down` are MCP servers that its last run had to do without."""
     row = list_row(core, session, moment)
     last = _say_last_run(core, session)
     next_try = find_next_try(core, session, moment)
@@ -42,6 +47,7 @@ def why_session(core: Core, session: Session, moment: Moment, problem: str | Non
     now += _say_next(session, next_try, slot)
     # What failed is why people ask: it comes first, with what to do about it.
     words = [*last, *say_hint(hint), _say_what_to_do(session.name), *now] if has_failed(session) else [*now, *last]
+    words += [f"{one.words}." for one in down]
     return {
         "about": "session",
         "name": session.name,
@@ -54,9 +60,14 @@ def why_session(core: Core, session: Session, moment: Moment, problem: str | Non
         "next_slot": {"binding": slot.binding, "at": show_time(slot.at)} if slot is not None else None,
         "last_run": row["last_run"],
         "hint": hint,
+        "servers_down": view_down(down),
         "wake_causes": view_causes(session.wake.causes) if session.wake is not None else [],
         "words": words,
     }
+
+
+def view_down(down: Iterable[DownServer]) -> list[dict[str, str]]:
+    return [{"name": one.name, "words": one.words} for one in down]
 
 
 def _say_next(session: Session, next_try: int | None, slot: NextSlot | None) -> list[str]:

@@ -149,7 +149,7 @@ def view_confinement(spec: SessionSpec) -> dict[str, Any]:
     network = asked.network if isinstance(asked.network, bool) else list(asked.network)
     allow = {"read": list(asked.allow_read), "write": list(asked.allow_write)}
     reads = [{"path": one.path, "by": one.by} for one in list_granted_reads(spec, os.path.isfile)]
-    return {"isolation": asked.level, "network": network, "allow": allow, "workspace": spec.run.workspace if spec.run is not None else None, "reads": reads}
+    return {"isolation": asked.level, "network": network, "fetch": list(spec.fetch), "allow": allow, "workspace": spec.run.workspace if spec.run is not None else None, "reads": reads}
 
 
 def view_budget(budget: Budget | None, spent: dict[str, Spent]) -> dict[str, Any] | None:

@@ -17,6 +17,7 @@ from wakeful.agents.contract import Tool, ToolOffer, ToolResult
 from wakeful.agents.daemon import DaemonLink
 from wakeful.agents.tools.files import Before, FileTools
 from wakeful.agents.tools.knowledge import KnowledgeTools
+from wakeful.agents.tools.mcp import McpTools
 from wakeful.agents.tools.offering import ResultLimit, say_parameters
 from wakeful.agents.tools.pages import ResultPages
 from wakeful.agents.tools.place import Bounds
@@ -24,7 +25,7 @@ from wakeful.agents.tools.redaction import Redact, redact_nothing
 from wakeful.agents.tools.rules import NestedRules
 from wakeful.agents.tools.search import SearchTool
 from wakeful.core.agent import ToolPolicy
-from wakeful.core.turn import ToolCall, WroteFile
+from wakeful.core.turn import DownServer, ToolCall, WroteFile
 from wakeful.sendable import find_lone_half
 
 # Where nobody declared otherwise. What reaches no further than the bindings is allowed; a shell is somebody's word.
@@ -41,6 +42,8 @@ DEFAULT_POLICIES: Mapping[str, ToolPolicy] = {
     "send": "allow",
     "hand_off": "allow",
     "skill": "allow",
+    # Where the session declares hosts for it.
+    "fetch": "allow",
     "shell": "deny",
 }
 
@@ -54,12 +57,40 @@ class ToolSet(Protocol):
 class ToolBox:
     """`tools` are those that may be called at all; the rest was never offered."""
 
-    def __init__(self, tools: Iterable[Tool], policies: Mapping[str, ToolPolicy], written: dict[str, list[WroteFile]], pages: ResultPages | None = None, rules: NestedRules | None = None) -> None:
-        self._policies = {**DEFAULT_POLICIES, **policies}
-        self.tools: dict[str, Tool] = {tool.offer.name: tool for tool in tools if self._policies.get(tool.offer.name, "deny") != "deny"}
+    def __init__(
+        self, tools: Iterable[Tool], policies: Mapping[str, ToolPolicy], written: dict[str, list[WroteFile]], pages: ResultPages | None = None, rules: NestedRules | None = None,
+        servers: McpTools | None = None,
+    ) -> None:
+        self._own = tuple(tools)
+        self._declared = {**DEFAULT_POLICIES, **policies}
+        self._servers = servers
+        self._revision: int | None = None
         self._written = written
         self._pages = pages
         self._rules = rules
+        self._take_stock()
+
+    def _take_stock(self) -> None:
+        """The tools as they are now: ours stay, those of servers come and go."""
+        more = tuple(self._servers.list_tools()) if self._servers is not None else ()
+        self._revision = self._servers.revision if self._servers is not None else None
+        self._policies = {**self._declared, **(self._servers.find_policies(self._declared) if self._servers is not None else {})}
+        self.tools: dict[str, Tool] = {tool.offer.name: tool for tool in (*self._own, *more) if self._policies.get(tool.offer.name, "deny") != "deny"}
+
+    async def refresh(self) -> bool:
+        """Ask before each request: are there other tools than before, or other servers down?"""
+        if self._servers is None:
+            return False
+        await self._servers.refresh()
+        if self._servers.revision == self._revision:
+            return False
+        self._take_stock()
+        return True
+
+    @property
+    def servers_down(self) -> tuple[DownServer, ...]:
+        """MCP servers that are not there, and why."""
+        return self._servers.down if self._servers is not None else ()
 
     @property
     def offers(self) -> tuple[ToolOffer, ...]:
@@ -119,9 +150,10 @@ def read_arguments(call: ToolCall, offer: ToolOffer) -> dict[str, Any] | ToolRes
 def make_tools(
     bounds: Bounds, policies: Mapping[str, ToolPolicy], link: DaemonLink, *, session: str, run_id: str, kept: str | None = None, before: Before | None = None,
     limit: ResultLimit | None = None, redact: Redact = redact_nothing, rules: NestedRules | None = None, more: Iterable[ToolSet] = (),
+    servers: McpTools | None = None,
 ) -> ToolBox:
     """The tools every agent has, and `more` where its session or its role declares some. `kept`: the hand-off that hand_off changes in part. `rules` tells those of the folders it works in."""
     limit = limit or ResultLimit()
     files = FileTools(bounds, before, limit, redact, rules)
     sets: tuple[ToolSet, ...] = (files, SearchTool(bounds, redact), KnowledgeTools(link, session, run_id, kept), *more)
-    return ToolBox((tool for one in sets for tool in one.list_tools()), policies, files.written, ResultPages(bounds, limit, redact), rules)
+    return ToolBox((tool for one in sets for tool in one.list_tools()), policies, files.written, ResultPages(bounds, limit, redact), rules, servers)

@@ -15,7 +15,8 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from wakeful.agents.contract import Tool
+from wakeful.agents.contract import Tool, ToolResult
+from wakeful.agents.tools.image import describe_image, find_obstacle
 from wakeful.agents.tools.offering import RESULT_BYTES, Arguments, CheckedTool, ResultLimit
 from wakeful.agents.tools.place import Bounds, Refused
 from wakeful.agents.tools.redaction import Redact, redact_nothing
@@ -86,17 +87,19 @@ class FileTools:
 
     def list_tools(self) -> Iterable[Tool]:
         bound = f"Bound are: {self._bounds.describe()}."
-        yield CheckedTool("read", "Read a bound file, by lines.", ReadArguments, self._read, is_look=True)
+        yield CheckedTool("read", "Read a bound file, by lines; an image is shown.", ReadArguments, self._read, is_look=True)
         yield CheckedTool("list", f"List bound files with their sizes. {bound}", ListArguments, self._list, is_look=True)
         yield CheckedTool("diff", "Show how a bound file differs from what the last run saw, or from another bound file.", DiffArguments, self._diff)
         if self._bounds.writes:
             yield CheckedTool("write", "Write a whole file that is bound for writing; missing folders are made.", WriteArguments, self._write)
             yield CheckedTool("edit", "Replace one exact piece of text in a file that is bound for writing.", EditArguments, self._edit)
 
-    async def _read(self, given: ReadArguments, _: str) -> str:
+    async def _read(self, given: ReadArguments, _: str) -> str | ToolResult:
         path, content = await asyncio.to_thread(self._find_content, given.path)
         self._known[path] = digest_content(content)
         rules = await self._tell_rules(path)
+        if (words := describe_image(content)) is not None:
+            return show_image(f"{rules}{self._bounds.name(path)} is {words}", content)
         page = find_page_bytes(self._limit.most_bytes)
         page = max(page - len(rules.encode()), page // 2)
         if given.offset > 1 or given.column > 1 or given.limit < _MOST_LINES or len(content) > find_longest_line(page):
@@ -184,6 +187,12 @@ async def redact_content(content: bytes, redact: Redact) -> bytes:
     text = content.decode(errors="replace")
     redacted = await redact(text)
     return redacted.encode(errors="replace") if redacted != text else content
+
+
+def show_image(words: str, content: bytes) -> ToolResult:
+    """The image with words about it, or the words alone with the reason."""
+    obstacle = find_obstacle(content)
+    return ToolResult(words, images=(content,)) if obstacle is None else ToolResult(f"{words}. It cannot be shown: {obstacle}")
 
 
 def find_page_bytes(result_bytes: int) -> int:

@@ -1,34 +1,38 @@
 """Tools of MCP servers: programs spoken to over their standard input and output, or addresses, as an agent's file declares them.
 
-The library is imported when an agent has servers, and not before. Each server is started with the run, asked for its tools, and ended with it;
-one that is down, or goes down, is a tool whose result says so, and is started again by the next call. What servers say is data: names are made
-safe for models, descriptions and results are bounded. A program is kept from the run's token and keys (guarding.py).
+The library is imported when an agent has servers, and not before. All servers are started with the run and end with it. A run waits a short time for
+the tools of each; a server that comes later, goes down or changes its tools is noticed before the next request. A server that is down is a tool whose
+result says why, and is started again by the next call. What servers say is data: names are made safe for models, descriptions and results are bounded.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import hashlib
 import importlib
-import os
 import re
-import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import msgspec
-from msgspec.structs import replace
 
 from wakeful.agents.contract import Tool, ToolOffer, ToolResult
-from wakeful.agents.tools.narrowing import Narrowing, select_environment
+from wakeful.agents.tools.image import MOST_IMAGES, describe_image, find_obstacle
+from wakeful.agents.tools.narrowing import Narrowing
 from wakeful.core.agent import MCP_TOOL_PREFIX, McpServer, ToolPolicy
+from wakeful.core.turn import DownServer
 from wakeful.errors import OperatorError
 from wakeful.sendable import tell_sendable
 
-START_SECONDS = 20.0
+# A run goes on without a server after the time that is declared for it. The server itself may take longer.
+LONGEST_START_SECONDS = 120.0
+# Of a server that a call starts again.
+AGAIN_SECONDS = 20.0
 CALL_SECONDS = 120.0
+LIST_SECONDS = 10.0
 _MOST_TOOLS = 100
 _MOST_PAGES = 20
 _LONGEST_DESCRIPTION = 2_000
@@ -38,22 +42,61 @@ _LONGEST_NAME = 64
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 _ANY_OBJECT: Mapping[str, Any] = {"type": "object", "properties": {}}
 
+# A tool as its server tells of it: its name, its description, the schema of its arguments.
+_Listed = tuple[str, str, Mapping[str, Any]]
+
 
 class ServerDown(OperatorError):
     """A server that cannot be started or reached, or left in the middle of a call."""
 
 
-class McpTools:
-    """The tools of all servers of one run. Made by `open_servers`."""
+class ServerPlace(msgspec.Struct, frozen=True, kw_only=True):
+    """Where programs are started: what they find in their environment, by server, and what they may touch. `narrowing` None leaves them as free as the run."""
 
-    def __init__(self, tools: Sequence[Tool], names: Mapping[str, str], problems: tuple[str, ...]) -> None:
-        self._tools = tools
-        self._names = names
-        # Which servers could not be asked, in words.
-        self.problems = problems
+    root: str
+    narrowing: Narrowing | None
+    # Server -> its words as they are started, and its variables.
+    words: Mapping[str, tuple[str, ...]]
+    environments: Mapping[str, Mapping[str, str]]
+    # A secret's value by its name.
+    read_key: Callable[[str], str | None]
+
+
+class McpTools:
+    """The tools of all servers of one run, as they are at the moment. Made by `open_servers`."""
+
+    def __init__(self, servers: Sequence[_Server]) -> None:
+        self._servers = servers
+        self._names: dict[str, str] = {}
+
+    @property
+    def revision(self) -> int:
+        """Another number, when tools came or went."""
+        return sum(server.revision for server in self._servers)
+
+    @property
+    def down(self) -> tuple[DownServer, ...]:
+        """Which servers are not there, and why."""
+        return tuple(server.down for server in self._servers if server.down is not None)
+
+    async def wait(self, failing: Iterable[DownServer] = ()) -> None:
+        """Return when each server has told its tools, or its time is over. One that was too slow a moment ago (`failing`) is not waited for."""
+        known = {one.name: one for one in failing}
+        await asyncio.gather(*(server.wait(known.get(server.name)) for server in self._servers))
+
+    async def refresh(self) -> None:
+        """Ask those for their tools again that said these are others."""
+        await asyncio.gather(*(server.refresh() for server in self._servers))
 
     def list_tools(self) -> Iterable[Tool]:
-        return self._tools
+        tools: dict[str, Tool] = {}
+        self._names = {}
+        for server in self._servers:
+            for tool, description, schema in server.list_known():
+                safe = make_safe_name(server.name, tool, tools)
+                self._names[safe] = f"{MCP_TOOL_PREFIX}{server.name}" + (f"/{tool}" if tool else "")
+                tools[safe] = _ServerTool(server, tool, ToolOffer(name=safe, description=description, parameters=schema))
+        return tuple(tools.values())
 
     def find_policies(self, declared: Mapping[str, ToolPolicy]) -> dict[str, ToolPolicy]:
         """By the names models know: what was declared for the tool, else for its server. Who declares a server lets it be used."""
@@ -61,12 +104,13 @@ class McpTools:
 
 
 @contextlib.asynccontextmanager
-async def open_servers(servers: Sequence[McpServer], environ: Mapping[str, str], root: str, narrowing: Narrowing | None, read_key: Callable[[str], str | None]) -> AsyncIterator[McpTools]:
-    """Start them all, and end them all. `read_key` finds a secret's value by its name; `narrowing` None leaves programs as free as the run."""
-    opened = [_Server(server, _choose_transport(server, environ, root, narrowing, read_key)) for server in servers]
+async def open_servers(servers: Sequence[McpServer], place: ServerPlace) -> AsyncIterator[McpTools]:
+    """Begin to start them all, and end them all. Nothing is waited for here."""
+    opened = [_Server(server, place) for server in servers]
+    for server in opened:
+        server.begin()
     try:
-        found = await asyncio.gather(*(server.list_tools() for server in opened), return_exceptions=True)
-        yield _gather(opened, found)
+        yield McpTools(opened)
     finally:
         await asyncio.gather(*(server.close() for server in opened))
 
@@ -79,24 +123,6 @@ def make_safe_name(server: str, tool: str, taken: Iterable[str] = ()) -> str:
         return safe
     mark = hashlib.blake2b(f"{server}/{tool}".encode(errors="replace"), digest_size=4).hexdigest()
     return f"{safe[: _LONGEST_NAME - 9]}_{mark}"
-
-
-def _gather(opened: Sequence[_Server], found: Sequence[Any]) -> McpTools:
-    tools: dict[str, Tool] = {}
-    names: dict[str, str] = {}
-    problems: list[str] = []
-    for server, listed in zip(opened, found, strict=True):
-        if isinstance(listed, ServerDown):
-            problems.append(str(listed))
-            # The model is told when it asks, not by the absence of what it was promised.
-            listed = [("", f"The MCP server {server.name} is down. Calling this tells why, and tries again.", _ANY_OBJECT)]
-        elif isinstance(listed, BaseException):
-            raise listed
-        for tool, description, schema in listed:
-            safe = make_safe_name(server.name, tool, tools)
-            names[safe] = f"{MCP_TOOL_PREFIX}{server.name}" + (f"/{tool}" if tool else "")
-            tools[safe] = _ServerTool(server, tool, ToolOffer(name=safe, description=description, parameters=schema))
-    return McpTools(tuple(tools.values()), names, tuple(problems))
 
 
 class _ServerTool:
@@ -115,26 +141,63 @@ class _ServerTool:
     async def carry_out(self, arguments: Mapping[str, Any], call_id: str) -> ToolResult:
         try:
             if not self._name:
-                listed = await self._server.list_tools()
-                return ToolResult(f"{self._server.name} is up again, with {', '.join(name for name, *_ in listed)}: these can be called from the next run on")
+                listed = await self._server.list_anew()
+                return ToolResult(f"{self._server.name} is up, with {', '.join(name for name, *_ in listed) or 'no tools'}: these can be called now")
             result = await self._server.call(self._name, dict(arguments))
         except ServerDown as down:
             return ToolResult(tell_sendable(str(down)), is_error=True)
-        return ToolResult(tell_sendable(_read_content(result)), is_error=bool(result.is_error))
+        return ToolResult(tell_sendable(_read_content(result)), is_error=bool(result.is_error), images=_read_images(result))
 
 
 class _Server:
     """One server. The library wants the connection to be opened and closed by the same coroutine, so one owns it."""
 
-    def __init__(self, server: McpServer, transport: Callable[[], Any]) -> None:
+    def __init__(self, server: McpServer, place: ServerPlace) -> None:
         self.name = server.name
-        self._transport = transport
+        # Why it is not there; None while it starts, and when it is there.
+        self.down: DownServer | None = None
+        self.revision = 0
+        self._spec = server
+        self._place = place
+        self._listed: list[_Listed] | None = None
+        self._is_stale = False
+        self._beginning: asyncio.Task[None] | None = None
         self._owner: asyncio.Task[None] | None = None
         self._client: Any = None
         self._stop = asyncio.Event()
         self._starting = asyncio.Lock()
 
-    async def list_tools(self) -> list[tuple[str, str, Mapping[str, Any]]]:
+    # -- its tools ----------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        self._beginning = asyncio.create_task(self._begin(), name=f"start mcp server {self.name}")
+
+    async def _begin(self) -> None:
+        """Why it is down is kept in words by who finds it so."""
+        with contextlib.suppress(ServerDown):
+            await self.list_anew(LONGEST_START_SECONDS)
+
+    async def wait(self, failed: DownServer | None) -> None:
+        assert self._beginning is not None
+        seconds = self._spec.start_seconds if failed is None else 0.0
+        await asyncio.wait([self._beginning], timeout=seconds)
+        if not self._beginning.done():
+            words = f"MCP server {self.name} did not start within {seconds:g} s (start_timeout): the run went on without its tools"
+            self._put_down(failed or DownServer(name=self.name, words=words, is_slow=True))
+
+    async def refresh(self) -> None:
+        if not self._is_stale:
+            return
+        with contextlib.suppress(ServerDown):
+            await self.list_anew()
+
+    def list_known(self) -> Iterable[_Listed]:
+        """Of one that is not there, a tool by which the model is told when it asks, not by the absence of what it was promised."""
+        if self._listed is not None:
+            return self._listed
+        return [("", f"The MCP server {self.name} is down. Calling this tells why, and tries again.", _ANY_OBJECT)]
+
+    async def list_anew(self, start_seconds: float = AGAIN_SECONDS) -> list[_Listed]:
         async def ask(client: Any) -> list[Any]:
             listed, cursor = [], None
             for _ in range(_MOST_PAGES):
@@ -145,18 +208,42 @@ class _Server:
                     break
             return listed[:_MOST_TOOLS]
 
-        return [(tool.name, (tool.description or "")[:_LONGEST_DESCRIPTION], _read_schema(tool.input_schema)) for tool in await self._ask(ask, START_SECONDS)]
+        self._is_stale = False
+        try:
+            found = await self._ask(ask, LIST_SECONDS, start_seconds)
+        except ServerDown as down:
+            if self._listed is None:
+                self._put_down(DownServer(name=self.name, words=str(down)))
+            raise
+        listed = [(tool.name, (tool.description or "")[:_LONGEST_DESCRIPTION], _read_schema(tool.input_schema)) for tool in found]
+        if listed != self._listed or self.down is not None:
+            self._listed, self.down = listed, None
+            self.revision += 1
+        return listed
+
+    def _put_down(self, down: DownServer) -> None:
+        if down != self.down:
+            self.down = down
+            self.revision += 1
 
     async def call(self, name: str, arguments: dict[str, Any]) -> Any:
-        return await self._ask(lambda client: client.call_tool(name, arguments), CALL_SECONDS)
+        return await self._ask(lambda client: client.call_tool(name, arguments), CALL_SECONDS, AGAIN_SECONDS)
+
+    # -- the connection -----------------------------------------------------------------------
 
     async def close(self) -> None:
         self._stop.set()
-        if self._owner is not None:
-            await asyncio.wait([self._owner])
+        begun = [one for one in (self._beginning, self._owner) if one is not None and not one.done()]
+        if self._beginning is not None:
+            self._beginning.cancel()
+        if self._client is None and self._owner is not None:
+            # It never answered, and would not hear that it is to end.
+            self._owner.cancel()
+        if begun:
+            await asyncio.wait(begun)
 
-    async def _ask(self, what: Callable[[Any], Awaitable[Any]], seconds: float) -> Any:
-        client = await self._connect()
+    async def _ask(self, what: Callable[[Any], Awaitable[Any]], seconds: float, start_seconds: float) -> Any:
+        client = await self._connect(start_seconds)
         try:
             async with asyncio.timeout(seconds):
                 return await what(client)
@@ -168,61 +255,85 @@ class _Server:
                 self._stop.set()
             raise ServerDown(f"MCP server {self.name}: {_say_error(error)}") from error
 
-    async def _connect(self) -> Any:
+    async def _connect(self, seconds: float) -> Any:
         async with self._starting:
             if self._owner is not None and not self._owner.done() and not self._stop.is_set():
                 return self._client
             if self._owner is not None:
                 await asyncio.wait([self._owner])
-            self._stop = asyncio.Event()
+            self._stop, self._client = asyncio.Event(), None
             ready: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
             self._owner = asyncio.create_task(self._own(ready, self._stop), name=f"mcp server {self.name}")
             try:
-                async with asyncio.timeout(START_SECONDS):
+                async with asyncio.timeout(seconds):
                     self._client = await asyncio.shield(ready)
             except TimeoutError:
                 self._owner.cancel()
-                raise ServerDown(f"MCP server {self.name} did not start within {START_SECONDS:g} s") from None
+                raise ServerDown(f"MCP server {self.name} did not start within {seconds:g} s") from None
             return self._client
 
     async def _own(self, ready: asyncio.Future[Any], stop: asyncio.Event) -> None:
+        tell_end: Callable[[], str | None] = lambda: None
         try:
-            async with self._transport() as client:
+            transport, tell_end, tell_answered = self._make_transport()
+            async with transport as client:
+                tell_answered()
                 ready.set_result(client)
-                await stop.wait()
+                async with self._noticing(client):
+                    await stop.wait()
         except Exception as error:
             # After `ready` it is told by the call that finds it gone.
             if not ready.done():
-                ready.set_exception(ServerDown(f"MCP server {self.name} cannot be started or reached: {_say_error(error)}"))
-
-
-def _choose_transport(server: McpServer, environ: Mapping[str, str], root: str, narrowing: Narrowing | None, read_key: Callable[[str], str | None]) -> Callable[[], AbstractAsyncContextManager[Any]]:
-    """What opens the connection, when it is needed."""
-
-    def open_program() -> AbstractAsyncContextManager[Any]:
-        client, stdio = importlib.import_module("mcp.client"), importlib.import_module("mcp.client.stdio")
-        argv = list(server.argv)
-        if narrowing is not None:
-            own = replace(narrowing, reads=(*narrowing.reads, *_find_places(server.argv, root)))
-            argv = [sys.executable, "-I", "-m", "wakeful.agents.tools.guarding", msgspec.json.encode(own).decode(), *argv]
-        return client.Client(stdio.StdioServerParameters(command=argv[0], args=argv[1:], env=select_environment(environ), cwd=root))
+                words = tell_end() or _say_error(error)
+                ready.set_exception(ServerDown(f"MCP server {self.name} cannot be started or reached: {words}"))
 
     @contextlib.asynccontextmanager
-    async def open_address() -> AsyncIterator[Any]:
-        client, http = importlib.import_module("mcp.client"), importlib.import_module("mcp.client.streamable_http")
-        key = read_key(server.key) if server.key is not None else None
+    async def _noticing(self, client: Any) -> AsyncIterator[None]:
+        """Servers of the newer protocol tell of their tools only who asked to be told."""
+        subscribing = asyncio.create_task(self._subscribe(client), name=f"mcp server {self.name}: changes")
+        try:
+            yield
+        finally:
+            subscribing.cancel()
+            await asyncio.wait([subscribing])
+
+    async def _subscribe(self, client: Any) -> None:
+        """Until it ends, or for as long as the run. A server that knows no subscriptions tells everybody, or nobody."""
+        listening = importlib.import_module("mcp.client.subscriptions")
+        with contextlib.suppress(listening.ListenNotSupportedError, listening.SubscriptionLost, importlib.import_module("mcp").MCPError, TimeoutError):
+            async with client.listen(tools_list_changed=True) as subscription:
+                async for _ in subscription:
+                    self._is_stale = True
+
+    async def _hear(self, message: Any) -> None:
+        if getattr(message, "method", None) == "notifications/tools/list_changed":
+            self._is_stale = True
+
+    def _make_transport(self) -> tuple[AbstractAsyncContextManager[Any], Callable[[], str | None], Callable[[], None]]:
+        """What opens the connection, what tells how its program ended, and who is told that it answered."""
+        library = importlib.import_module("mcp.client")
+        if self._spec.url is not None:
+            return self._open_address(library, self._spec.url), lambda: None, lambda: None
+        place = self._place
+        module = importlib.import_module("wakeful.agents.tools.mcp_program")
+        program = module.ServerProgram(place.words[self.name], place.root, place.environments[self.name], place.narrowing)
+        client = library.Client(program.open(), message_handler=self._hear, cache=None)
+
+        def be_polite() -> None:
+            program.is_polite = True
+
+        return client, program.say_end, be_polite
+
+    @contextlib.asynccontextmanager
+    async def _open_address(self, library: Any, url: str) -> AsyncIterator[Any]:
+        http = importlib.import_module("mcp.client.streamable_http")
+        key = self._place.read_key(self._spec.key) if self._spec.key is not None else None
         headers = {"Authorization": f"Bearer {key}"} if key is not None else {}
-        async with http.create_mcp_http_client(headers=headers) as connection, client.Client(http.streamable_http_client(server.url, http_client=connection)) as opened:
+        async with (
+            http.create_mcp_http_client(headers=headers) as connection,
+            library.Client(http.streamable_http_client(url, http_client=connection), message_handler=self._hear, cache=None) as opened,
+        ):
             yield opened
-
-    return open_address if server.url is not None else open_program
-
-
-def _find_places(argv: Sequence[str], root: str) -> Iterator[str]:
-    """The folders of what the command names: a server's script lies among the modules it loads."""
-    for path in (os.path.join(root, word) for word in argv if "/" in word):
-        if os.path.isfile(path):
-            yield os.path.dirname(os.path.realpath(path))
 
 
 def _read_schema(schema: Any) -> Mapping[str, Any]:
@@ -237,11 +348,35 @@ def _read_content(result: Any) -> str:
     parts = [_read_part(part) for part in result.content]
     if not parts and result.structured_content is not None:
         parts = [msgspec.json.encode(result.structured_content).decode()]
+    if sum(part.type == "image" for part in result.content) > MOST_IMAGES:
+        parts.append(f"[of the images the first {MOST_IMAGES} are shown]")
     return "\n".join(parts) or "done, without words"
+
+
+def _read_images(result: Any) -> tuple[bytes, ...]:
+    """Those that a model can be shown, the first of them."""
+    contents = (_decode_image(part) for part in result.content if part.type == "image")
+    return tuple(content for content in contents if content is not None and find_obstacle(content) is None)[:MOST_IMAGES]
+
+
+def _decode_image(part: Any) -> bytes | None:
+    try:
+        return base64.b64decode(part.data, validate=True)
+    except ValueError:
+        return None
+
+
+def _say_image(part: Any) -> str:
+    content = _decode_image(part)
+    obstacle = find_obstacle(content) if content is not None else "its data is not base64"
+    shown = (describe_image(content) if content is not None else None) or "an image"
+    return f"[{shown}]" if obstacle is None else f"[{shown}. It cannot be shown: {obstacle}]"
 
 
 def _read_part(part: Any) -> str:
     match part.type:
+        case "image":
+            return _say_image(part)
         case "text":
             return part.text
         case "resource" if hasattr(part.resource, "text"):

@@ -37,7 +37,7 @@ Given = TypeVar("Given", bound=Arguments)
 class CheckedTool(Generic[Given]):
     """`act` gets the arguments as a value and the id of the call, which makes a call of the daemon safe to repeat."""
 
-    def __init__(self, name: str, description: str, kind: type[Given], act: Callable[[Given, str], Awaitable[str]], *, is_look: bool = False) -> None:
+    def __init__(self, name: str, description: str, kind: type[Given], act: Callable[[Given, str], Awaitable[str | ToolResult]], *, is_look: bool = False) -> None:
         self._offer = ToolOffer(name=name, description=description, parameters=_describe(kind))
         self._kind = kind
         self._act = act
@@ -53,7 +53,8 @@ class CheckedTool(Generic[Given]):
         except msgspec.ValidationError as error:
             return ToolResult(f"{self._offer.name}: {error}; it takes {say_parameters(self._offer)}", is_error=True)
         try:
-            return ToolResult(tell_sendable(await self._act(given, call_id)))
+            result = await self._act(given, call_id)
+            return ToolResult(tell_sendable(result)) if isinstance(result, str) else result
         except (CallerError, OperatorError) as error:
             return ToolResult(tell_sendable(f"{self._offer.name}: {error}"), is_error=True)
         except OSError as error:

@@ -36,11 +36,11 @@ class ResultPages:
             return result
         text = bound_text(await self._redact(result.text), KEPT_BYTES)
         if self._folder is None:
-            return ToolResult(bound_text(text, self.limit.most_bytes), result.is_error)
+            return ToolResult(bound_text(text, self.limit.most_bytes), result.is_error, result.images)
         lines, path = await asyncio.to_thread(self._keep, self._folder, text)
         shown = _take_page(lines, self.limit.most_bytes - 512)
         more = f"[cut: this result has {len(lines)} lines, and {len(shown)} are shown; read {path} with offset {len(shown) + 1}]"
-        return ToolResult("\n".join((*shown, more)), result.is_error)
+        return ToolResult("\n".join((*shown, more)), result.is_error, result.images)
 
     def _keep(self, folder: Path, text: str) -> tuple[list[str], str]:
         """Blocks. Named by its content, so that a conversation that goes on finds what it was told; the oldest files give way."""

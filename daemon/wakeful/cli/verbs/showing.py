@@ -73,6 +73,7 @@ def _head(found: dict[str, Any]) -> list[str]:
         ("approve", "a person is asked before every run" if found["approve"] else ""),
         ("root", found["root"]),
         ("isolation", _say_confinement(found["confinement"]) if found.get("confinement") else None),
+        *(("server down", one["words"]) for one in found.get("servers_down", ())),
         *(("conflict", f"{one['path']}: {one['words']}" + (f"; the run's is {one['kept']}" if one["kept"] else "")) for one in found["kept_outputs"]),
         ("upstream", ", ".join(found.get("upstream", ()))),
         ("readers", ", ".join(found.get("readers", ()))),
@@ -118,6 +119,7 @@ def _say_confinement(confinement: dict[str, Any]) -> str:
     parts = [f"{confinement['isolation']}: its runs reach whatever you do" if confinement["isolation"] in ("none", "observe") else confinement["isolation"]]
     parts += [f"in a workspace of its own ({confinement['workspace']})"] if confinement.get("workspace") else []
     parts += [f"network {'open' if network is True else ', '.join(network)}"] if network else []
+    parts += [f"fetches from {', '.join(confinement['fetch'])}"] if confinement.get("fetch") else []
     parts += [f"may also {verb} {', '.join(allow[verb])}" for verb in ("read", "write") if allow[verb]]
     # Named in a command, a script, a check or a probe: read as well, and bound by nobody.
     reads = [(one["path"], one["by"].split()[0]) for one in confinement.get("reads", ())]

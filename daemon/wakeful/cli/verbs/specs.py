@@ -21,6 +21,7 @@ from wakeful.cli.completing import SESSION, complete_files, complete_folders
 from wakeful.cli.failure import FAILED, Failure, NoDaemon
 from wakeful.cli.options import Options
 from wakeful.cli.places import find_specs
+from wakeful.cli.server_warnings import warn_about_servers
 from wakeful.cli.text import count, escape, paint
 from wakeful.core.agent import AgentSpec, ModelSpec
 from wakeful.core.graph import Graph
@@ -138,7 +139,8 @@ def check_folder(specs: Path, options: Options) -> Findings:
     others = (SETTINGS_FILE,) if find_settings_file(specs).exists() else ()
     unbound, reach = _look_at_programs(reading, reading.sessions)
     mistakes = _find_mistakes(reading, reading.sessions, specs)
-    warnings = [*reading.warnings, *mistakes, *_warn_about_writers(specs, reading), *_warn_about_promises(specs, reading), *_warn_about_models(specs, reading), *unbound]
+    servers = warn_about_servers(reading, _look_for_mistakes(reading.sessions.values()), specs, options)
+    warnings = [*reading.warnings, *mistakes, *_warn_about_writers(specs, reading), *_warn_about_promises(specs, reading), *_warn_about_models(specs, reading), *unbound, *servers]
     return Findings(len(reading.sessions) - len(refused), problems, warnings, others, _find_templates(reading), reach)
 
 

@@ -161,6 +161,8 @@ def print_session(name: str, spec: dict[str, Any], reach: Sequence[str] = ()) ->
     network = spec["network"]
     if network:
         print(paint(f"  network: {'anywhere' if network is True else escape(', '.join(network))}", "warn"))
+    if spec.get("fetch"):
+        print(paint(f"  fetches from: {escape(', '.join(spec['fetch']))}", "warn"))
     if spec["secrets"]:
         print(paint(f"  secrets: {escape(', '.join(spec['secrets']))}", "warn"))
     if spec["isolation"] in ("none", "observe"):

@@ -27,8 +27,8 @@ _BEFORE = re.compile(r"(?:^|[\s:=])((?:\\ |[^\s:'\"‘’`()])+)(?: \(|: ?(?:can
 # `AccessDeniedException: X` (Java), `Permission denied @ rb_sysopen - X` (Ruby).
 _AFTER = re.compile(r"^\w*: ([^\s:'\"]+)")
 _AFTER_SIGN = re.compile(r"^ @ \w+ - (\S+)")
-# Words in quotes or before a colon that are no path: the thread of Java, the method of Ruby, the chain of Rust.
-_UNMEANT = re.compile(r"in thread \"[^\"]*\"|in [`'][^']*': |^\s*caused by: ", re.IGNORECASE)
+# Words in quotes or before a colon that are no path: the thread of Java, the method of Ruby, the chain of Rust; and an apostrophe that begins no quote.
+_UNMEANT = re.compile(r"in thread \"[^\"]*\"|in [`'][^']*': |^\s*caused by: |\b(?:can|could|don|would)n?'t (?=open|read|write|create|find|load|access)", re.IGNORECASE)
 # Rust names the path in one line and the reason in another.
 _FAILED = re.compile(r"failed to (?:open|create|read|write|remove|rename|lock|copy)\b", re.IGNORECASE)
 # Python's multiprocessing puts its locks in /dev/shm, and does not say so.

@@ -29,6 +29,7 @@ from wakeful.runners.isolation.landlock import READ, READ_DIR, READ_FILE, TCP_AB
 from wakeful.runners.isolation.looking import Looked
 from wakeful.runners.isolation.programs import Derived, ProgramWords, derive_places, find_named_files, resolve_links
 from wakeful.runners.isolation.repositories import find_entries, find_repository_places, find_storage
+from wakeful.runners.isolation.servers import find_script_folder, is_npx, name_npx_cache, resolve_server
 from wakeful.runners.isolation.shield import can_shield
 from wakeful.runners.isolation.system import SETTINGS, SystemPlaces, is_of_system, list_resolver, list_settings
 from wakeful.runners.isolation.written import WrittenPlaces, list_written
@@ -136,12 +137,10 @@ def make_plan(order: RunOrder, environment: dict[str, str], protected: Protected
         plan.read(program)
         plan.list_names(os.path.dirname(program))
     texts = (*order.argv, order.script or "", *(order.check or ()))
-    for path in find_named_files(texts, order.root, order.cwd, plan.looked):
-        # One that leads elsewhere was not declared by being named: it is denied, not refused.
-        with contextlib.suppress(ReachRefused):
-            plan.read(path)
-            plan.list_names(os.path.dirname(path))
-    plan.derive(texts, program, environment.get("PATH", ""))
+    plan.read_named(find_named_files(texts, order.root, order.cwd, plan.looked))
+    plan.derive(texts, program, environment.get("PATH", ""), order.cwd)
+    for argv in order.servers:
+        plan.read_server(argv, environment.get("PATH", ""))
     for path in plan.allowed_reads:
         plan.grant(path, READ)
     for path in plan.allowed_writes:
@@ -285,7 +284,25 @@ class Plan:
         if guards:
             raise ReachRefused(f"{output} lies in {guards[0]}, which no run may change; write elsewhere")
 
-    def derive(self, texts: tuple[str, ...], program: str | None, search_path: str) -> None:
+    def read_named(self, paths: Iterable[str]) -> None:
+        """Files that the author named. One that leads elsewhere was not declared by being named: it is denied, not refused."""
+        for path in paths:
+            with contextlib.suppress(ReachRefused):
+                self.read(path)
+                self.list_names(os.path.dirname(path))
+
+    def read_server(self, argv: tuple[str, ...], search_path: str) -> None:
+        """Grant what an MCP server needs to start: its program, its script with the modules beside it, and the packages around it."""
+        root, home = self._order.root, _find_home()
+        words = resolve_server(argv, root, home)
+        folder = find_script_folder(words, root)
+        self.read_named((*find_named_files(words, root, root, self.looked), *((folder,) if folder is not None else ())))
+        if is_npx(argv) and self.looked.is_folder(cache := name_npx_cache(home)):
+            # Names alone: the process that thinks looks for the program once more.
+            self.grant(cache, READ_DIR)
+        self.derive(words, None, search_path, root)
+
+    def derive(self, texts: tuple[str, ...], program: str | None, search_path: str, cwd: str) -> None:
         """Grant what its programs need besides what is declared."""
         granted = (os.path.join(beneath or "/", path) for (beneath, path), rights in self._rights.items() if rights & READ_FILE)
         workspace = self._order.workspace
@@ -293,7 +310,7 @@ class Plan:
             texts=texts,
             program=program,
             root=self._order.root,
-            cwd=os.path.join(self._order.root, self._order.cwd),
+            cwd=os.path.join(self._order.root, cwd),
             search_path=search_path,
             real_root=workspace.real_root if workspace is not None else None,
             declared=(*granted, *self.allowed_reads, *self.allowed_writes, *((self._workspace,) if self._workspace is not None else ())),
@@ -301,7 +318,8 @@ class Plan:
         )
         derived, looked = derive_places(words, self._written, is_wide)
         self.looked.include(looked)
-        self._derived, self._not_derived = name_derived(derived, self._root), derived.refused
+        self._derived = tuple(dict.fromkeys((*self._derived, *name_derived(derived, self._root))))
+        self._not_derived = tuple(dict.fromkeys((*self._not_derived, *derived.refused)))
         self.spelled += derived.spelled
         for place in derived.places:
             if self._hidden.holds(place.path):
