@@ -13,6 +13,8 @@ from agents.provider import Provider, Say, Turns
 from e2e.box import Box
 from ports import held_port
 from waiting import eventually
+from wakeful.agents.outside import read_secrets
+from wakeful.secrets.store import name_variable
 
 PROGRAM = Path(__file__).parent / "acp_program.py"
 
@@ -292,3 +294,12 @@ def test_a_fork_is_told_the_conversation_and_leaves_the_session_of_its_parent_al
     assert box.read("trial/page.md") == "page of def pay(): ...\n", box.ask("output", "trial")
     old, new = told(folder)
     assert "resumed" not in old and new[0] == "new" and "You said: The page is true." in new[1]
+
+
+def test_a_program_is_not_handed_the_secrets_of_its_agent_s_servers(tmp_path: Path) -> None:
+    """The run has both as files; the program that thinks gets those of the session and its own key."""
+    environ = {}
+    for name in ("gh-token", "SERVER_TOKEN"):
+        (tmp_path / name).write_text(f"value of {name}\n")
+        environ[name_variable(name)] = str(tmp_path / name)
+    assert read_secrets(("gh-token", "not-given"), environ) == {"GH_TOKEN": "value of gh-token"}

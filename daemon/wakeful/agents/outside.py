@@ -19,7 +19,7 @@ from wakeful.agents.tools.keeper import UNCONFINED
 from wakeful.agents.tools.narrowing import make_domain, select_environment
 from wakeful.agents.tools.shell import wrap
 from wakeful.core import work
-from wakeful.secrets.store import VARIABLE_PREFIX
+from wakeful.secrets.store import VARIABLE_PREFIX, name_variable
 
 
 async def work_outside(beginning: work.Beginning, record: Record, link: DaemonLink, environ: Mapping[str, str]) -> Ending:
@@ -55,10 +55,10 @@ def make_environment(beginning: work.Beginning, environ: Mapping[str, str]) -> d
     if not beginning.is_unisolated:
         # What it keeps there (its sessions, its settings) it finds again in the next run.
         inherited["HOME"] = make_home(environ)
-    return inherited | read_secrets(environ) | beginning.env | ours
+    return inherited | read_secrets(beginning.secrets, environ) | beginning.env | ours
 
 
-def read_secrets(environ: Mapping[str, str]) -> dict[str, str]:
-    """What the session hands to its run, as programs of others look for it: in variables of their own names."""
-    given = {name: place for name, place in environ.items() if name.startswith(VARIABLE_PREFIX)}
-    return {name.removeprefix(VARIABLE_PREFIX): Path(place).read_text(encoding="utf-8").strip() for name, place in given.items()}
+def read_secrets(names: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
+    """What the session hands to its run, as programs of others look for it: in variables of their own names. The keys of servers are not among it."""
+    given = {variable: environ[variable] for variable in map(name_variable, names) if variable in environ}
+    return {variable.removeprefix(VARIABLE_PREFIX): Path(place).read_text(encoding="utf-8").strip() for variable, place in given.items()}

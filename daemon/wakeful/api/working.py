@@ -332,6 +332,7 @@ def _describe_beginning(session: Session, run: OpenRun, agent: AgentSpec, assemb
         looks_up_names=spec.confinement.looks_up_names,
         allow_read=tuple(posixpath.join(spec.root, place) for place in spec.confinement.allow_read),
         allow_write=tuple(posixpath.join(spec.root, place) for place in spec.confinement.allow_write),
+        secrets=(*spec.secrets, *((agent.outside.key,) if agent.outside.key is not None else ())),
         fetch=spec.fetch,
         is_unisolated=not spec.confinement.is_enforced,
     )

@@ -172,6 +172,8 @@ class Beginning(Struct, frozen=True, kw_only=True):
     allow_write: tuple[str, ...] = ()
     # MCP servers that did not start in their time a moment ago: nothing waits for them.
     failing: tuple[DownServer, ...] = ()
+    # Names of secrets for a program that thinks in our place: the session's, and the program's own; none of those for its servers.
+    secrets: tuple[str, ...] = ()
     # Hosts that its tool `fetch` may ask.
     fetch: tuple[str, ...] = ()
     # Nothing is denied here, so nothing narrower can be made.
