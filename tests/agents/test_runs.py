@@ -273,6 +273,9 @@ def test_one_message_is_answered_by_another_agent_and_the_next_by_the_owner(box:
     assert (again["answer"], again["agent"], again["outcome"]) == ("Safe enough.", "docs", "succeeded")
     assert provider.requests[-1].text.count("is its work and its words, not yours.)") == 1
     assert provider.requests[-1].model == "claude-test"
+    # Each answer tells what it took, and is billed to the agent that gave it.
+    billed = {row["agent"]: row["tokens"] for row in box.json("costs", "--by", "agent")["rows"]}
+    assert 0 < again["usage"]["tokens"] < billed["docs"] and billed["security"] > 0
 
 
 def test_a_hand_off_belongs_to_the_owner_s_work_and_outlasts_questions(box: Box, provider: Provider) -> None:

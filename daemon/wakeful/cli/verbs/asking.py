@@ -12,9 +12,10 @@ from wakeful.cli.client import Client
 from wakeful.cli.command import verb
 from wakeful.cli.failure import FAILED, Failure
 from wakeful.cli.options import Options
-from wakeful.cli.text import escape, escape_lines
+from wakeful.cli.text import escape, escape_lines, paint
 from wakeful.cli.verbs.activation import records_after
 from wakeful.cli.verbs.calls import named, say
+from wakeful.views.records import say_spent
 
 
 @verb("ask", "wakeful ask api-docs 'Which routes have no docs yet?'", "wakeful ask payroll 'Is this safe?' --agent security --fresh")
@@ -27,6 +28,7 @@ def ask_verb(options: Options, name: str, key: str | None, text: str, agent: str
     """Ask a session's agent something, now, and wait for the answer. Exit 1 if none came.
 
     Another agent answers in the same session, with its own prompt, model and tools; the next message goes back to the owner.
+    A terminal shows what the answer took, and --json has it as `usage`: it is billed to the agent that answered.
     """
     client = options.client()
     answer = client.call("ask", key, name=name, text=text, agent=agent, fresh=fresh)
@@ -39,6 +41,9 @@ def ask_verb(options: Options, name: str, key: str | None, text: str, agent: str
     found = _Following(client, name, answer["record"], is_live=not options.is_json).follow()
     if options.is_json:
         print(json.dumps({"name": name, **found}))
+    elif found["usage"]["tokens"] and sys.stderr.isatty():
+        # Beside the answer, which may go into a file.
+        print(paint(f"[{found['agent']}: {say_spent(found['usage'])}]", "dim"), file=sys.stderr)
     if found["outcome"] != "succeeded":
         raise Failure("" if options.is_json else f"{escape(name)}: {escape(found['reason'] or found['outcome'])}", code=FAILED)
 
@@ -83,4 +88,5 @@ class _Following:
 
     def _conclude(self, run: int | None, payload: dict[str, Any]) -> dict[str, Any]:
         found = {"run": run, "agent": self._agent, "outcome": payload["outcome"], "reason": payload.get("reason")}
-        return found | {"answer": self._said[-1] if self._said else None}
+        usage = {name: (payload.get("usage") or {}).get(name, 0) for name in ("tokens", "estimated_tokens", "usd")}
+        return found | {"answer": self._said[-1] if self._said else None, "usage": usage}
