@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from wakeful.agents.summary import SUMMARISE, Summary, read_answer
 from wakeful.core.turn import Answered, ToolCall
-from wakeful.sendable import SendablePieces, find_lone_half, make_arguments_sendable, make_sendable, tell_sendable
+from wakeful.sendable import SendablePieces, find_lone_half, make_json_sendable, make_sendable, tell_sendable
 
 # Halves are rare among all characters: half of these texts are made of them.
 HALVES = st.text(st.sampled_from("a\\\n\"é\U0001f600\ud83d\ude00\udce9\ud800"))
@@ -47,14 +47,14 @@ def test_text_in_pieces_comes_to_the_same_as_the_whole(text: str, places: list[i
 def test_arguments_can_be_read_and_sent_on_by_anybody(value: object, is_ascii: bool) -> None:
     """As JSON with escapes or without; those with a lone half are found out before anything is done."""
     arguments = make_sendable(json.dumps({"value": value}, ensure_ascii=is_ascii))
-    json.dumps(json.loads(make_arguments_sendable(arguments)), ensure_ascii=False).encode()
+    json.dumps(json.loads(make_json_sendable(arguments)), ensure_ascii=False).encode()
     is_whole = find_lone_half(arguments) is None
     try:
         json.dumps(json.loads(arguments), ensure_ascii=False).encode()
     except UnicodeEncodeError:
         assert not is_whole
     else:
-        assert is_whole and json.loads(make_arguments_sendable(arguments)) == json.loads(arguments)
+        assert is_whole and json.loads(make_json_sendable(arguments)) == json.loads(arguments)
 
 
 def test_a_summary_with_half_a_character_is_one() -> None:

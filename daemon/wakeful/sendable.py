@@ -35,12 +35,12 @@ def has_lone_half(text: str) -> bool:
     return _HALF.search(text) is not None and _HALF.search(_join_halves(text)) is not None
 
 
-def make_arguments_sendable(arguments: str) -> str:
-    """Arguments of a call, which are JSON text: every reader of it must be able to send on what it reads."""
-    if not _has_escaped_half(arguments):
-        return make_sendable(arguments)
-    found = _read_json(arguments)
-    return arguments if found is None else json.dumps(_mend(found), ensure_ascii=False)
+def make_json_sendable(text: str) -> str:
+    """JSON text, such as the arguments of a call or the message of a server: every reader of it can send on what it reads."""
+    if not _has_escaped_half(text):
+        return make_sendable(text)
+    found = _read_json(text)
+    return text if found is None else json.dumps(_mend(found), ensure_ascii=False)
 
 
 def find_lone_half(arguments: str) -> str | None:

@@ -241,3 +241,33 @@ async def test_tools_that_change_during_a_run_are_noticed(tmp_path: Path, era: s
                 await asyncio.sleep(0)
         assert [tool.offer.name for tool in tools.list_tools()] == ["mcp__changing__learn", "mcp__changing__learnt"]
         assert (await use(tools, "mcp__changing__learnt")).text == "learnt"
+
+
+HALVES = r'''
+import json, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    match asked["method"]:
+        case "initialize":
+            result = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": {"name": "halves", "version": "1"}}
+        case "tools/list":
+            result = {"tools": [{"name": "say", "description": "Says half: \ud83d.", "inputSchema": {"type": "object"}}]}
+        case "tools/call":
+            result = {"content": [{"type": "text", "text": "half \ud83d, whole \ud83d\ude00"}]}
+        case _:
+            result = None
+    if "id" in asked:
+        told = {"result": result} if result else {"error": {"code": -32601, "message": "no such method"}}
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], **told}), flush=True)
+'''
+
+
+@pytest.mark.asyncio
+async def test_half_a_character_of_a_server_keeps_nobody_waiting(tmp_path: Path) -> None:
+    """In a description and in a result: it is shown as an escape."""
+    (tmp_path / "halves.py").write_text(HALVES)
+    async with opened(McpServer(name="halves", argv=(sys.executable, str(tmp_path / "halves.py")), start_seconds=PATIENCE_SECONDS), folder=tmp_path) as tools:
+        [tool] = tools.list_tools()
+        assert "Says half: \\ud83d." in tool.offer.description
+        said = await use(tools, "mcp__halves__say")
+        assert (said.text, said.is_error) == ("half \\ud83d, whole \U0001f600", False)

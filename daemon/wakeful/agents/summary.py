@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from wakeful.agents.contract import ToolOffer
 from wakeful.core.digest import DECISIONS, FILES, OPEN_QUESTIONS, SETTLED, keep_once, list_lines, read_summary
 from wakeful.core.turn import Answered
-from wakeful.sendable import make_arguments_sendable
+from wakeful.sendable import make_json_sendable
 
 SUMMARISE = "summarise"
 # Of the prose of parts that no model made one of; their lists are kept whole.
@@ -84,7 +84,7 @@ def read_answer(answer: Answered) -> Summary | None:
     for call in answer.calls:
         if call.name == SUMMARISE:
             try:
-                found = msgspec.json.decode(make_arguments_sendable(call.arguments), type=Summary)
+                found = msgspec.json.decode(make_json_sendable(call.arguments), type=Summary)
             except msgspec.MsgspecError:
                 return None
             return found if found.summary.strip() else None

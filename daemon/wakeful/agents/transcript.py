@@ -29,7 +29,7 @@ from pydantic_ai.messages import (
 
 from wakeful.core.turn import INTERRUPTED, Answered, Asked, Entry, Returned
 from wakeful.errors import InternalError
-from wakeful.sendable import make_arguments_sendable, make_sendable
+from wakeful.sendable import make_json_sendable, make_sendable
 
 # What the strictest of the providers takes as the id of a call: Anthropic its letters, OpenAI its length.
 _LEGAL_ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
@@ -128,7 +128,7 @@ def _response_of(entry: Answered, provider: str) -> ModelResponse:
 
 def _make_call_sendable(part: ToolCallPart) -> ToolCallPart:
     """A call as it may be told: its record has the arguments as the model wrote them."""
-    return replace(part, args=make_arguments_sendable(part.args)) if isinstance(part.args, str) else part
+    return replace(part, args=make_json_sendable(part.args)) if isinstance(part.args, str) else part
 
 
 def _read_raw(entry: Answered, provider: str) -> ModelResponse | None:

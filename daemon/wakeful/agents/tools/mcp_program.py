@@ -24,6 +24,7 @@ from wakeful.agents.tools.narrowing import Narrowing, make_domain
 from wakeful.agents.tools.shell import wrap
 from wakeful.core.paths import contains
 from wakeful.runners.isolation.messages import find_complaints
+from wakeful.sendable import make_json_sendable
 
 # One message, images included.
 _LONGEST_LINE_BYTES = 32 * 1024 * 1024
@@ -159,7 +160,8 @@ async def _write(process: asyncio.subprocess.Process, left: Any, arriving: Any) 
 
 def _parse(line: bytes) -> SessionMessage | Exception:
     try:
-        return SessionMessage(mcp_types.jsonrpc_message_adapter.validate_json(line, by_name=False))
+        # The library refuses a message with half a character, and its caller would wait in vain.
+        return SessionMessage(mcp_types.jsonrpc_message_adapter.validate_json(make_json_sendable(line.decode(errors="replace")), by_name=False))
     except ValueError as error:
         return error
 
