@@ -121,7 +121,8 @@ class Program:
         await self.try_to_get_out(session_id)
         for word in ("The page ", "is true."):
             await self.client.session_update(session_id=session_id, update=update_agent_message_text(word))
-        return schema.PromptResponse(stop_reason="end_turn", usage=USAGE)
+        # FOLDER/stop says why it stops, where it is not done.
+        return schema.PromptResponse(stop_reason=setting("stop") or "end_turn", usage=USAGE)
 
     async def spend(self, session_id: str, rounds: str, words: str, *ways: str) -> schema.PromptResponse:
         """Read so many words so many times, a request each. `tells` what its context holds, `costs` what that took; `deaf` to being stopped."""

@@ -111,6 +111,20 @@ def test_the_value_of_a_secret_does_not_pass_through_our_hands(box: Box) -> None
     assert box.read("out/page.md") == "the token is token-canary-7531\n"
 
 
+@pytest.mark.long
+def test_a_program_that_has_to_stop_leaves_a_hand_off(box: Box) -> None:
+    """The next run begins with it, in whichever session of the program."""
+    folder = declare(box, stop="max_turn_requests")
+    box.start()
+    row = box.wait_at_rest("docs", runs=1)
+    assert row["last_run"]["outcome"] == "failed", row
+    left = box.json("show", "docs")["handoff"]
+    assert left.startswith("Run 1 was stopped before it was done: acp:acp_program.py stopped: max turn requests") and "Its last words: The page is true." in left
+    (folder / "stop").unlink()
+    box.ask("activate", "docs", "--fresh", "--wait")
+    assert "Run 1 was stopped before it was done" in told(folder)[-1][1] and box.json("show", "docs")["handoff"] == "The page is true."
+
+
 def test_a_program_that_is_not_there_or_says_nothing_fails_in_words(box: Box) -> None:
     declare(box)
     (box.specs / "agents" / "coder.yaml").write_text("acp: [no-such-program]\n")

@@ -31,6 +31,9 @@ from wakeful.core.turn import Answered, Asked, Entry
 
 ATTEMPTS = 2
 SUMMARY_TOKENS = 2_000
+# Of what its model takes in, a conversation begins with at most this part as its summary (assembling/part.py).
+SUMMARY_PART = 10
+_WORDS_A_TOKEN = 0.6
 # Of one request. Models read less well what is longer than this, whatever they take in.
 MOST_TOLD_TOKENS = 120_000
 # Of one request, however little a model takes in: smaller pieces would be told by rule.
@@ -263,8 +266,8 @@ class Summariser:
 
     async def _try(self, model: Model, text: str) -> Answered | ProviderFault:
         objective = [f"Objective: {self._beginning.objective}"] if self._beginning.objective else []
-        told = "\n\n".join((*objective, text))
-        output = min(SUMMARY_TOKENS, max(LEAST_TOLD_TOKENS, self._room // 3))
+        output = min(SUMMARY_TOKENS, max(LEAST_TOLD_TOKENS, min(self._room // 3, self._beginning.agent.window.tokens // SUMMARY_PART)))
+        told = "\n\n".join((*objective, f"Write at most {int(output * _WORDS_A_TOKEN)} words in all.", text))
         request = ModelRequest(instructions=INSTRUCTIONS, entries=(Asked(text=told),), tools=(OFFER,), settings=ModelSettings(max_output_tokens=output))
         size = self._told_tokens + estimate_tokens(told)
         await self._post(work.RequestTurn(turn=self.turn, model=model.name, input_tokens=size, max_output_tokens=output, purpose="summary"))

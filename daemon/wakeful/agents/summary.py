@@ -40,10 +40,9 @@ class Summary(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def tell(self, objective: str | None = None) -> str:
         parts = [f"Objective: {objective}"] if objective else []
         # Before the prose: a summary that is too long for its part of the window is cut at its end.
-        parts += list_lines(OPEN_QUESTIONS, self.open_questions)
+        parts += [*list_lines(OPEN_QUESTIONS, self.open_questions), *list_lines(DECISIONS, self.decisions)]
         parts.append(self.summary.strip())
-        for title, lines in ((DECISIONS, self.decisions), (SETTLED, self.settled), (FILES, self.files)):
-            parts += list_lines(title, lines)
+        parts += [*list_lines(SETTLED, self.settled), *list_lines(FILES, self.files)]
         return "\n\n".join(parts)
 
     def tell_as_part(self) -> str:
