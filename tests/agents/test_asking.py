@@ -46,9 +46,10 @@ def test_questions_of_one_person_are_a_conversation_beside_the_work(box: Box, pr
     heard = told(provider)
     assert len(heard) == 3 and "When is the audit?" in heard[0] and heard[1] == "It is in May." and "And this one?\n\nan invoice\nof 3 lines" in heard[2]
     assert "Bring page.md in line" not in heard[2]
+    assert "# Hand-off of the last run" in heard[2], "the work left one since the first question"
     for given in (("docs", "-"), ("docs",)):
         assert ask(box, *given, given="Only from a pipe?\n").returncode == 0
-        assert "Only from a pipe?" in told(provider)[-1]
+        assert "Only from a pipe?" in told(provider)[-1] and "# Hand-off" not in told(provider)[-1]
     assert ask(box, "docs", "Do you know me?", "--fresh").returncode == 0
     assert len(told(provider)) == 1 and "audit" not in told(provider)[0]
     # A session without `run` answers, and does nothing else.

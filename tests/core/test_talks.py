@@ -124,6 +124,15 @@ def test_a_question_after_an_interrupted_answer_is_a_new_one_and_the_work_goes_o
     assert (the(world).run.resumed_from, the(world).run.is_aside, the(world).asker) == (cut, False, None)
 
 
+def test_a_question_is_answered_although_the_work_failed_meanwhile() -> None:
+    world = rested()
+    world.write("code.py", "2")
+    world.look()
+    ask(world, "how far are you?")
+    end(world, exit_code=1)
+    assert the(world).run is not None and say(world).is_aside
+
+
 def test_a_session_without_a_run_answers_questions_and_does_nothing_else() -> None:
     spec = replace(session("desk", read("code.py"), agent="docs"), run=None)
     world = make_world(spec)

@@ -39,7 +39,7 @@ def make_opening(
     causes = tuple(cause for cause in run.causes if not has_talk or (cause.key, cause.new) not in turns.told)
     found = (
         ("facts", list_facts(*_find_known(session, turns), room.facts)),
-        ("hand-off", _quote_handoff(session.handoff, room.handoff) if not has_talk or turns.is_shortened else None),
+        ("hand-off", _quote_handoff(session.handoff, room.handoff) if not has_talk or turns.is_shortened or turns.has_new_handoff else None),
         ("last run", _say_last(session, run)),
         ("changes", describe_changes(run.spec, causes, room, read, redact)),
         ("summary", quote_summary(session.conversation.summary, room.summary) if not has_talk and session.conversation.summary else None),
