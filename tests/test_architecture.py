@@ -45,6 +45,8 @@ LAYERS: dict[str, set[str]] = {
     "settings": {"core", "specs"},
     # What runs may know and nobody else: found, and taken out of every word that lasts.
     "secrets": {"core"},
+    # What agents say while they say it, without the values of secrets.
+    "live_words": {"secrets"},
     # The edges know the core and themselves, never each other.
     "eventlog": {"core"},
     "sources": {"core", "gitdirs"},
@@ -78,12 +80,12 @@ LAYERS: dict[str, set[str]] = {
     "reactor": {"core", "eventlog", "sources", "runners", "supervision", "repeated_calls"},
     # Whose specs are in force, and what a person trusted of them.
     "trust": {"core", "specs", "settings"},
-    "api": {"trust", "core", "views", "reactor", "specs", "settings", "eventlog", "blobs", "contents", "narration", "past", "conversation", "assembling", "bundles", "workspaces", "secrets", "repeated_calls", "run_output", "sendable", "beneath"},
+    "api": {"trust", "core", "views", "reactor", "specs", "settings", "eventlog", "blobs", "contents", "narration", "past", "conversation", "assembling", "bundles", "workspaces", "secrets", "repeated_calls", "run_output", "sendable", "beneath", "live_words"},
     # What the programs of a spec reach, told without a run.
     "program_reach": {"core", "runners"},
     # The running daemon, over edges it knows by their contracts: how a run starts, and its whole life.
     "starting": {"core", "views", "api", "sources", "runners", "contents", "secrets", "workspaces"},
-    "daemon": {"trust", "core", "settings", "eventlog", "sources", "runners", "narration", "reactor", "api", "blobs", "contents", "starting", "supervision", "affinity", "past", "workspaces", "journal", "secrets", "run_output"},
+    "daemon": {"trust", "core", "settings", "eventlog", "sources", "runners", "narration", "reactor", "api", "blobs", "contents", "starting", "supervision", "affinity", "past", "workspaces", "journal", "secrets", "run_output", "live_words"},
     # The only place that constructs edges.
     "wiring": {"trust", "allocator", "core", "settings", "eventlog", "sources", "runners", "narration", "reactor", "blobs", "contents", "starting", "daemon", "supervision", "past", "stored_sessions", "conversation", "workspaces", "bundles", "journal", "secrets", "program_reach", "repeats"},
     # The store without a daemon, and what it leans on.

@@ -26,6 +26,8 @@ from wakeful.eventlog.contract import EventLog, Record
 MESSAGE_KINDS = ("message_added", "note_added", "session_merged", "turn_answered")
 # What takes room of it.
 SAID_KINDS = (*MESSAGE_KINDS, "tool_returned")
+# Of these, what belongs to the conversation of its run.
+RUN_KINDS = ("turn_answered", "tool_returned")
 MESSAGES_KEPT = 20
 
 
@@ -69,14 +71,35 @@ class ByRule:
 
 def read_conversation(log: EventLog, session: Session) -> list[Message]:
     """The messages the assembled context would hold, oldest first."""
-    return [message for stretch in find_stretches(session) for message in read_messages(log, stretch)]
+    return [message for record in _read_said(log, session, MESSAGE_KINDS) for message in _make_message(record)]
 
 
 def read_messages(log: EventLog, stretch: Stretch) -> Iterator[Message]:
+    """All messages of a stretch, in whoever's conversation they were said."""
     for record in log.read(stretch.session, from_seq=stretch.first, to_seq=stretch.last, kinds=MESSAGE_KINDS):
-        text = _read_text(record)
-        if text:
-            yield Message(session=record.session, seq=record.seq, at=record.at, author=record.author, text=text)
+        yield from _make_message(record)
+
+
+def _make_message(record: Record) -> Iterator[Message]:
+    text = _read_text(record)
+    if text:
+        yield Message(session=record.session, seq=record.seq, at=record.at, author=record.author, text=text)
+
+
+def _read_said(log: EventLog, session: Session, kinds: tuple[str, ...], stretches: Sequence[Stretch] | None = None) -> Iterator[Record]:
+    """What was said in the present conversation: a stretch of records may hold questions of other persons, and answers to them."""
+    for stretch in find_stretches(session) if stretches is None else stretches:
+        others: set[int | None] = set()
+        for record in log.read(stretch.session, from_seq=stretch.first, to_seq=stretch.last, kinds=(*kinds, "run_started")):
+            match decode(record.kind, record.payload) if record.payload is not None and record.kind in ("run_started", "message_added") else None:
+                case ev.RunStarted(run=run, asker=asker):
+                    if asker != session.asker:
+                        others.add(run)
+                    continue
+                case ev.MessageAdded(asker=str() as asker) if session.is_apart(asker):
+                    continue
+            if record.kind != "run_started" and (record.kind not in RUN_KINDS or record.run not in others):
+                yield record
 
 
 def _read_text(record: Record) -> str | None:
@@ -112,7 +135,7 @@ def make_compress(log: EventLog, session: Session, keep: int, summariser: Summar
         summary=_ensure_objective(summariser.summarise(request), request.objective),
         messages=len(old),
         kept_messages=len(kept),
-        kept_bytes=sum(_count_said(log, stretch) for stretch in left),
+        kept_bytes=sum(map(_count_record, _read_said(log, session, SAID_KINDS, left))),
         by=summariser.name,
     )
 
@@ -122,8 +145,7 @@ def choose_kept(log: EventLog, session: Session, most_bytes: int) -> int:
 
     Whoever asks has to make room: openings take some, too, and are not counted here."""
     kept, total, used = 0, 0, 0
-    records = [record for stretch in find_stretches(session) for record in log.read(stretch.session, from_seq=stretch.first, to_seq=stretch.last, kinds=SAID_KINDS)]
-    for record in reversed(records):
+    for record in reversed(list(_read_said(log, session, SAID_KINDS))):
         used += _count_record(record)
         is_message = bool(record.kind in MESSAGE_KINDS and _read_text(record))
         kept += is_message and used <= most_bytes
@@ -133,10 +155,6 @@ def choose_kept(log: EventLog, session: Session, most_bytes: int) -> int:
 
 def find_stretches(session: Session) -> tuple[Stretch, ...]:
     return session.conversation.stretches or (Stretch(session.id, 1),)
-
-
-def _count_said(log: EventLog, stretch: Stretch) -> int:
-    return sum(map(_count_record, log.read(stretch.session, from_seq=stretch.first, to_seq=stretch.last, kinds=SAID_KINDS)))
 
 
 def _count_record(record: Record) -> int:

@@ -27,9 +27,10 @@ from typing import Any
 from wakeful import __version__
 from wakeful.affinity import Affinity
 from wakeful.api.bundling import Desk
+from wakeful.api.following import follow_records
 from wakeful.api.retaining import PAUSE_SECONDS, keep_round
 from wakeful.api.server import ControlSocket
-from wakeful.api.service import FollowLine, PathVerdict, RunIdentity
+from wakeful.api.service import FollowLine, LiveLine, PathVerdict, RunIdentity
 from wakeful.blobs import Blobs
 from wakeful.contents.keeper import Keeper
 from wakeful.contents.replay import Replays
@@ -45,6 +46,7 @@ from wakeful.errors import CallerError, OperatorError, WakefulError
 from wakeful.eventlog.codec import decode
 from wakeful.eventlog.contract import Record, StoreGone, StoreShort
 from wakeful.journal import ERROR, WARNING
+from wakeful.live_words import LiveWords
 from wakeful.narration import Voice, grade, narrate, suggest_edit
 from wakeful.past import fold_at
 from wakeful.reactor import Outside, Reactor, read_moment
@@ -61,9 +63,6 @@ from wakeful.workspaces.places import Workspaces
 
 NARRATED_AT_ONCE = 500
 _NARRATED_BYTES = 1 << 20
-# A follower that does not read keeps so many records in memory, and no more: the rest stays in the log until it reads on.
-FOLLOWED_AT_ONCE = 32
-FOLLOWED_BYTES = 64 * 1024
 # The holds of a session whose runs went wrong: it stays so until something newer comes or a person acts.
 FAILED_HOLDS = ("failed", "crashing", "loop")
 NAMES_TOLD = 5
@@ -138,6 +137,7 @@ class Daemon:
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
         self._listeners: set[asyncio.Event] = set()
+        self.live_words = LiveWords(lambda: edges.secrets.redactor)
         self._narrated = self.log.position()
         self._failed: set[str] = set()
         self._supervisor = Supervisor()
@@ -476,6 +476,7 @@ class Daemon:
 
     def _after_run(self, entry: Entry) -> None:
         self._starter.forget(entry.session, entry.run)
+        self.live_words.close_run(entry.session, entry.run or 0)
         self._edges.landing.discard(f"{entry.session}.{entry.run}")
         if isinstance(entry.event, RunFinished) and entry.event.outcome == "failed" and entry.event.is_final:
             self._failed.add(entry.session)
@@ -612,29 +613,8 @@ class Daemon:
         run = self.core.state.get(session_id).run
         return self._edges.runner.follow(run.run_id if run is not None else "")
 
-    async def follow(self, names: set[str] | None) -> AsyncIterator[FollowLine]:
-        position = self.log.position()
-        heard = asyncio.Event()
-        self._listeners.add(heard)
-        try:
-            while True:
-                await heard.wait()
-                heard.clear()
-                position, records = self.log.read_after(position, FOLLOWED_AT_ONCE, most_bytes=FOLLOWED_BYTES)
-                if records:
-                    # There may be more. Others have their turn before that, and whoever ends this is heard: a reader that left would read all.
-                    heard.set()
-                    await asyncio.sleep(0)
-                # From the end, and none is held here while it is sent.
-                records.reverse()
-                while records:
-                    session = self.core.state.sessions.get(records[-1].session)
-                    if session is not None and (names is None or session.name in names):
-                        yield FollowLine(session.name, records.pop())
-                    else:
-                        records.pop()
-        finally:
-            self._listeners.discard(heard)
+    def follow(self, names: set[str] | None, *, is_live: bool = False) -> AsyncIterator[FollowLine | LiveLine]:
+        return follow_records(self, self._listeners, names, is_live=is_live)
 
     def enforceable(self) -> Enforceable:
         return self._edges.runner.enforceable()

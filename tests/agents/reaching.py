@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agents.provider import Provider
-from wakeful.agents.contract import Model, ModelAnswer, ModelRequest, ToolOffer
+from wakeful.agents.contract import Model, ModelAnswer, ModelRequest, ToolOffer, WordKind
 from wakeful.agents.models import make_model
 from wakeful.core.agent import ModelSettings, ModelSpec
 from wakeful.core.turn import Answered, Entry
@@ -28,7 +28,13 @@ def reach(provider: Provider, ours: str, *, key: str | None = KEY, model: str = 
 async def ask(model: Model, *entries: Entry, said: list[str] | None = None, **settings: object) -> ModelAnswer:
     """Put a conversation to a model, with one tool, `add`."""
     request = ModelRequest(instructions="Be brief.", entries=entries, tools=(ADD,), settings=ModelSettings(**settings))  # type: ignore[arg-type]
-    return await model.answer(request, (said if said is not None else []).append)
+    heard = said if said is not None else []
+
+    def say(text: str, kind: WordKind = "text") -> None:
+        if kind == "text":
+            heard.append(text)
+
+    return await model.answer(request, say)
 
 
 async def hear(model: Model, *entries: Entry) -> Answered:

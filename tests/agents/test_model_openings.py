@@ -92,9 +92,9 @@ async def test_what_is_handed_to_an_sdk_as_it_is_arrives_as_if_it_had_been_check
     provider.play(talk_plainly)
     offers = tuple(tool.offer for tool in FileTools(Bounds.build("/srv", ("**",), ("**",), "/srv")).list_tools())
     request = ModelRequest(instructions="Be brief.", entries=[Asked(text="Go.")], tools=(ADD, *offers))
-    await reach(provider, ours, model=NAMES[ours]).answer(request, lambda _: None)
+    await reach(provider, ours, model=NAMES[ours]).answer(request, lambda *_: None)
     monkeypatch.setattr(providers, "_as_given", lambda create, field: create)
-    await reach(provider, ours, model=NAMES[ours]).answer(request, lambda _: None)
+    await reach(provider, ours, model=NAMES[ours]).answer(request, lambda *_: None)
     as_given, checked = provider.requests
     assert as_given.raw == checked.raw and len(checked.raw["tools"]) == len(offers) + 1  # type: ignore[arg-type]
 
@@ -106,7 +106,7 @@ async def test_tools_and_instructions_that_changed_are_told_as_they_are_now(prov
     model, entries = reach(provider, ours, model=NAMES[ours]), [Asked(text="Go.")]
     multiply = ToolOffer(name="multiply", description="Multiply.", parameters=ADD.parameters)
     for instructions, tools in (("Be brief.", (ADD,)), ("Be brief.", (ADD, multiply)), ("Be long.", (multiply,)), ("Be long.", ())):
-        await model.answer(ModelRequest(instructions=instructions, entries=entries, tools=tools), lambda _: None)
+        await model.answer(ModelRequest(instructions=instructions, entries=entries, tools=tools), lambda *_: None)
         asked = provider.requests[-1]
         assert (asked.system, [tool.name for tool in asked.tools]) == (instructions, [offer.name for offer in tools])
 

@@ -133,8 +133,8 @@ async def test_a_request_is_made_ready_at_once_and_sent_when_its_record_is_there
         raise OSError("the disk is gone")
 
     with pytest.raises(ProviderFault):
-        await model.answer(request, lambda _: None, refuse())
-    answering = asyncio.create_task(model.answer(request, lambda _: None, record()))
+        await model.answer(request, lambda *_: None, refuse())
+    answering = asyncio.create_task(model.answer(request, lambda *_: None, record()))
     await asyncio.wait_for(is_ready.wait(), PATIENCE_SECONDS)
     assert provider.requests == [] and not answering.done()
     is_recorded.set()

@@ -372,14 +372,17 @@ def test_a_conversation_that_grows_too_long_is_summarised_by_its_agent_and_goes_
 
 
 @pytest.mark.long
-def test_all_facts_are_in_every_request_however_often_the_conversation_was_made_shorter(box: Box, provider: Provider) -> None:
+@pytest.mark.parametrize("conversation", ["continue", "fresh"])
+def test_all_facts_are_in_every_request_however_often_the_conversation_was_made_shorter(box: Box, provider: Provider, conversation: str) -> None:
+    """In the conversation of all, and in that of the person who asks."""
+
     def answer(asked: Any) -> Any:
         if "summarise" in asked.tool_names:
             return Call("summarise", {"summary": "Much was said.", "facts": [{"key": "found", "value": "by the summary"}]})
         return Say("words of an answer " * 300)
 
     provider.play(answer)
-    declare(box, provider, conversation="continue", agent="context: {tokens: 16000, compress_at: 4500}\nsettings: {max_output: 1000}\n")
+    declare(box, provider, conversation=conversation, agent="context: {tokens: 16000, compress_at: 4500}\nsettings: {max_output: 1000}\n")
     box.start(env=KEY)
     box.wait_at_rest("docs", runs=1)
     facts = {f"fact-{number}": f"value-{number}" for number in range(8)}

@@ -15,8 +15,9 @@ from typing import Any, TypeVar
 
 from waiting import PATIENCE_SECONDS
 from wakeful import __version__
+from wakeful.api.following import LiveFollower
 from wakeful.api.server import ControlSocket
-from wakeful.api.service import FollowLine, PathVerdict, RunIdentity
+from wakeful.api.service import FollowLine, LiveLine, PathVerdict, RunIdentity
 from wakeful.blobs import Blobs
 from wakeful.core.calls import Call, Called, Reply, Work
 from wakeful.core.decide import Observation, decide
@@ -46,6 +47,8 @@ from wakeful.errors import CallerError
 from wakeful.eventlog.codec import encode
 from wakeful.eventlog.contract import Append, Draft, EventLog
 from wakeful.eventlog.sqlite import open_log
+from wakeful.live_words import LiveWords
+from wakeful.secrets.redact import Redactor
 from wakeful.sources.checkouts import Checkouts
 from wakeful.trust.desk import TrustDesk
 from wakeful.trust.ledger import Ledger
@@ -101,6 +104,8 @@ class SmallDaemon:
         self._last_look: dict[str, str] = {}
         self._inbox: deque[Observation] = deque()
         self._listeners: set[asyncio.Event] = set()
+        self.redactor = Redactor()
+        self.live_words = LiveWords(lambda: self.redactor)
 
     # -- the loop ------------------------------------------------------------------------------
 
@@ -225,18 +230,21 @@ class SmallDaemon:
         while self.core.state.get(session_id).run is not None:
             await asyncio.sleep(0.005)
 
-    async def follow(self, names: set[str] | None) -> AsyncIterator[FollowLine]:
+    async def follow(self, names: set[str] | None, *, is_live: bool = False) -> AsyncIterator[FollowLine | LiveLine]:
         position, heard = self.log.position(), asyncio.Event()
         self._listeners.add(heard)
+        live = LiveFollower(self, names, heard) if is_live else None
         try:
             while True:
-                await heard.wait()
+                await (heard.wait() if live is None else live.wait())
                 heard.clear()
                 position, records = self.log.read_after(position, 1000)
                 for record in records:
                     name = self.core.state.get(record.session).name
                     if names is None or name in names:
                         yield FollowLine(name, record)
+                for line in live.read() if live is not None else ():
+                    yield line
         finally:
             self._listeners.discard(heard)
 

@@ -6,7 +6,7 @@ core's, since they are what the log holds.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 from msgspec import Struct
@@ -60,14 +60,35 @@ class ModelAnswer(Struct, frozen=True, kw_only=True):
     usage: TokenUsage
 
 
+# Of what a model says: its answer, its thoughts, the name of a tool whose call it begins to write.
+WordKind = Literal["text", "thinking", "call"]
+
+
+class Say(Protocol):
+    """Gets the words of a model as they come."""
+
+    def __call__(self, text: str, kind: WordKind = "text") -> None: ...
+
+
+class Hearing(Protocol):
+    """Takes the words of a run's answers as they come."""
+
+    def begin(self, turn: int) -> Say:
+        """For the answer to one request of a turn."""
+        ...
+
+    async def settle(self) -> None:
+        """Return when what must be told before the answer is recorded was told, or cannot be in a moment."""
+
+
 class Model(Protocol):
     """One model at one provider."""
 
     @property
     def name(self) -> str: ...
 
-    async def answer(self, request: ModelRequest, say: Callable[[str], None], recorded: Awaitable[object] | None = None) -> ModelAnswer:
-        """`say` gets the text as it comes. Raises ProviderFault, and nothing else that a provider can cause.
+    async def answer(self, request: ModelRequest, say: Say, recorded: Awaitable[object] | None = None) -> ModelAnswer:
+        """`say` gets the words as they come. Raises ProviderFault, and nothing else that a provider can cause.
 
         `recorded`: the request is made ready at once, and nothing of it is sent before this is done; should it fail, nothing is sent at all."""
 

@@ -18,6 +18,7 @@ from urllib.parse import quote
 from acp import PROTOCOL_VERSION, RequestError, connect_to_agent, schema, text_block
 from acp.interfaces import Agent
 
+from wakeful.agents.contract import Hearing
 from wakeful.agents.daemon import DaemonLink
 from wakeful.agents.loop import Ending, Record
 from wakeful.agents.meter import OWN_PROMPT_TOKENS, Meter
@@ -64,6 +65,7 @@ class ExternalAgent:
         link: DaemonLink,
         spawn: Callable[[Sequence[str]], Any],
         say: Callable[[str], None],
+        hearing: Hearing,
     ) -> None:
         self._beginning = beginning
         self._agent: AgentSpec = beginning.agent
@@ -74,8 +76,10 @@ class ExternalAgent:
         self._redact = Redaction(link).redact
         self._spawn = spawn
         self._say = say
+        self._hearing = hearing
+        self._hear = hearing.begin(beginning.turns + 1)
         self._said: list[str] = []
-        self._pieces = SendablePieces()
+        self._pieces, self._thoughts = SendablePieces(), SendablePieces()
         self._calls = ReportedCalls(self._take_down, say)
         self._permitted: dict[str, bool] = {}
         self._is_replaying = False
@@ -226,6 +230,7 @@ class ExternalAgent:
             raise self._failure
         usage, usd = self._meter.conclude(answer), self._meter.find_cost(self._cost_before)
         answered = Answered(model=self.name, text=self.last_words, stop="length" if answer.stop_reason == "max_tokens" else "done")
+        await self._hearing.settle()
         recorded = await self._record(work.RecordAnswer(turn=turn, answer=answered, usage=usage, usd=usd))
         await self._keep_cost()
         if self._end is not None or recorded.end is not None:
@@ -313,9 +318,10 @@ class ExternalAgent:
         match update:
             case schema.AgentMessageChunk(content=schema.TextContentBlock(text=text)):
                 self._said.append(text)
-                self._say(self._pieces.take(text))
+                self._hear(self._pieces.take(text))
                 self._meter.see_words(text)
             case schema.AgentThoughtChunk(content=schema.TextContentBlock(text=text)):
+                self._hear(self._thoughts.take(text), "thinking")
                 self._meter.see_words(text)
             case schema.ToolCallStart() | schema.ToolCallProgress():
                 self._meter.see_call(update)

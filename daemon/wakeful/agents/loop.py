@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
-from wakeful.agents.contract import Model, ModelAnswer, ModelRequest, ProviderFault, ToolOffer, ToolResult
+from wakeful.agents.contract import Hearing, Model, ModelAnswer, ModelRequest, ProviderFault, Say, ToolOffer, ToolResult, WordKind
 from wakeful.agents.tools.box import ToolBox, read_arguments
 from wakeful.agents.tools.image import find_image
 from wakeful.core import work
@@ -103,6 +103,23 @@ class _TooLong(Exception):
         self.refused_tokens = refused_tokens
 
 
+class _TextAlone:
+    """The text of answers, to whoever is shown what comes."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._show = say
+
+    def begin(self, turn: int) -> Say:
+        return self._hear
+
+    async def settle(self) -> None:
+        return None
+
+    def _hear(self, text: str, kind: WordKind = "text") -> None:
+        if kind == "text":
+            self._show(text)
+
+
 class Loop:
     """One run of an agent, from where its conversation stands to its end."""
 
@@ -115,8 +132,10 @@ class Loop:
         say: Callable[[str], None],
         pause: Callable[[float], Awaitable[Any]] = asyncio.sleep,
         most_tokens: int | None = None,
+        hearing: Hearing | None = None,
     ) -> None:
-        """`models` are those of the agent, in its order; `say` shows what comes, as it comes. `most_tokens`: where less than its window fits."""
+        """`models` are those of the agent, in its order; `say` shows what comes, as it comes. `most_tokens`: where less than its window fits.
+        `hearing` takes the words of its answers; by default `say` gets their text."""
         self._beginning = beginning
         self._agent: AgentSpec = beginning.agent
         self._most_tokens = min(beginning.agent.window.compress_at, most_tokens or beginning.agent.window.compress_at)
@@ -126,6 +145,7 @@ class Loop:
         self._take_offers()
         self._post = record
         self._say = say
+        self._hearing: Hearing = hearing or _TextAlone(say)
         self._pause = pause
         self._entries: list[Entry] = []
         # What is said once the calls of before are done.
@@ -277,6 +297,7 @@ class Loop:
                 await pause_before(pause, fault, self._pause)
                 answer = await self._try(request)
                 if not isinstance(answer, ProviderFault):
+                    await self._hearing.settle()
                     usage = complete_usage(answer.usage, self._told_tokens + self._size_tokens, answer.answered)
                     self._add(answer.answered)
                     self.has_answered = True
@@ -313,9 +334,9 @@ class Loop:
         try:
             try:
                 async with self._recording(step) as recorded:
-                    return await model.answer(request, self._say, recorded)
+                    return await model.answer(request, self._hearing.begin(self._turn), recorded)
             except _Redacted:
-                return await model.answer(self._make_request(), self._say)
+                return await model.answer(self._make_request(), self._hearing.begin(self._turn))
         except ProviderFault as fault:
             self._unposted.append(work.RecordFault(turn=self._turn, model=model.name, fault=fault.kind, words=str(fault), usage=fault.count(step.input_tokens)))
             return fault

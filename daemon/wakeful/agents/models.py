@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-from wakeful.agents.contract import Model, ModelAnswer, ModelRequest, ProviderFault, ToolOffer
+from wakeful.agents.contract import Model, ModelAnswer, ModelRequest, ProviderFault, Say, ToolOffer
 from wakeful.core.agent import DEFAULT_SILENCE_SECONDS, Effort, ModelSettings, ModelSpec
 from wakeful.core.turn import Answered, StopReason, TokenUsage, ToolCall
 from wakeful.errors import WakefulError
@@ -80,7 +80,7 @@ class _ProviderModel:
     def __repr__(self) -> str:
         return f"<model {self.name}>"
 
-    async def answer(self, request: ModelRequest, say: Callable[[str], None], recorded: Awaitable[object] | None = None) -> ModelAnswer:
+    async def answer(self, request: ModelRequest, say: Say, recorded: Awaitable[object] | None = None) -> ModelAnswer:
         messages = self._transcript.tell(request.entries, request.images if _takes_images(self._spec, request.settings) else None)
         settings = _settings_of(request.settings, self._spec, self._library_model, messages)
         new = self._opening.rest_of(messages, bool(request.instructions), recorded)
@@ -139,14 +139,20 @@ def _is_whole(response: library.ModelResponse, spec: ModelSpec) -> bool:
     return is_certain or "finish_reason" in (response.provider_details or {})
 
 
-async def _listen(stream: StreamedResponse, say: Callable[[str], None]) -> None:
-    pieces = SendablePieces()
+async def _listen(stream: StreamedResponse, say: Say) -> None:
+    pieces, thoughts = SendablePieces(), SendablePieces()
     async for event in stream:
         match event:
             case library.PartStartEvent(part=library.TextPart(content=text)) if text:
                 say(pieces.take(text))
             case library.PartDeltaEvent(delta=library.TextPartDelta(content_delta=text)) if text:
                 say(pieces.take(text))
+            case library.PartStartEvent(part=library.ThinkingPart(content=text)) if text:
+                say(thoughts.take(text), "thinking")
+            case library.PartDeltaEvent(delta=library.ThinkingPartDelta(content_delta=text)) if text:
+                say(thoughts.take(text), "thinking")
+            case library.PartStartEvent(part=library.ToolCallPart(tool_name=name)) if name:
+                say(make_sendable(name), "call")
     if rest := pieces.end():
         say(rest)
 

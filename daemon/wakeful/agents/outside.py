@@ -18,11 +18,12 @@ from wakeful.agents.process import begin_servers, find_bounds, find_narrowing, h
 from wakeful.agents.tools.keeper import UNCONFINED
 from wakeful.agents.tools.narrowing import make_domain, select_environment
 from wakeful.agents.tools.shell import wrap
+from wakeful.agents.voice import Voice
 from wakeful.core import work
 from wakeful.secrets.store import VARIABLE_PREFIX, name_variable
 
 
-async def work_outside(beginning: work.Beginning, record: Record, link: DaemonLink, environ: Mapping[str, str]) -> Ending:
+async def work_outside(beginning: work.Beginning, record: Record, link: DaemonLink, environ: Mapping[str, str], voice: Voice) -> Ending:
     """An external program does the thinking."""
     bounds = find_bounds(beginning, environ)
     narrowing = find_narrowing(beginning, bounds, environ, beginning.agent.acp)
@@ -39,7 +40,7 @@ async def work_outside(beginning: work.Beginning, record: Record, link: DaemonLi
 
     async with begin_servers(beginning, environ) as servers:
         tools = await make_box(beginning, servers, link, environ)
-        external = ExternalAgent(beginning, bounds, tools, record, link, spawn, say)
+        external = ExternalAgent(beginning, bounds, tools, record, link, spawn, say, voice)
         ending = await external.run()
     if ending.words is None:
         await hand_off(link, beginning, external.last_words)

@@ -35,6 +35,7 @@ from wakeful.agents.tools.redaction import Redaction
 from wakeful.agents.tools.rules import NestedRules
 from wakeful.agents.tools.shell import ShellTool
 from wakeful.agents.tools.skills import SkillTools
+from wakeful.agents.voice import Voice
 from wakeful.core import work
 from wakeful.core.agent import AgentSpec, McpServer, ModelSpec
 from wakeful.core.turn import Entry
@@ -57,7 +58,7 @@ HOME = "home"
 REFUSED_SHARE = 0.7
 
 
-Work = Callable[[work.Beginning, Record, DaemonLink, Mapping[str, str]], Awaitable[Ending]]
+Work = Callable[[work.Beginning, Record, DaemonLink, Mapping[str, str], Voice], Awaitable[Ending]]
 
 
 async def think(environ: Mapping[str, str]) -> int:
@@ -65,12 +66,15 @@ async def think(environ: Mapping[str, str]) -> int:
     async with DaemonLink.from_environment(environ) as link:
         beginning = await _begin(link, environ)
         record = Recorder(link, beginning.run_id)
+        voice = Voice(link, say)
         try:
-            ending = await _find_work(beginning)(beginning, record, link, environ)
+            ending = await _find_work(beginning)(beginning, record, link, environ, voice)
         except OperatorError as error:
             # Whoever set this up can mend it: in words, and on record.
             await record(work.Halt(words=str(error)))
             ending = Ending(str(error))
+        finally:
+            voice.close()
     if ending.words is None:
         return 0
     say(f"\n[{ending.words}]\n")
@@ -115,21 +119,22 @@ async def _work(beginning: work.Beginning, record: Record, link: DaemonLink, env
         await asyncio.sleep(0)
         models = make_models(beginning.agent, environ)
         tools = await make_box(beginning, servers, link, environ)
-        return await Thinking(beginning, models, tools, record, link, environ).run()
+        return await Thinking(beginning, models, tools, record, link, environ, voice).run()
 
 
 class Thinking:
     """One run of the built-in loop, with as many summaries on the way as it takes. A run that has to stop leaves a hand-off."""
 
-    def __init__(self, beginning: work.Beginning, models: Sequence[Model], tools: ToolBox, record: Record, link: DaemonLink, environ: Mapping[str, str]) -> None:
+    def __init__(self, beginning: work.Beginning, models: Sequence[Model], tools: ToolBox, record: Record, link: DaemonLink, environ: Mapping[str, str], voice: Voice) -> None:
         self._beginning = beginning
+        self._voice = voice
         self._models = models
         self._tools = tools
         self._record = record
         self._link = link
         self._environ = environ
         self._most_tokens = beginning.agent.window.compress_at
-        self._loop = Loop(beginning, models, tools, record, say)
+        self._loop = Loop(beginning, models, tools, record, say, hearing=voice)
         # Did this process bring the session any further?
         self._has_worked = False
         # Of a run that had to stop while its conversation was made shorter.
@@ -193,7 +198,7 @@ class Thinking:
         before = self._loop.size_tokens
         self._has_worked = self._has_worked or self._loop.has_answered
         self._beginning = await _begin(self._link, self._environ, again, self._beginning.window)
-        self._loop = Loop(self._beginning, self._models, self._tools, self._record, say, most_tokens=self._most_tokens)
+        self._loop = Loop(self._beginning, self._models, self._tools, self._record, say, most_tokens=self._most_tokens, hearing=self._voice)
         size = self._loop.size_tokens
         if not self._beginning.is_long and size <= self._most_tokens:
             return await self._loop.run()

@@ -272,7 +272,7 @@ class Summariser:
         size = self._told_tokens + estimate_tokens(told)
         await self._post(work.RequestTurn(turn=self.turn, model=model.name, input_tokens=size, max_output_tokens=output, purpose="summary"))
         try:
-            answer = await model.answer(request, lambda text: None)
+            answer = await model.answer(request, lambda text, kind="text": None)
         except ProviderFault as fault:
             await self._post(work.RecordFault(turn=self.turn, model=model.name, fault=fault.kind, words=str(fault), usage=fault.count(size)))
             return fault

@@ -69,6 +69,7 @@ ROUTES = (
     Route("/work/begin", working.begin, methods=["POST"]),
     Route("/work/rules", working.read_rules),
     Route("/work/skill", working.read_skill),
+    Route("/work/words", working.take_words, methods=["POST"]),
     Route("/work/compress", working.compress, methods=["POST"]),
     Route("/work/redact", working.redact, methods=["POST"]),
     Route("/work/images", working.keep_image, methods=["POST"]),

@@ -77,6 +77,7 @@ RULES: dict[str, Rule] = {
     "POST /work/steps": Rule("owner", is_for_runs=True),
     "GET /work/rules": Rule("owner", is_for_runs=True),
     "GET /work/skill": Rule("owner", is_for_runs=True),
+    "POST /work/words": Rule("owner", is_for_runs=True),
     "POST /work/compress": Rule("owner", is_for_runs=True),
     "POST /work/redact": Rule("owner", is_for_runs=True),
     "POST /work/images": Rule("owner", is_for_runs=True),

@@ -16,7 +16,7 @@ from wakeful.api.answers import JSON, answer_json, answer_lines, find_named, ser
 from wakeful.api.offered_tools import list_down
 from wakeful.api.participants import Roster, find_accounts
 from wakeful.api.queries import find_session, read_number
-from wakeful.api.service import FollowLine, Service
+from wakeful.api.service import FollowLine, LiveLine, Service
 from wakeful.api.tracing import find_hint
 from wakeful.core.state import Session
 from wakeful.errors import CallerError
@@ -110,8 +110,10 @@ def find_problem(problems: dict[str, str], session: Session) -> str | None:
     return problems.get(session.name) or (problems.get(f"agents/{agent}") if agent is not None else None)
 
 
-def _line_of_follow(line: FollowLine, with_words: bool) -> bytes:
+def _line_of_follow(line: FollowLine | LiveLine, with_words: bool) -> bytes:
     """A line of the log with its session; `words` are null for what the daemon did and nobody waits for."""
+    if isinstance(line, LiveLine):
+        return msgspec.json.encode({"session": line.session, "live": {"run": line.run or None, **msgspec.structs.asdict(line.said)}}) + b"\n"
     record = line.record
     if not with_words:
         return encode_line(record, line.session)
@@ -128,7 +130,7 @@ async def read_facts(request: Request) -> Response:
 async def follow(request: Request) -> Response:
     service = service_of(request)
     names = {find_named(service, name).name for name in request.query_params.getlist("name")}
-    lines = service.follow(names or None)
+    lines = service.follow(names or None, is_live=request.query_params.get("live") == "true")
     with_words = request.query_params.get("words") == "true"
     # Subscribed before the headers leave: who has them and then acts, misses nothing.
     first = asyncio.ensure_future(cast("Any", anext(lines)))
@@ -136,9 +138,9 @@ async def follow(request: Request) -> Response:
     return answer_lines(_stream_follow(lines, first, with_words))
 
 
-async def _stream_follow(lines: AsyncIterator[FollowLine], first: asyncio.Future[FollowLine], with_words: bool) -> AsyncIterator[bytes]:
+async def _stream_follow(lines: AsyncIterator[FollowLine | LiveLine], first: asyncio.Future[FollowLine | LiveLine], with_words: bool) -> AsyncIterator[bytes]:
     async with aclosing(cast("Any", lines)):
-        following: Awaitable[FollowLine] = first
+        following: Awaitable[FollowLine | LiveLine] = first
         del first
         try:
             while True:

@@ -19,6 +19,7 @@ from wakeful.core.meaning import PathMeaning
 from wakeful.core.observation import Enforceable, Moment, ProcessOwner, Usage
 from wakeful.core.sides import Bounds, Compared
 from wakeful.eventlog.contract import EventLog, Record
+from wakeful.live_words import LiveWords, Said
 from wakeful.secrets.known import Known
 from wakeful.trust.desk import TrustDesk
 from wakeful.workspaces.places import Workspaces
@@ -55,6 +56,15 @@ class FollowLine:
 
 
 @dataclass(frozen=True, slots=True)
+class LiveLine:
+    """Words in flight, with the name of their session; `run` 0: of a run that has not started."""
+
+    session: str
+    run: int
+    said: Said
+
+
+@dataclass(frozen=True, slots=True)
 class RunIdentity:
     """Whose token it is: the run that may speak for its own session, and for no other."""
 
@@ -81,6 +91,7 @@ class Service(Protocol):
     replays: Replays
     workspaces: Workspaces
     trust: TrustDesk
+    live_words: LiveWords
 
     @property
     def places(self) -> Places: ...
@@ -152,8 +163,8 @@ class Service(Protocol):
         """The present run's output so far, then what comes, until the run ends."""
         ...
 
-    def follow(self, names: set[str] | None) -> AsyncIterator[FollowLine]:
-        """Records of these sessions (None: of all) as they become durable."""
+    def follow(self, names: set[str] | None, *, is_live: bool = False) -> AsyncIterator[FollowLine | LiveLine]:
+        """Records of these sessions (None: of all) as they become durable. `is_live`: and the words of their agents, as they come."""
         ...
 
     def enforceable(self) -> Enforceable:

@@ -35,6 +35,7 @@ from wakeful.core.agent import AgentSpec, Skill, fit_window
 from wakeful.core.state import OpenRun, Session
 from wakeful.core.turn import Asked, Returned
 from wakeful.errors import CallerError
+from wakeful.live_words import Said
 from wakeful.specs.prompt_file import digest_content
 from wakeful.specs.skills import SKILL_FILE, strip_front_matter
 from wakeful.specs.yaml_text import MAX_BYTES
@@ -148,6 +149,7 @@ async def record_steps(request: Request) -> Response:
             steps = tuple(_redact_step(service, step) for step in posted.steps)
             redacted += (after for before, after in zip(posted.steps, steps, strict=True) if after is not before and isinstance(after, work.SentStep))
             recording.append(_submit(service, caller, steps, check_key(posted.key) or key))
+            _close_turns(service, caller, steps)
             key = None
     except ClientDisconnect:
         # Its process ended in the middle: what it told until then counts, and nobody is there to be answered.
@@ -158,6 +160,32 @@ async def record_steps(request: Request) -> Response:
     # The shape of `work.Recorded`, and for nearly every post the answer of earlier releases to the letter.
     more = {"is_limit": True} if _is_limit(service, caller) else {}
     return answer_json({"end": _find_end(service, caller), **more, **({"redacted": redacted} if redacted else {})})
+
+
+class Words(Struct, frozen=True, forbid_unknown_fields=True):
+    words: tuple[Said, ...]
+
+
+_WORDS = msgspec.json.Decoder(Words)
+
+
+async def take_words(request: Request) -> Response:
+    """Words in flight: for who follows now. Nothing of it is recorded."""
+    service, caller = service_of(request), caller_of(request)
+    session, run, _ = _find_run(service, caller)
+    try:
+        posted = _WORDS.decode(await read_body(request))
+    except msgspec.MsgspecError as error:
+        raise CallerError(f"the words do not fit: {error}") from None
+    service.live_words.add(session.id, run.run, posted.words)
+    return answer_json({})
+
+
+def _close_turns(service: Service, caller: Caller, steps: tuple[work.PostedStep, ...]) -> None:
+    assert caller.run is not None
+    for step in steps:
+        if isinstance(step, work.RecordAnswer):
+            service.live_words.close_turn(caller.run.session_id, caller.run.run, step.turn)
 
 
 def _redact_step(service: Service, step: work.PostedStep) -> work.PostedStep:

@@ -26,6 +26,7 @@ _RUN = "run:"
 GO_ON = "# Go on\n\nGo on with what you were asked. What stands above came since."
 AGAIN = "# Go on\n\nYou are in the middle of this: what you did so far was made shorter, into the summary. Go on from there."
 WAS_CUT = "# Go on\n\nYour run was cut short here. If everything is done, end with hand_off."
+ANSWER = "Answer the messages above, and do what they ask for. Whoever asked reads your words as you write them."
 TRY_AGAIN = "# Try again\n\nWhat you were asked is still to be done."
 
 
@@ -38,7 +39,7 @@ def make_opening(
     causes = tuple(cause for cause in run.causes if not has_talk or (cause.key, cause.new) not in turns.told)
     found = (
         ("facts", list_facts(*_find_known(session, turns), room.facts)),
-        ("hand-off", _quote_handoff(session.handoff, room.handoff) if not has_talk or turns.is_shortened else None),
+        ("hand-off", _quote_handoff(session.handoff, room.handoff) if not has_talk or turns.is_shortened or turns.has_new_handoff else None),
         ("last run", _say_last(session, run)),
         ("changes", describe_changes(run.spec, causes, room, read, redact)),
         ("summary", quote_summary(session.conversation.summary, room.summary) if not has_talk and session.conversation.summary else None),
@@ -47,7 +48,7 @@ def make_opening(
     )
     parts = tuple(Part.of(name, text) for name, text in found if text is not None)
     if not goes_on:
-        return (*parts, Part.of("prompt", _say_prompt(run)))
+        return (*parts, Part.of("prompt", _say_prompt(session, run, is_new=not has_talk or turns.is_shortened)))
     if not parts:
         # Cut off after its last word by nobody's wish, it is done, and has to be asked nothing.
         is_stopped = session.last_run is not None and session.last_run.seq == session.dealt_until
@@ -64,7 +65,7 @@ def open_again(session: Session, run: OpenRun, turns: Turns, messages: Sequence[
         ("messages", quote_messages(session, _add_notes(session, messages, turns, has_talk=True), room.messages)),
     )
     parts = tuple(Part.of(name, text) for name, text in found if text is not None)
-    return (*parts, Part.of("prompt", f"{AGAIN}\n\n{_say_prompt(run)}"))
+    return (*parts, Part.of("prompt", f"{AGAIN}\n\n{_say_prompt(session, run, is_new=True)}"))
 
 
 def _is_over(entry: Entry) -> bool:
@@ -72,11 +73,15 @@ def _is_over(entry: Entry) -> bool:
     return isinstance(entry, Answered) and not entry.calls
 
 
-def _say_prompt(run: OpenRun) -> str:
+def _say_prompt(session: Session, run: OpenRun, *, is_new: bool) -> str:
     head = "# What you are asked\n\n"
-    if run.is_aside:
+    standing = run.spec.run.prompt.strip() if isinstance(run.spec.run, PromptRun) else ""
+    if run.is_aside and (run.agent is None or run.agent.name != session.owner):
         return f"{head}Answer the messages above: they were put to you by name. What else this session has to do is not yours."
-    asked = run.spec.run.prompt.strip() if isinstance(run.spec.run, PromptRun) else "Do what the objective asks for."
+    if run.is_aside:
+        context = f"\n\nFor context, and not to be done now, the standing prompt of this session:\n\n{standing}" if standing and is_new else ""
+        return f"{head}{ANSWER}{context}"
+    asked = standing or "Do what the objective asks for."
     if run.causes and all(cause.kind == MAILBOX for cause in run.causes):
         return f"{head}Deal with the messages above. This session is there for:\n\n{asked}"
     return f"{head}{asked}"

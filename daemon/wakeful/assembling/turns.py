@@ -73,6 +73,8 @@ class Turns(Struct, frozen=True, kw_only=True):
     new_conflicts: frozenset[int] = frozenset()
     # The runs that have their opening, each with the session it is a run of.
     opened: frozenset[tuple[str, int]] = frozenset()
+    # The session's work has left a hand-off since this conversation of a person was last told one.
+    has_new_handoff: bool = False
     # What was asked since the last answer, while calls of it are pending: it comes after their returns.
     later: tuple[Asked, ...] = ()
 
@@ -103,7 +105,16 @@ def read_turns(log: EventLog, blobs: Blobs, session: Session, *, is_fresh: bool 
             reader.take(record, decode(record.kind, payload))
     if is_fresh:
         reader.begin_anew()
-    return reader.finish(session.id)
+    turns = reader.finish(session.id)
+    return replace(turns, has_new_handoff=session.asker is not None and _has_new_handoff(log, session, turns))
+
+
+def _has_new_handoff(log: EventLog, session: Session, turns: Turns) -> bool:
+    """Also of runs whose records are not in this conversation: the work has one of its own."""
+    if turns.told_at is None or turns.told_at[0] != session.id:
+        return True
+    newest = next(iter(log.read(session.id, to_seq=session.seq, kinds=("note_added",), newest_first=True, limit=1)), None)
+    return newest is not None and newest.seq > turns.told_at[1]
 
 
 class _Erasures:

@@ -46,6 +46,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "suspend": ("calls", "start nothing more of this run; its causes are parked"),
     "sleep": ("calls", "hold until a time, or until resumed"),
     "ask": ("asking", "put a message to a session's agent, or to another, and read the answer"),
+    "talk": ("talking", "a whole conversation with a session's agent, in the terminal"),
     "answer": ("calls", "answer what a session asks"),
     "interrupt": ("calls", "stop the present step now; its causes are parked"),
     "cancel": ("calls", "abandon the run; its causes count as seen"),

@@ -44,6 +44,11 @@ def find_specs(flag: str | None = None) -> str:
     return os.path.join(_xdg("XDG_CONFIG_HOME", "~/.config"), "wakeful", "sessions.d")
 
 
+def find_history() -> str:
+    """Where the lines that this person typed in `wakeful talk` are kept."""
+    return os.path.join(_own_state(), "talk_history")
+
+
 def find_secrets() -> str:
     """Where this person's secrets lie, one file each."""
     return os.path.join(_xdg("XDG_CONFIG_HOME", "~/.config"), "wakeful", "secrets")

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from wakeful.core.agent import AgentSpec, ToolPolicy, prefer_model
 from wakeful.core.machine import Core
-from wakeful.core.owed import read_mailbox
+from wakeful.core.owed import list_addressed
 from wakeful.core.spec import PromptRun, ServiceBinding, SessionSpec
 from wakeful.core.state import ACTIVATION, OpenRun, Session
 from wakeful.core.work import ASKED_BY, HandOffRule
@@ -30,12 +30,12 @@ def find_owner(core: Core, session: Session) -> AgentSpec | None:
 
 
 def find_acting(core: Core, session: Session) -> tuple[AgentSpec | None, bool]:
-    """Who works in the next run, None for a program; and whether that is somebody else than usual, for messages put to them."""
-    _, asked = read_mailbox(session)
-    if asked is not None and (agent := core.agents.get(asked)) is not None and agent.can_answer:
+    """Who works in the next run, None for a program; and whether that answers messages alone, put to an agent by name or by somebody who asks."""
+    asked = next(iter(list_addressed(session)), None)
+    if asked is not None and asked.agent is not None and (agent := core.agents.get(asked.agent)) is not None and agent.can_answer:
         return select_servers(session.spec, agent) if session.spec is not None else agent, True
     is_prompt = session.spec is not None and isinstance(session.spec.run, PromptRun)
-    return (find_owner(core, session), False) if is_prompt else (None, False)
+    return (find_owner(core, session), asked is not None and asked.asker is not None) if is_prompt else (None, False)
 
 
 def select_servers(spec: SessionSpec, agent: AgentSpec) -> AgentSpec:
@@ -48,8 +48,8 @@ def select_servers(spec: SessionSpec, agent: AgentSpec) -> AgentSpec:
 
 def find_hand_off_rule(session: Session, run: OpenRun) -> HandOffRule:
     """A hand-off belongs to the owner's work: another agent leaves none, and a question to the owner keeps the one that stands."""
-    if run.is_aside and (run.agent is None or run.agent.name != session.owner):
-        return "withheld"
+    if run.is_aside:
+        return "kept" if run.agent is not None and run.agent.name == session.owner else "withheld"
     is_question = any(cause.kind == ACTIVATION and (cause.reason or "").startswith(ASKED_BY) for cause in run.causes)
     return "kept" if is_question and all(cause.kind in (ACTIVATION, "message") for cause in run.causes) else "replaced"
 

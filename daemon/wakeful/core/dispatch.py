@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import assert_never
 
+from msgspec.structs import replace
+
 from wakeful.core import events as ev
 from wakeful.core.adoption import attend_writing
 from wakeful.core.agency import find_acting
@@ -21,10 +23,12 @@ from wakeful.core.looked import Looked
 from wakeful.core.machine import Core
 from wakeful.core.owed import (
     describe_causes,
+    find_activation,
     has_other_news,
     is_activation_owed,
     is_new,
     is_owed,
+    list_addressed,
     start_versions,
     takes_first_run,
 )
@@ -32,12 +36,13 @@ from wakeful.core.ready import Lane
 from wakeful.core.spec import FileBinding
 from wakeful.core.speed import find_pace, is_backlog
 from wakeful.core.state import ACTIVATION, Session
+from wakeful.core.talks import OWN, find_cut_run
 from wakeful.core.tracing import find_trace
 from wakeful.core.verdict import Ready, Sleeps, Waits, find_hold_words, judge_start, waits_for_time
 
 # Waiting raises the priority by one every two seconds, so nothing starves (rule 35).
 SECONDS_PER_PRIORITY = 2.0
-# What somebody who works aside deals with.
+# What an answer deals with.
 ASIDE_KEYS = ("message", ACTIVATION)
 
 
@@ -326,10 +331,13 @@ def make_start(core: Core, session: Session, wall: int, is_mixed: bool = False) 
     agent, is_aside = find_acting(core, session)
     versions = start_versions(core.state, core.looked, session)
     if is_aside:
-        # What was put to somebody by name is all they deal with: the rest is for whoever works here.
+        # What was asked, or put to somebody by name, is all they deal with: the rest is for whoever works here.
         versions = {key: version for key, version in versions.items() if key in ASIDE_KEYS}
+    if session.activations:
+        versions[ACTIVATION] = str(find_activation(session, is_aside=is_aside))
     attempt = find_attempt(core, session, versions)
-    resumed_from = _resumed_from(session)
+    asker = _find_asker(session) if is_aside else None
+    resumed_from = _resumed_from(session, asker, is_aside=is_aside)
     return ev.RunStarted(
         run=session.runs + 1,
         run_id=f"{session.id}.{session.runs + 1}",
@@ -338,16 +346,17 @@ def make_start(core: Core, session: Session, wall: int, is_mixed: bool = False) 
         attempt=attempt,
         incarnation=core.incarnation,
         versions=versions,
-        causes=tuple(cause for cause in wake.causes if cause.key in ASIDE_KEYS) if is_aside else wake.causes,
+        causes=_select_causes(session, wake.causes, versions, is_aside=is_aside),
         chain=wake.chain,
         mixed=is_mixed,
         resumed_from=resumed_from,
         is_backlog=is_backlog(core, session, wake.causes),
         paced=session.paced + 1 if find_pace(core, session, wall) is not None else 0,
-        is_fresh=_begins_anew(session, attempt, resumed_from),
+        is_fresh=_begins_anew(session, asker, attempt, resumed_from),
         trace=find_trace(core, session),
         agent=agent,
         is_aside=is_aside,
+        asker=asker,
     )
 
 
@@ -370,14 +379,40 @@ def _remember_inputs(core: Core, session: Session) -> None:
         core.looked.backlogs[session.id] = frozenset(waiting)
 
 
-def _resumed_from(session: Session) -> int | None:
-    """The run this one goes on from: the last, if it did not come to its end."""
+def _select_causes(session: Session, causes: tuple[ev.Cause, ...], versions: dict[str, str], *, is_aside: bool) -> tuple[ev.Cause, ...]:
+    """Those that the run deals with; of activations, none that is left to another run."""
+    taken = versions.get(ACTIVATION, "0")
+    selected: list[ev.Cause] = []
+    for cause in causes:
+        if is_aside and cause.key not in ASIDE_KEYS:
+            continue
+        if cause.key != ACTIVATION or cause.new == taken:
+            selected.append(cause)
+        elif int(taken) > int(session.seen.get(ACTIVATION, "0")):
+            selected.append(replace(cause, new=taken))
+    return tuple(selected)
+
+
+def _find_asker(session: Session) -> str | None:
+    """The person in whose own conversation a question is answered; None where the session has one conversation for all."""
+    assert session.spec is not None
+    return next((one.asker for one in list_addressed(session)), None) if session.spec.conversation == "fresh" else None
+
+
+def _resumed_from(session: Session, asker: str | None, *, is_aside: bool) -> int | None:
+    """The run this one goes on from: the last of its conversation, if it did not come to its end. A new question goes on from none."""
     last = session.last_run
-    return last.run if last is not None and last.outcome in ("interrupted", "lost") else None
+    if is_aside and (last is None or last.seq == session.dealt_until):
+        return None
+    if asker != session.asker:
+        return session.talks[asker or OWN].cut_run if (asker or OWN) in session.talks else None
+    return find_cut_run(session)
 
 
-def _begins_anew(session: Session, attempt: int, resumed_from: int | None) -> bool:
+def _begins_anew(session: Session, asker: str | None, attempt: int, resumed_from: int | None) -> bool:
     """Asked for, or the rule of its spec; a retry, and what goes on from a run that was cut short, goes on."""
+    if asker is not None:
+        return attempt == 0 and resumed_from is None and any(one.is_fresh for one in list_addressed(session))
     if session.is_fresh_wanted:
         return True
     assert session.spec is not None

@@ -131,6 +131,10 @@ class MessageAdded(Struct, frozen=True, kw_only=True):
     untrusted_by: str | None = None
     # Who is to answer this one message; None: whoever works here.
     agent: str | None = None
+    # A question: whose it is, the activation that came with it, and whether it begins a new conversation. None: a message that was sent.
+    asker: str | None = None
+    activation: int = 0
+    is_fresh: bool = False
 
 
 class MessageSent(Struct, frozen=True, kw_only=True):
@@ -212,8 +216,10 @@ class RunStarted(Struct, frozen=True, kw_only=True):
     trace: TraceWord | None = None
     # Who works: the agent as it was declared then. None: a program does.
     agent: AgentSpec | None = None
-    # Another agent than the session's own, for messages put to it alone: whatever else is owed stays owed.
+    # For messages put to an agent by name, or for questions: whatever else is owed stays owed.
     is_aside: bool = False
+    # The person in whose conversation the run works; None: in the session's own.
+    asker: str | None = None
     # When the periods of its budgets began, by time zone: what is charged here counts from then. None: in logs of older releases.
     periods: Periods | None = None
 

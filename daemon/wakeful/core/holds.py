@@ -81,7 +81,7 @@ def _find_missing_secret(core: Core, session: Session) -> str | None:
 
 def _find_unisolated(core: Core, session: Session) -> str | None:
     spec = session.spec
-    if spec is None or spec.run is None:
+    if spec is None or (spec.run is None and not session.is_asked):
         return None
     if spec.confinement.level == "strict":
         # Never silently weaker than what was asked for.

@@ -68,14 +68,14 @@ def find_resting(core: Core, name: str, what: str) -> Session:
     return session
 
 
-def find_runnable(core: Core, name: str) -> Session:
-    """The session, if a person may have it run; else why not, and what to do."""
+def find_runnable(core: Core, name: str, *, is_question: bool = False) -> Session:
+    """The session, if a person may have it run; else why not, and what to do. A question needs no `run`."""
     session = find_living(core, name)
     if (doubt := core.looked.untrusted.get(name) or session.trust_words) is not None:
         raise CallerError(f"{name} {doubt}")
     if not session.is_declared or session.spec is None:
         raise CallerError(f"{name} is undeclared: its file is gone from sessions.d; put it back to run it")
-    if session.spec.run is None:
+    if session.spec.run is None and not is_question:
         raise CallerError(f"{name} has no `run`: it is a container to talk in; add `run:` to its spec to activate it")
     if not session.spec.enabled:
         raise CallerError(f"{name} is disabled; set `enabled: true` in its spec to run it")

@@ -149,7 +149,7 @@ def _hand_on(past: Session, *, is_fresh: bool) -> Recollection:
     handed = past.recollect()
     # Conflicts and merges are the parent's own business.
     handed = replace(handed, conflicts=(), merges={}, good={k: v for k, v in handed.good.items() if not k.startswith(_OWN_POSITIONS)})
-    return replace(handed, memory={}, conversation=Conversation()) if is_fresh else handed
+    return replace(handed, memory={}, conversation=Conversation(), asker=None, talks={}) if is_fresh else handed
 
 
 def _spec_of_fork(call: calls.Fork, past: Session) -> tuple[SessionSpec | None, tuple[str, ...]]:

@@ -32,13 +32,16 @@ __all__ = ["judge_call"]
 @judge_call.register
 def _(call: calls.Ask, core: Core, decision: Decision, called: calls.Called) -> str:
     """A message and an activation in one: it is answered whatever holds the session, but for what only its people may lift."""
-    session = find_runnable(core, call.name)
+    session = find_runnable(core, call.name, is_question=True)
     if not call.text.strip():
         raise CallerError(f"nothing is asked of {call.name}; give the question as one argument")
     check_size(core, "message", call.text)
     check_level(core, session, "conversation", session.conversation.size_bytes + count_bytes(call.text))
     agent = _find_asked(core, session, call.agent)
-    message = ev.MessageAdded(position=session.mailbox + 1, sender=called.author, text=call.text, agent=agent)
+    message = ev.MessageAdded(
+        position=session.mailbox + 1, sender=called.author, text=call.text, agent=agent,
+        asker=called.author.partition("#")[0], activation=session.activations + 1, is_fresh=call.fresh,
+    )  # fmt: skip
     session = emit_call(core, decision, session, message, called)
     asked = ev.ActivationRequested(position=session.activations + 1, note=f"{work.ASKED_BY} {called.author}", fresh=call.fresh)
     # The key stands with the first of both: one transaction.

@@ -74,6 +74,15 @@ class Conversation(Struct, frozen=True, kw_only=True):
         return replace(self, recent=self.late, recent_bytes=self.late_bytes)
 
 
+class Talk(Struct, frozen=True, kw_only=True):
+    """A conversation that is not the present one, as its last run left it. `cut_run` is that run where it did not come to its end."""
+
+    conversation: Conversation = Conversation()
+    memory: dict[str, str] = {}
+    size_tokens: int = 0
+    cut_run: int | None = None
+
+
 class Origin(Struct, frozen=True, kw_only=True):
     """Where a fork left its parent. `hash` is the parent's record there, so that the lineage can be verified."""
 
@@ -123,6 +132,9 @@ class Recollection(Struct, frozen=True, kw_only=True):
     conflicts: tuple[Conflict, ...] = ()
     # Fork id -> its seq when it was last merged: the base of the next merge.
     merges: dict[str, int] = {}
+    # Whose conversation that is, and those of others.
+    asker: str | None = None
+    talks: dict[str, Talk] = {}
 
 
 def close_line(line: tuple[Stretch, ...], session: str, seq: int) -> tuple[Stretch, ...]:

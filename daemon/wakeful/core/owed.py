@@ -6,6 +6,8 @@ ahead of it (rule 4); unknown is no version (rule 5). Pure reading of state and 
 
 from __future__ import annotations
 
+from itertools import takewhile
+
 from wakeful.core.cron import next_slot_after
 from wakeful.core.events import Cause
 from wakeful.core.looked import Bound, ClockLook, Looked, TargetLook
@@ -19,7 +21,7 @@ from wakeful.core.spec import (
     SessionBinding,
     SessionSpec,
 )
-from wakeful.core.state import ACTIVATION, OpenRun, Session, State
+from wakeful.core.state import ACTIVATION, OpenRun, Session, State, Unread
 from wakeful.core.target import find_commit
 
 FIRST = "first"
@@ -56,14 +58,31 @@ def version_now(state: State, looked: Looked, session: Session, bound: Bound) ->
 
 
 def read_mailbox(session: Session) -> tuple[int, str | None]:
-    """Up to which message the next run reads, and who is to answer them: messages put to one agent are not read by another."""
-    seen = int(session.seen.get("message", "0"))
-    unread = [one for one in session.unread if one.position > seen]
+    """Up to which message the next run reads, and who is to answer them: messages put to one agent are not read by another,
+    and questions of one person are not read with those of others."""
+    unread = session.list_unread()
     if not unread:
         return session.mailbox, None
-    agent = unread[0].agent
-    others = (one.position for one in unread if one.agent != agent)
-    return next(others, session.mailbox + 1) - 1, agent
+    group = list_addressed(session)
+    others = (one.position for one in unread[len(group) :])
+    return next(others, session.mailbox + 1) - 1, group[0].agent
+
+
+def list_addressed(session: Session) -> tuple[Unread, ...]:
+    """The messages of the next run, where one that waits is a question or put to an agent: those to one agent, by one asker."""
+    unread = session.list_unread()
+    return tuple(takewhile(lambda one: (one.agent, one.asker) == (unread[0].agent, unread[0].asker), unread))
+
+
+def find_activation(session: Session, *, is_aside: bool) -> int:
+    """The newest activation that the next run deals with. One that came with another question is left to the run of that, and
+    one that asks for the session's work is not taken by an answer."""
+    seen, group = int(session.seen.get(ACTIVATION, "0")), list_addressed(session)
+    own = {one.activation for one in group}
+    others = {one.activation for one in session.list_unread() if one.activation and one not in group}
+    if is_aside and own != {0}:
+        others |= set(range(seen + 1, session.activations + 1)) - own
+    return min((one - 1 for one in others if one > seen), default=session.activations)
 
 
 def find_unseen(session: Session, run: OpenRun) -> tuple[int, int]:
@@ -124,6 +143,9 @@ def new_bindings(state: State, looked: Looked, session: Session) -> list[Bound]:
     assert session.spec is not None
     bounds = looked.bounds.get(session.id, ())
     new = [bound for bound in bounds if bound.wake and is_new(state, looked, session, bound)]
+    if session.spec.run is None:
+        # Only questions are answered there.
+        new = [bound for bound in new if bound.kind == "message"]
     if not new:
         return new
     if not session.is_first_taken and not takes_first_run(session.spec):
@@ -154,7 +176,7 @@ def is_activation_owed(session: Session) -> bool:
 
 
 def is_first_owed(session: Session) -> bool:
-    return not session.is_first_taken and session.spec is not None and takes_first_run(session.spec)
+    return not session.is_first_taken and session.spec is not None and session.spec.run is not None and takes_first_run(session.spec)
 
 
 def is_owed(state: State, looked: Looked, session: Session) -> bool:
@@ -240,4 +262,7 @@ def start_versions(state: State, looked: Looked, session: Session) -> dict[str, 
             versions[bound.key] = version
     if session.activations:
         versions[ACTIVATION] = str(session.activations)
+    if session.is_asked:
+        # Also where no binding is its mailbox: a container has none.
+        versions["message"] = str(read_mailbox(session)[0])
     return versions

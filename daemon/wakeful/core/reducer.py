@@ -14,8 +14,9 @@ from msgspec.structs import replace
 from wakeful.core import events as ev
 from wakeful.core.budget import UNITS, Spent, charge
 from wakeful.core.knowledge import Checkpoint, Conversation, Fact, Recollection, Stretch, cut_line, drop_conflict
-from wakeful.core.spec import observe_spec
+from wakeful.core.spec import PromptRun, SessionSpec, observe_spec
 from wakeful.core.state import ACTIVATION, LastRun, OpenRun, OpenWake, SelfFed, Session, Stop, Unread
+from wakeful.core.talks import enter_talk
 from wakeful.core.turning import fold_turn, settle_run
 
 # As many as a command may start in a minute (rule 34 c).
@@ -127,18 +128,18 @@ def _(event: ev.MessageAdded, session: Session, at: int, author: str, seq: int) 
         session = replace(session, untrusted_by=event.untrusted_by)
     if not event.wake:
         return session
-    return replace(session, mailbox_waking=event.position, mailbox_chain=event.chain, unread=_add_unread(session, event))
+    return replace(session, mailbox_waking=event.position, mailbox_chain=event.chain, unread=_add_unread(session, event, seq))
 
 
-def _add_unread(session: Session, event: ev.MessageAdded) -> tuple[Unread, ...]:
+def _add_unread(session: Session, event: ev.MessageAdded, seq: int) -> tuple[Unread, ...]:
     seen = int(session.seen.get("message", "0"))
-    unread = tuple(one for one in session.unread if one.position > seen)
-    if not unread and event.agent is None:
+    unread = session.list_unread()
+    if not unread and event.agent is None and event.asker is None:
         return ()
     if not unread and session.mailbox_waking > seen:
         # Those before it are for whoever works here.
         unread = (Unread(session.mailbox_waking),)
-    return (*unread, Unread(event.position, event.agent))
+    return (*unread, Unread(event.position, event.agent, event.asker, event.activation, event.is_fresh, seq))
 
 
 @_apply.register
@@ -221,7 +222,7 @@ def _(event: ev.RunStarted, session: Session, at: int, author: str, seq: int) ->
         started_at=at,
         versions=event.versions,
         causes=event.causes,
-        spec=observe_spec(session.spec) if event.trace == "observed" else session.spec,
+        spec=_find_run_spec(session.spec, event),
         chain=event.chain,
         mixed=event.mixed,
         resumed_from=event.resumed_from,
@@ -231,7 +232,8 @@ def _(event: ev.RunStarted, session: Session, at: int, author: str, seq: int) ->
         is_aside=event.is_aside,
     )
     is_counted = session.wake.tried is None and not event.is_backlog
-    session = _begin_anew(session) if event.is_fresh else session
+    session = enter_talk(session, event, seq)
+    session = _begin_anew(session) if event.is_fresh and event.asker is None else session
     assert session.wake is not None and session.spec is not None
     return replace(
         session,
@@ -246,6 +248,13 @@ def _(event: ev.RunStarted, session: Session, at: int, author: str, seq: int) ->
         last_active_at=at,
         wake=replace(session.wake, attempt=event.attempt, tried=event.versions, retry_at=None),
     )
+
+
+def _find_run_spec(spec: SessionSpec, event: ev.RunStarted) -> SessionSpec:
+    """The spec that a run works by. A session without `run` is asked for nothing but an answer."""
+    if spec.run is None:
+        return replace(spec, run=PromptRun(prompt=""))
+    return observe_spec(spec) if event.trace == "observed" else spec
 
 
 def _begin_anew(session: Session) -> Session:
@@ -299,6 +308,13 @@ def _(
 def _(event: ev.RunFinished, session: Session, at: int, author: str, seq: int) -> Session:
     run = session.run
     assert run is not None
+    ended = _end_run(session, run, event, at, seq)
+    # An answer neither mends what a run before it left half done, nor leaves it so before its last try.
+    is_kept = run.is_aside and (not event.is_final or event.outcome in ("succeeded", "cancelled"))
+    return replace(ended, is_suspect=session.is_suspect) if is_kept else ended
+
+
+def _end_run(session: Session, run: OpenRun, event: ev.RunFinished, at: int, seq: int) -> Session:
     session = settle_run(session, run, at, event.periods)
     last = LastRun(
         run=run.run,
@@ -321,7 +337,11 @@ def _(event: ev.RunFinished, session: Session, at: int, author: str, seq: int) -
     session = replace(session, run=None, last_run=last, last_active_at=at, spent=_charge_run(session, run, event, at))
     if not event.is_final:
         return replace(session, is_suspect=True, wake=_keep_open(session, event))
+    before = session.dealt_from
     session = replace(session, conversation=session.conversation.keep_late(), dealt_from=run.seq, dealt_until=seq)
+    if session.asker is not None:
+        # What came before an answer in a person's own conversation is still news to the session's work.
+        session = replace(session, dealt_from=before)
     return _move_marks(session, run, event)
 
 
@@ -461,6 +481,8 @@ def _recall(session: Session, past: Recollection, seq: int) -> Session:
         good={**_only(session.good, is_ordered=True), **_only(past.good, is_ordered=False)},
         conflicts=past.conflicts,
         merges=past.merges,
+        asker=past.asker,
+        talks=past.talks,
         line=(*past.line, here),
     )
 

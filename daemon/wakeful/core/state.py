@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from wakeful.core.agent import AgentSpec
 from wakeful.core.budget import Spent
 from wakeful.core.events import Cause, Hold, Outcome, OutputsLanded, OutputsStaged, StopWord, TraceWord
-from wakeful.core.knowledge import Checkpoint, Conflict, Conversation, Fact, Origin, Recollection, Stretch, Workspace, close_line
+from wakeful.core.knowledge import Checkpoint, Conflict, Conversation, Fact, Origin, Recollection, Stretch, Talk, Workspace, close_line
 from wakeful.core.observation import KeptOutput, Usage
 from wakeful.core.spec import SessionSpec
 from wakeful.core.work import Progress
@@ -94,10 +94,16 @@ class Question(Struct, frozen=True, kw_only=True):
 
 
 class Unread(Struct, frozen=True):
-    """A message that wakes, by its position, and who is to answer it; None: whoever works here."""
+    """A message that wakes, by its position, and who is to answer it; None: whoever works here.
+
+    A question has an `asker`, the activation that came with it, and the record it stands in."""
 
     position: int
     agent: str | None = None
+    asker: str | None = None
+    activation: int = 0
+    is_fresh: bool = False
+    seq: int = 0
 
 
 class SelfFed(Struct, frozen=True):
@@ -178,7 +184,7 @@ class Session(Struct, frozen=True, kw_only=True):
     # Position of the newest message that wakes, and the chain it came by.
     mailbox_waking: int = 0
     mailbox_chain: tuple[str, ...] = ()
-    # What wakes and was not seen, in order; kept only while one of them is put to an agent by name.
+    # What wakes and was not seen, in order; kept only while one of them is a question, or put to an agent by name.
     unread: tuple[Unread, ...] = ()
     # By whom words of strangers came in with a message, until a person has said yes to a run that may act on them.
     untrusted_by: str | None = None
@@ -186,6 +192,9 @@ class Session(Struct, frozen=True, kw_only=True):
     handoff: str | None = None
     memory: dict[str, str] = {}
     conversation: Conversation = Conversation()
+    # The person whose conversation the present one is; None: it is the session's own. The others, by person; "" is the session's own.
+    asker: str | None = None
+    talks: dict[str, Talk] = {}
     # An activation asked for a conversation that begins anew.
     is_fresh_wanted: bool = False
     # An activation asked for a run that is traced.
@@ -263,12 +272,31 @@ class Session(Struct, frozen=True, kw_only=True):
             good=self.good,
             conflicts=self.conflicts,
             merges=self.merges,
+            asker=self.asker,
+            talks=self.talks,
         )
 
     @property
     def is_live(self) -> bool:
-        """Can this session ever run? A container has nothing to run; what is closed or undeclared will not."""
-        return self.is_declared and not self.is_shut and self.spec is not None and self.spec.run is not None
+        """Can this session ever run? A container has nothing to run but questions; what is closed or undeclared will not."""
+        return self.is_declared and not self.is_shut and self.spec is not None and (self.spec.run is not None or self.is_asked)
+
+    @property
+    def is_asked(self) -> bool:
+        """Does a question wait for its answer?"""
+        return any(one.asker is not None for one in self.list_unread())
+
+    def is_apart(self, asker: str) -> bool:
+        """Is a question of this person out of the present conversation? In one that is everybody's, none is."""
+        is_shared = self.spec is not None and self.spec.conversation == "continue"
+        return asker != self.asker and not (self.asker is None and is_shared)
+
+    def list_unread(self) -> tuple[Unread, ...]:
+        """Messages that no run has dealt with, where one of them is a question or put to an agent by name."""
+        if not self.unread:
+            return ()
+        seen = int(self.seen.get("message", "0"))
+        return tuple(one for one in self.unread if one.position > seen)
 
     @property
     def is_armed(self) -> bool:

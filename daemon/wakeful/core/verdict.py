@@ -29,6 +29,8 @@ from wakeful.core.state import Session
 __all__ = ["Queue", "Ready", "Sleeps", "Verdict", "Waits", "find_hold_words", "find_queue", "find_queue_words", "judge_start", "say_queue"]
 
 SAME_SESSION_IN_CHAIN = 3
+# Of a wake that waits for nothing any more.
+STARTING = "starting"
 
 
 @dataclass(slots=True, frozen=True)
@@ -268,7 +270,7 @@ def find_queue(core: Core, session: Session, moment: Moment) -> Queue | None:
     verdict = judge_start(core, session, moment)
     match verdict:
         case Ready():
-            return Queue("starting")
+            return Queue(STARTING)
         case Waits(upstream=str(upstream)):
             return Queue(find_root_words(core, upstream))
         case Waits(words=words, until=until):

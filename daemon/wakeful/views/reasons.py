@@ -89,8 +89,8 @@ def _say_state(row: dict[str, Any]) -> str:
 def _say_now(core: Core, session: Session, moment: Moment, row: dict[str, Any]) -> list[str]:
     if session.is_terminated:
         return [f"It is closed for good; `wakeful open {session.name} --again` reopens it."]
-    if session.spec is None or session.spec.run is None:
-        return ["Its spec has no `run`: it is a container to talk in and never runs."]
+    if session.spec is None or (session.spec.run is None and session.run is None and session.wake is None):
+        return ["Its spec has no `run`: it is a container to talk in, and runs only to answer what it is asked."]
     if session.run is not None:
         woken_by = describe_causes(session.run.causes)
         follow_up = " Something newer came meanwhile: it runs once more." if session.wake is None and row["owed"] else ""

@@ -98,9 +98,11 @@ def wait_for_run(client: Client, name: str, record: int) -> dict[str, Any]:
     raise Failure(f"{escape(name)}: the daemon stopped before the run ended")
 
 
-def records_after(client: Client, name: str, head: int) -> Iterator[dict[str, Any]]:
-    """What was recorded, then what will be: following begins before the log is read, so nothing falls between."""
-    following = client.stream_lines("/follow", name=name, words="true")
+def records_after(client: Client, name: str, head: int, *, is_live: bool = False) -> Iterator[dict[str, Any]]:
+    """What was recorded, then what will be: following begins before the log is read, so nothing falls between.
+
+    `is_live`: between the records, words in flight: lines that have `live` and no `seq`."""
+    following = client.stream_lines("/follow", name=name, words="true", live="true" if is_live else None)
     last = head
     for line in client.stream_lines(f"/sessions/{quote_name(name)}/log", **{"from": head + 1, "words": "true"}):
         record = json.loads(line)
@@ -108,5 +110,5 @@ def records_after(client: Client, name: str, head: int) -> Iterator[dict[str, An
         yield record
     for line in following:
         record = json.loads(line)
-        if record["seq"] > last:
+        if "live" in record or record["seq"] > last:
             yield record

@@ -19,6 +19,7 @@ from wakeful.cli.command import verb
 from wakeful.cli.completing import RUN, SESSION
 from wakeful.cli.failure import Failure
 from wakeful.cli.options import Options
+from wakeful.cli.speech import TEXT_LEAD, THOUGHT_LEAD, Flow, Speech
 from wakeful.cli.text import columns, escape, fit, paint, parse_time
 
 HISTORY = 20
@@ -113,18 +114,78 @@ def history_verb(options: Options, name: str | None, first: int | None, **bounds
 
 @verb("follow", "wakeful follow                  # all sessions", "wakeful follow payroll filing")
 @click.argument("names", type=SESSION, nargs=-1, metavar="[NAME]...")
-def follow_verb(options: Options, names: tuple[str, ...]) -> None:
-    """What happens, as it happens, and who does it: wakes with their causes, runs, their ends, calls. Ends with Ctrl-C."""
-    lines = options.client().stream_lines("/follow", name=names or None, words=None if options.is_json else "true")
+@click.option("--thinking/--no-thinking", "with_thoughts", default=True, help="Show the thoughts of agents, dimmed.")
+@click.option("--words", "with_words", is_flag=True, help="With --json: also the words of agents as they come, lines with `live`.")
+def follow_verb(options: Options, names: tuple[str, ...], with_thoughts: bool, with_words: bool) -> None:
+    """What happens, as it happens, and who does it: wakes with their causes, runs, their ends, calls. Ends with Ctrl-C.
+
+    What agents say is shown word by word, with their thoughts and the tools they call. Words that come too fast to be read
+    are left out; the record of the turn, which follows, has all of them.
+    """
+    is_live = "true" if with_words or not options.is_json else None
+    lines = options.client().stream_lines("/follow", name=names or None, words=None if options.is_json else "true", live=is_live)
     if options.is_json:
         for line in lines:
             _write_line(line)
     else:
+        screen = _Screen(with_thoughts=with_thoughts)
         for line in lines:
-            record = json.loads(line)
-            if record["words"] is not None:
-                print(format_line(record, record["session"]), flush=True)
+            screen.take(json.loads(line))
     raise Failure("the daemon stopped")
+
+
+class _Screen:
+    """Records, a line each, and between them the words of agents. Those of one session at a time: another one begins a new line."""
+
+    def __init__(self, *, with_thoughts: bool) -> None:
+        self._with_thoughts = with_thoughts
+        self._speeches: dict[tuple[str, int], Speech] = {}
+        self._speaking: tuple[str, int] | None = None
+
+    def take(self, line: dict[str, Any]) -> None:
+        session, live = line["session"], line.get("live")
+        if live is None:
+            self._take_record(session, line)
+        elif live["kind"] == "lost" and live["run"] is None:
+            for speech in self._speeches.values():
+                speech.take(live)
+        elif live["kind"] == "waits":
+            self._pause()
+            print(f"{' ' * 8}  {paint(escape(session), 'bold')}  {paint('waits for ' + escape(live['text']), 'dim')}", flush=True)
+        else:
+            self._turn_to((session, live["run"])).take(live)
+
+    def _take_record(self, session: str, record: dict[str, Any]) -> None:
+        payload, key = record["payload"] or {}, (session, record["run"])
+        speech = self._speeches.get(key)
+        if record["kind"] == "turn_answered" and speech is not None and speech.has_shown(payload["turn"]):
+            self._turn_to(key).conclude(payload["turn"], payload["answer"]["text"])
+            return
+        if record["kind"] == "run_finished":
+            self._speeches.pop(key, None)
+        if record["words"] is not None:
+            self._pause()
+            print(format_line(record, session), flush=True)
+
+    def _turn_to(self, key: tuple[str, int]) -> Speech:
+        if self._speaking != key:
+            self._pause()
+        self._speaking = key
+        if key not in self._speeches:
+            lead, width = f"{' ' * 8}  {escape(key[0])}  ", columns() - 1
+            thoughts = Flow(_write, lead=lead + THOUGHT_LEAD, width=width, colour="dim") if self._with_thoughts else None
+            self._speeches[key] = Speech(Flow(_write, lead=lead + TEXT_LEAD, width=width), thoughts, lambda words: _write(f"{lead}{paint(words, 'dim')}\n"))
+        return self._speeches[key]
+
+    def _pause(self) -> None:
+        if self._speaking is not None and self._speaking in self._speeches:
+            self._speeches[self._speaking].pause()
+        self._speaking = None
+
+
+def _write(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()
 
 
 def print_records(options: Options, lines: Iterator[bytes], *, is_live: bool = False) -> None:

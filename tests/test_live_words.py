@@ -1,0 +1,112 @@
+"""Words in flight in memory: bounded, redacted wherever they are cut, void or late where they have to be."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from waiting import eventually_async
+from wakeful.agents.daemon import DaemonLink
+from wakeful.agents.voice import MOST_HELD, Voice
+from wakeful.cli.speech import Flow
+from wakeful.live_words import LiveWords, Said
+from wakeful.secrets.redact import Redactor
+
+VALUE = "sk-canary-Grüße-0001"
+
+
+def say(text: str, *, turn: int = 1, attempt: int = 1, kind: str = "text") -> Said:
+    return Said(turn=turn, attempt=attempt, kind=kind, text=text)  # type: ignore[arg-type]
+
+
+def read(words: LiveWords, position: int = 0) -> str:
+    return "".join(piece.said.text for piece in words.read_after(position)[1])
+
+
+def test_a_secret_passes_in_no_pieces_whatsoever() -> None:
+    """Cut at every place, and letter by letter; what only looks like its beginning comes with the next words."""
+    text = f"It is {VALUE}, and sk-can is none."
+    redactor = Redactor([("gh", VALUE.encode())])
+    cuts = [[text[:place], text[place:]] for place in range(len(text))] + [list(text)]
+    for pieces in cuts:
+        words = LiveWords(lambda: redactor)
+        for piece in pieces:
+            words.add("s", 1, [say(piece)])
+        assert read(words) == "It is [secret gh], and sk-can is none.", pieces
+
+
+def test_a_secret_that_becomes_known_in_the_middle_is_found() -> None:
+    known = [Redactor()]
+    words = LiveWords(lambda: known[0])
+    words.add("s", 1, [say("It is ")])
+    known[0] = Redactor([("gh", VALUE.encode())])
+    words.add("s", 1, [say(VALUE[:6]), say(VALUE[6:]), say(".")])
+    assert read(words) == "It is [secret gh]."
+
+
+def test_a_follower_that_is_too_slow_is_told_and_nothing_more_than_the_bound_is_held() -> None:
+    words = LiveWords(Redactor, most_bytes=100)
+    position = words.position
+    for number in range(50):
+        words.add("s", 1, [say(f"word {number:03} ")])
+    after, pieces, is_lost = words.read_after(position)
+    assert is_lost and len(pieces) == 11 and pieces[-1].said.text == "word 049 "
+    assert words.read_after(after) == (after, [], False)
+    assert len(words.read_after(after - 11, 20)[1]) == 2, "no more at once than was asked for"
+
+
+def test_words_of_an_earlier_attempt_are_void_and_those_of_a_recorded_turn_late() -> None:
+    """Who comes in the middle of a turn is told all of it; who comes after it, nothing."""
+    words = LiveWords(Redactor)
+    words.add("s", 1, [say("half", attempt=1), say("who", attempt=2), say("le", attempt=2)])
+    assert read(words, words.position) == "whole"
+    words.close_turn("s", 1, 1)
+    words.add("s", 1, [say(" late", attempt=2)])
+    assert read(words) == ""
+    words.add("s", 1, [say("next", turn=2, attempt=3)])
+    assert read(words, words.position) == "next"
+
+
+@pytest.mark.asyncio
+async def test_a_daemon_that_answers_nothing_costs_a_bound_of_memory_and_no_waiting(tmp_path: object) -> None:
+    """It takes the connection and is silent: words are dropped, what is dropped is told with the next post, and the model is never held up."""
+    path, asked = f"{tmp_path}/d.sock", []
+
+    async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(await reader.read(1 << 16))
+        await asyncio.Event().wait()
+
+    server = await asyncio.start_unix_server(hang, path)
+    written: list[str] = []
+    async with DaemonLink(path) as link:
+        voice = Voice(link, written.append)
+        hear = voice.begin(1)
+        hear("first")
+        await eventually_async(lambda: asked)
+        for _ in range(100):
+            hear("x" * 4096)
+            hear("y" * 10, "thinking")
+        held = voice._held
+        assert sum(len(one["text"]) for one in held) <= MOST_HELD and any(one["kind"] == "lost" for one in held)
+        assert len("".join(written)) == 5 + 100 * 4096
+        voice.close()
+    server.close()
+    assert b'"text":"first"' in asked[0]
+
+
+@pytest.mark.parametrize("width", [None, 20])
+def test_text_in_pieces_is_text_in_lines(width: int | None) -> None:
+    for cut in range(1, 8):
+        out: list[str] = []
+        flow = Flow(out.append, lead="| ", width=width)
+        text = "\n\nSome words, \x1b[31mnot obeyed\n\nand a-very-long-word-that-fits-nowhere\n\n"
+        for start in range(0, len(text), cut):
+            flow.put(text[start : start + cut])
+        flow.end()
+        lines = "".join(out).split("\n")
+        assert lines[-1] == "" and all(line.startswith("|") for line in lines[:-1]) and "\x1b" not in "".join(out)
+        if width is None:
+            assert lines[:-1] == ["| Some words, \\x1b[31mnot obeyed", "| ", "| and a-very-long-word-that-fits-nowhere"]
+        else:
+            assert all(len(line) <= width for line in lines)
+            assert "".join(line[2:] for line in lines).replace(" ", "") == "Somewords,\\x1b[31mnotobeyedanda-very-long-word-that-fits-nowhere"
