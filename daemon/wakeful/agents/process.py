@@ -113,7 +113,7 @@ def _find_work(beginning: work.Beginning) -> Work:
         raise NotInstalled(f"the libraries that speak with external agents are not installed ({missing}); {advise_agents()}") from None
 
 
-async def _work(beginning: work.Beginning, record: Record, link: DaemonLink, environ: Mapping[str, str]) -> Ending:
+async def _work(beginning: work.Beginning, record: Record, link: DaemonLink, environ: Mapping[str, str], voice: Voice) -> Ending:
     async with begin_servers(beginning, environ) as servers:
         # Its servers start while our own libraries are read.
         await asyncio.sleep(0)
