@@ -20,6 +20,7 @@ from wakeful.core import events as ev
 from wakeful.core.observation import Traced
 from wakeful.core.spec import FileBinding
 from wakeful.core.state import Session
+from wakeful.core.todo import count_items
 from wakeful.counting import count
 from wakeful.escaping import escape
 from wakeful.journal import INFO, NOTICE, WARNING, Journal, Priority
@@ -106,6 +107,9 @@ def _tell_session(event: ev.Event) -> str | None:
             return f"hand-off: {visible(text, 60)}"
         case ev.FactSet(key=key, value=value):
             return f"remembers {visible(key)} = {visible(value, 60)}"
+        case ev.TodoSet(items=items):
+            doing = [item.text for item in items if item.status == "doing"]
+            return f"to-do list: {count_items(items)}" + (f"; doing: {visible('; '.join(doing), 60)}" if doing else "")
         case _:
             return None
 

@@ -8,6 +8,7 @@ from wakeful.core import events as ev
 from wakeful.core.knowledge import Origin, Recollection
 from wakeful.core.observation import Denied, KeptOutput, StagedOutput, Traced
 from wakeful.core.spec import SessionSpec
+from wakeful.core.todo import TodoItem
 from wakeful.core.turn import Answered, TokenUsage, ToolCall
 from wakeful.eventlog.codec import KINDS
 from wakeful.narration import narrate
@@ -72,6 +73,7 @@ EVERY: list[tuple[ev.Event, str]] = [
     ),
     (ev.MemorySet(key="row", value="17"), "keeps row = 17 for this conversation"),
     (ev.MemorySet(key="row", value=None), "forgets row of this conversation"),
+    (ev.TodoSet(items=(TodoItem(text="a", status="done"), TodoItem(text="b", status="doing"))), "to-do list: 1 of 2 done; doing: b"),
     (ev.CheckpointMarked(mark="audit", position=7, note="before it"), "checkpoint audit is record 7: before it"),
     (ev.SessionRewound(to=7, recollection=Recollection(line=())), "goes on from record 7"),
     (ev.OutputsAdopted(by="the merge of april", position=7, versions={}), "has the files of the merge of april"),

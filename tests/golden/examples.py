@@ -30,6 +30,7 @@ from wakeful.core.spec import (
     Window,
 )
 from wakeful.core.state import Session
+from wakeful.core.todo import TodoItem
 from wakeful.core.turn import Answered, TokenUsage, ToolCall
 
 Example: TypeAlias = "ev.Event | tuple[ev.Event, str]"
@@ -84,12 +85,13 @@ def start(run: int, wake: int, **fields: object) -> ev.RunStarted:
     )  # type: ignore[arg-type]  # fmt: skip
 
 
+TODO = (TodoItem(text="read the rates", status="done"), TodoItem(text="write the report", status="doing"), TodoItem(text="tell ada"))
 FACT = Fact(key="rate", value="0.19", author="ada", seq=9, rationale="the law", confidence=0.9, source=5)
 RECOLLECTION = Recollection(
     line=(Stretch(PAYROLL, 1, 12),), facts={"rate": FACT}, memory={"step": "two"}, handoff="half done",
     conversation=Conversation(stretches=(Stretch(PAYROLL, 1, 12),), summary="earlier", messages=2, size_bytes=40), good={RATES: "v1"},
     conflicts=(Conflict(number=1, key="rate", base="0.1", ours="0.19", theirs="0.2", fork=DRAFT, theirs_rationale="a guess"),),
-    merges={DRAFT: 3},
+    merges={DRAFT: 3}, todo=TODO[:1],
 )  # fmt: skip
 
 PAYROLL_EVENTS: tuple[Example, ...] = (
@@ -106,6 +108,7 @@ PAYROLL_EVENTS: tuple[Example, ...] = (
     ev.FactRetracted(key="office", rationale="moved away"),
     ev.MemorySet(key="step", value="two"),
     ev.MemorySet(key="step", value=None),
+    ev.TodoSet(items=TODO),
     ev.WakeRequested(wake=1, causes=(CAUSE,), chain=("staff",)),
     (ev.ActivationRequested(position=1, note="now, please", fresh=True, trace="declared"), "ada"),
     ev.WakeExtended(wake=1, causes=(CAUSE, ACTIVATION), chain=("staff",)),
@@ -157,7 +160,7 @@ PAYROLL_EVENTS: tuple[Example, ...] = (
     ev.SessionForked(fork=DRAFT, name="draft", position=24),
     ev.SessionMerged(
         fork=DRAFT, name="draft", fork_seq=3, taken=(msgspec.structs.replace(FACT, key="bonus", value="100"),), retracted=("office",),
-        conflicts=RECOLLECTION.conflicts, summary="the draft raised the rate", files={"out/report.md": "merged"},
+        conflicts=RECOLLECTION.conflicts, summary="the draft raised the rate", files={"out/report.md": "merged"}, todo=TODO,
     ),
     (ev.ConflictResolved(number=1, key="rate", value="0.2", rationale="the draft is right"), "ada"),
     ev.ConversationCompressed(

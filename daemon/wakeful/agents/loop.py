@@ -28,6 +28,7 @@ from wakeful.core.turn import Answered, Asked, Entry, Image, Returned, ToolCall,
 # Puts a question to a person: no tool carries it out, the run ends with it.
 ASK_PERSON = "ask_person"
 HAND_OFF = "hand_off"
+TODO = "todo"
 # Tries of one request at one model, and the pause before each but the first; the provider's own word counts where it has one.
 PAUSES_SECONDS = (1.0, 4.0, 15.0)
 LONGEST_PAUSE_SECONDS = 60.0

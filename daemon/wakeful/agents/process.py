@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from wakeful.agents.contract import Model
 from wakeful.agents.daemon import DaemonLink, DaemonRefused, LinePost
-from wakeful.agents.loop import HAND_OFF, Ending, Loop, Record
+from wakeful.agents.loop import HAND_OFF, TODO, Ending, Loop, Record
 from wakeful.agents.models import make_model
 from wakeful.agents.pieces import digest_piece, list_whole, tell_entries
 from wakeful.agents.summarising import Shortened, shorten
@@ -278,7 +278,7 @@ async def make_box(beginning: work.Beginning, servers: McpTools, link: DaemonLin
     shell = ShellTool(beginning.root, find_narrowing(beginning, bounds, environ), environ, redact)
     policies = dict(beginning.tools)
     if beginning.hand_off == "withheld":
-        policies[HAND_OFF] = "deny"
+        policies |= {HAND_OFF: "deny", TODO: "deny"}
     limit = ResultLimit(find_result_bytes(beginning.agent.window.compress_at))
     return make_tools(
         bounds, policies, link, session=beginning.session, run_id=beginning.run_id, kept=find_kept(beginning), limit=limit, redact=redact,

@@ -92,6 +92,7 @@ RULES: dict[str, Rule] = {
     "POST /call/ask": RUN,
     "POST /call/remember": TALK_OF_RUNS,
     "POST /call/forget": TALK,
+    "POST /call/todo": TALK_OF_RUNS,
     "POST /call/activate": RUN,
     "POST /call/resume": RUN,
     "POST /call/suspend": RUN,

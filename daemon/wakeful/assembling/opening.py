@@ -17,6 +17,7 @@ from wakeful.core.knowledge import Conflict, Fact
 from wakeful.core.people import PERSON, find_role
 from wakeful.core.spec import PromptRun
 from wakeful.core.state import OpenRun, Session
+from wakeful.core.todo import MARKS, TodoList, count_items
 from wakeful.core.tokens import estimate_tokens
 from wakeful.core.turn import Answered, Entry
 from wakeful.counting import count
@@ -46,6 +47,9 @@ def make_opening(
         ("messages", quote_messages(session, _add_notes(session, messages, turns, has_talk), room.messages)),
     )
     parts = tuple(Part.of(name, text) for name, text in found if text is not None)
+    if parts or not goes_on:
+        # The list alone is no news to a run that goes on in the middle.
+        parts = (*parts, *_list_todo(session.todo))
     if not goes_on:
         return (*parts, Part.of("prompt", _say_prompt(run)))
     if not parts:
@@ -63,7 +67,7 @@ def open_again(session: Session, run: OpenRun, turns: Turns, messages: Sequence[
         ("memory", list_memory(session.memory, room.memory)),
         ("messages", quote_messages(session, _add_notes(session, messages, turns, has_talk=True), room.messages)),
     )
-    parts = tuple(Part.of(name, text) for name, text in found if text is not None)
+    parts = (*(Part.of(name, text) for name, text in found if text is not None), *_list_todo(session.todo))
     return (*parts, Part.of("prompt", f"{AGAIN}\n\n{_say_prompt(run)}"))
 
 
@@ -129,6 +133,14 @@ def list_memory(memory: dict[str, str], tokens: int) -> str | None:
     lines, left = _take_lines([f"{quote_line(key)} = {quote_line(value)}" for key, value in sorted(memory.items())], tokens)
     more = [f"(… and {count(left, 'more key')}; recall tells each)"] if left else []
     return "\n".join(("# Memory of this conversation", "", *lines, *more))
+
+
+def _list_todo(items: TodoList) -> tuple[Part, ...]:
+    """Whole: a list has few items, and short ones."""
+    if not items:
+        return ()
+    lines = (f"{number}. {MARKS[item.status]} {quote_line(item.text)}" for number, item in enumerate(items, 1))
+    return (Part.of("to-do list", "\n".join((f"# To-do list of this session, {count_items(items)}; todo changes it", "", *lines))),)
 
 
 def _take_lines(lines: Sequence[str], tokens: int) -> tuple[list[str], int]:

@@ -37,7 +37,7 @@ FileHands = Literal["ours", "own"]
 
 # What an agent can be given; more come from its MCP servers, as `mcp:<server>` or `mcp:<server>/<tool>`.
 TOOLS = (
-    "read", "list", "search", "write", "edit", "diff", "shell", "remember", "recall", "history", "send", "ask_person", "hand_off", "skill", "fetch",
+    "read", "list", "search", "write", "edit", "diff", "shell", "remember", "recall", "history", "send", "ask_person", "hand_off", "skill", "fetch", "todo",
 )  # fmt: skip
 MCP_TOOL_PREFIX = "mcp:"
 

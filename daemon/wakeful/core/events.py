@@ -16,6 +16,7 @@ from wakeful.core.budget import Periods
 from wakeful.core.knowledge import Conflict, Fact, Origin, Recollection, Stretch, Workspace
 from wakeful.core.observation import ChangeWord, Enforced, KeptOutput, Output, StagedOutput, Traced, Usage
 from wakeful.core.spec import SessionSpec
+from wakeful.core.todo import TodoItem
 from wakeful.core.turn import Answered, DownServer, Image, Purpose, TokenUsage, ToolCall, ToolDefinition, WroteFile
 
 Outcome = Literal["succeeded", "failed", "cancelled", "interrupted", "lost"]
@@ -162,6 +163,12 @@ class MemorySet(Struct, frozen=True, kw_only=True):
 
     key: str
     value: str | None
+
+
+class TodoSet(Struct, frozen=True, kw_only=True):
+    """The to-do list of the session, whole."""
+
+    items: tuple[TodoItem, ...]
 
 
 class WakeRequested(Struct, frozen=True, kw_only=True):
@@ -531,6 +538,8 @@ class SessionMerged(Struct, frozen=True, kw_only=True):
     files: dict[str, str] = {}
     # The blob that lists what its files held before and hold after it, and the base of the next merge; None: no file was changed.
     record: str | None = None
+    # The to-do list of both; None: it stays as it is.
+    todo: tuple[TodoItem, ...] | None = None
 
 
 class ConflictResolved(Struct, frozen=True, kw_only=True):
@@ -636,6 +645,7 @@ Event = (
     | FactSet
     | FactRetracted
     | MemorySet
+    | TodoSet
     | WakeRequested
     | WakeExtended
     | WakeWithdrawn

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
+from wakeful.core.todo import TodoList
+
 
 def count_bytes(text: str) -> int:
     return len(text.encode(errors="surrogatepass"))
@@ -123,6 +125,7 @@ class Recollection(Struct, frozen=True, kw_only=True):
     conflicts: tuple[Conflict, ...] = ()
     # Fork id -> its seq when it was last merged: the base of the next merge.
     merges: dict[str, int] = {}
+    todo: TodoList = ()
 
 
 def close_line(line: tuple[Stretch, ...], session: str, seq: int) -> tuple[Stretch, ...]:

@@ -179,6 +179,11 @@ def _(event: ev.MemorySet, session: Session, at: int, author: str, seq: int) -> 
 
 
 @_apply.register
+def _(event: ev.TodoSet, session: Session, at: int, author: str, seq: int) -> Session:
+    return replace(session, todo=event.items, last_active_at=at)
+
+
+@_apply.register
 def _(event: ev.WakeRequested, session: Session, at: int, author: str, seq: int) -> Session:
     wake = OpenWake(wake=event.wake, requested_at=at, causes=event.causes, chain=event.chain, seq=seq)
     return replace(session, wake=wake, wakes=event.wake)
@@ -455,6 +460,7 @@ def _recall(session: Session, past: Recollection, seq: int) -> Session:
         session,
         facts=past.facts,
         memory=past.memory,
+        todo=past.todo,
         handoff=past.handoff,
         conversation=replace(past.conversation, stretches=(*past.conversation.stretches, here)),
         # Ordered kinds never go back (rules 16, 44).
@@ -515,6 +521,7 @@ def _(event: ev.SessionMerged, session: Session, at: int, author: str, seq: int)
         handoff="\n\n".join(part for part in (session.handoff, event.summary) if part) or None,
         conversation=session.conversation.add(event.summary) if event.summary else session.conversation,
         merges={**session.merges, event.fork: event.fork_seq},
+        todo=session.todo if event.todo is None else event.todo,
         last_active_at=at,
     )
 

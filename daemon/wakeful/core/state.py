@@ -17,6 +17,7 @@ from wakeful.core.events import Cause, Hold, Outcome, OutputsLanded, OutputsStag
 from wakeful.core.knowledge import Checkpoint, Conflict, Conversation, Fact, Origin, Recollection, Stretch, Workspace, close_line
 from wakeful.core.observation import KeptOutput, Usage
 from wakeful.core.spec import SessionSpec
+from wakeful.core.todo import TodoList
 from wakeful.core.work import Progress
 from wakeful.errors import UnknownSession
 
@@ -185,6 +186,7 @@ class Session(Struct, frozen=True, kw_only=True):
     facts: dict[str, Fact] = {}
     handoff: str | None = None
     memory: dict[str, str] = {}
+    todo: TodoList = ()
     conversation: Conversation = Conversation()
     # An activation asked for a conversation that begins anew.
     is_fresh_wanted: bool = False
@@ -263,6 +265,7 @@ class Session(Struct, frozen=True, kw_only=True):
             good=self.good,
             conflicts=self.conflicts,
             merges=self.merges,
+            todo=self.todo,
         )
 
     @property

@@ -20,7 +20,7 @@ from wakeful.eventlog.contract import Record
 
 
 # One more with every change of the reducer after which an old log folds to another state: new fields count.
-FOLD = 10
+FOLD = 11
 
 
 def _kind_of(cls: type) -> str:

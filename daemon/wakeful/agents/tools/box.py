@@ -44,6 +44,7 @@ DEFAULT_POLICIES: Mapping[str, ToolPolicy] = {
     "skill": "allow",
     # Where the session declares hosts for it.
     "fetch": "allow",
+    "todo": "allow",
     "shell": "deny",
 }
 

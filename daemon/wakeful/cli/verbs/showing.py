@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from wakeful.core.budget import UNITS
+from wakeful.core.todo import MARKS
 from wakeful.cli.client import quote_name
 from wakeful.cli.command import verb
 from wakeful.cli.completing import POSITION, SESSION
@@ -274,6 +275,7 @@ def _keeps(found: dict[str, Any]) -> list[str]:
         "FACTS": [f"{fact['key']} = {fact['value']}" for fact in found["facts"]],
         "CONFLICTS, to be settled with wakeful resolve": [say_conflict(conflict) for conflict in found["conflicts"]],
         "MEMORY of this conversation": [f"{key} = {value}" for key, value in sorted(found["memory"].items())],
+        "TO-DO LIST": [f"{MARKS[item['status']]} {item['text']}" for item in found["todo"]],
         "CONVERSATION": [said] if said else [],
         "CHECKPOINTS": [
             f"{mark['name']}  seq {mark['seq']}, {mark['author']}" + (f": {mark['note']}" if mark["note"] else "")
