@@ -413,7 +413,7 @@ def _build_sources(
     files.find_since = reactor.core.inherited_since
     return Door(
         files,
-        CommitSource(observe, loop, make_hints, bound=bound, defects=defects),
+        CommitSource(report, loop, make_hints, bound=bound, defects=defects),
         ProbeSource(observe, loop, launch_probe, known.redact_tail, defects=defects),
         ServiceSource(observe, loop, find_server, defects=defects),
     )
