@@ -47,6 +47,11 @@ SCRIPT = Routes((
     play("one customer's ticket", Call("remember", {"key": "bike", "value": "Roadster"}), write("answers/17.md", "Clean the rim with alcohol."), Say("answered")),
     play("announcement.md a true", write("announcement.md", "The basic plan now costs 12 EUR."), Say("mended"), says="names no price"),
     play("announcement.md a true", write("announcement.md", "The basic plan gets dearer."), Say("written")),
+    play("Do the piece of work below", Call("read", {"path": "letter.md"}), Say("It does not say until when.")),
+    play(
+        "letter.md a true letter", write("letter.md", "We give you ten percent off."), Call("delegate", {"agent": "reviewer", "text": "Is letter.md right about offer.txt?"}),
+        write("letter.md", "We give you ten percent off until May."), Say("mended"),
+    ),
     play("unusual in the month's pay", Call("read", {"path": "hr/pay.csv"}), write("hr/findings.md", "hr/hours.csv, row 3: bob has 400 hours in a month."), Say("one row to look at")),
     play("a summary of each meeting", write("summary.md", "May: meetings move to Tuesdays."), Say("done")),
 ))

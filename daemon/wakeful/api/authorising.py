@@ -81,6 +81,7 @@ RULES: dict[str, Rule] = {
     "POST /work/redact": Rule("owner", is_for_runs=True),
     "POST /work/images": Rule("owner", is_for_runs=True),
     "GET /work/images/{address}": Rule("owner", is_for_runs=True),
+    "POST /work/subagent": Rule("owner", is_for_runs=True),
     # They read and write files anywhere, as the daemon's user.
     "POST /bundle/save": ADMIN,
     "POST /bundle/load": ADMIN,

@@ -71,6 +71,14 @@ def open_again(session: Session, run: OpenRun, turns: Turns, messages: Sequence[
     return (*parts, Part.of("prompt", f"{AGAIN}\n\n{_say_prompt(run)}"))
 
 
+def open_sub(session: Session, caller: str, text: str, room: Room) -> tuple[Part, ...]:
+    """For a sub-agent: the facts, and the piece of work that the agent of the run gives it."""
+    facts = list_facts(session.facts.values(), session.conflicts, room.facts)
+    asked = f"# What you are asked\n\nDo the piece of work below. The agent {quote_line(caller)}, which works in this session, gives it to you, and gets your last words as its answer.\n\n"
+    parts = (("facts", facts), ("prompt", asked + quote_block(text, f"work from agent {caller}", room.messages, "ask for a shorter text")))
+    return tuple(Part.of(name, words) for name, words in parts if words is not None)
+
+
 def _is_over(entry: Entry) -> bool:
     """An answer that calls nothing: no provider takes a conversation that ends so."""
     return isinstance(entry, Answered) and not entry.calls

@@ -17,7 +17,7 @@ from wakeful.core.knowledge import Conflict, Fact, Origin, Recollection, Stretch
 from wakeful.core.observation import ChangeWord, Enforced, KeptOutput, Output, StagedOutput, Traced, Usage
 from wakeful.core.spec import SessionSpec
 from wakeful.core.todo import TodoItem
-from wakeful.core.turn import Answered, DownServer, Image, Purpose, TokenUsage, ToolCall, ToolDefinition, WroteFile
+from wakeful.core.turn import Answered, DownServer, Image, Purpose, SubSpent, SubWork, TokenUsage, ToolCall, ToolDefinition, WroteFile
 
 Outcome = Literal["succeeded", "failed", "cancelled", "interrupted", "lost"]
 # Ordered by strength: the stronger replaces the weaker (rule 23).
@@ -166,8 +166,6 @@ class MemorySet(Struct, frozen=True, kw_only=True):
 
 
 class TodoSet(Struct, frozen=True, kw_only=True):
-    """The to-do list of the session, whole."""
-
     items: tuple[TodoItem, ...]
 
 
@@ -297,10 +295,7 @@ class RunFinished(Struct, frozen=True, kw_only=True):
     conflicts: tuple[str, ...] = ()
     # The place of its own that it worked in, in words.
     workspace: str | None = None
-
-
-# -- what an agent does in its run ------------------------------------------------------------
-    # When the periods of its budgets began, by time zone: what is charged here counts from then. None: in logs of older releases.
+    subagents: dict[str, SubSpent] = {}
     periods: Periods | None = None
 
 
@@ -319,6 +314,7 @@ class PromptAssembled(Struct, frozen=True, kw_only=True):
     tokens: dict[str, int] = {}
     window_tokens: int | None = None
     window_source: str | None = None
+    sub: SubWork | None = None
 
 
 class TurnRequested(Struct, frozen=True, kw_only=True):
@@ -336,6 +332,7 @@ class TurnRequested(Struct, frozen=True, kw_only=True):
     tools: tuple[ToolDefinition, ...] = ()
     # With the tools: MCP servers that are not there, and why. Absent in logs of older releases.
     servers_down: tuple[DownServer, ...] = ()
+    sub: SubWork | None = None
 
 
 class TurnAnswered(Struct, frozen=True, kw_only=True):
@@ -347,8 +344,8 @@ class TurnAnswered(Struct, frozen=True, kw_only=True):
     usage: TokenUsage
     usd: float | None = None
     purpose: Purpose = "work"
-    # When the periods of its budgets began, by time zone: what is charged here counts from then. None: in logs of older releases.
     periods: Periods | None = None
+    sub: SubWork | None = None
 
 
 class TurnMetered(Struct, frozen=True, kw_only=True):
@@ -372,8 +369,8 @@ class TurnFailed(Struct, frozen=True, kw_only=True):
     words: str
     usage: TokenUsage | None = None
     usd: float | None = None
-    # When the periods of its budgets began, by time zone: what is charged here counts from then. None: in logs of older releases.
     periods: Periods | None = None
+    sub: SubWork | None = None
 
 
 class ToolCalled(Struct, frozen=True, kw_only=True):
@@ -381,6 +378,7 @@ class ToolCalled(Struct, frozen=True, kw_only=True):
 
     run: int
     call: ToolCall
+    sub: SubWork | None = None
 
 
 class ToolReturned(Struct, frozen=True, kw_only=True):
@@ -393,6 +391,7 @@ class ToolReturned(Struct, frozen=True, kw_only=True):
     wrote: tuple[WroteFile, ...] = ()
     # By their contents, which are blobs. Absent in logs of older releases.
     images: tuple[Image, ...] = ()
+    sub: SubWork | None = None
 
 
 class QuestionAsked(Struct, frozen=True, kw_only=True):
@@ -413,6 +412,14 @@ class WorkHalted(Struct, frozen=True, kw_only=True):
 
     run: int
     hold: Hold
+
+
+class SubagentHalted(Struct, frozen=True, kw_only=True):
+    """A sub-agent cannot go on: its work ends here, and this is why. The run goes on; its agent is told."""
+
+    run: int
+    sub: SubWork
+    words: str
 
 
 class SlotSkipped(Struct, frozen=True, kw_only=True):
@@ -663,6 +670,7 @@ Event = (
     | ToolReturned
     | QuestionAsked
     | WorkHalted
+    | SubagentHalted
     | RunFinished
     | SlotSkipped
     | ClockRebased

@@ -291,7 +291,7 @@ def _(event: ev.OutputsLanded, session: Session, at: int, author: str, seq: int)
 
 @_apply.register
 def _(
-    event: ev.PromptAssembled | ev.TurnRequested | ev.TurnAnswered | ev.TurnMetered | ev.TurnFailed | ev.ToolCalled | ev.ToolReturned | ev.QuestionAsked | ev.WorkHalted,
+    event: ev.PromptAssembled | ev.TurnRequested | ev.TurnAnswered | ev.TurnMetered | ev.TurnFailed | ev.ToolCalled | ev.ToolReturned | ev.QuestionAsked | ev.WorkHalted | ev.SubagentHalted,
     session: Session,
     at: int,
     author: str,

@@ -45,6 +45,7 @@ DEFAULT_POLICIES: Mapping[str, ToolPolicy] = {
     # Where the session declares hosts for it.
     "fetch": "allow",
     "todo": "allow",
+    "delegate": "allow",
     "shell": "deny",
 }
 

@@ -70,7 +70,7 @@ class _Following:
                     position = payload["position"]
                 case "run_started" if run is None and position is not None and int(payload["versions"].get("message", 0)) >= position:
                     run, self._agent = payload["run"], (payload.get("agent") or {}).get("name")
-                case "turn_answered" if payload["run"] == run:
+                case "turn_answered" if payload["run"] == run and payload.get("sub") is None:
                     self._take_turn(payload["answer"])
                 case "run_finished" if payload["run"] == run:
                     return self._conclude(run, payload)
