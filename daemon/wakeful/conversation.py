@@ -109,7 +109,7 @@ def _read_text(record: Record) -> str | None:
     match decode(record.kind, record.payload):
         case ev.MessageAdded(text=text) | ev.NoteAdded(text=text) | ev.SessionMerged(summary=text):
             return text
-        case ev.TurnAnswered(answer=answer, purpose="work"):
+        case ev.TurnAnswered(answer=answer, purpose="work", sub=None):
             return answer.words
         case _:
             return None
@@ -161,7 +161,7 @@ def _count_record(record: Record) -> int:
     """What it takes of a conversation, as the reducer counts it."""
     if record.payload is not None and record.kind == "tool_returned":
         returned = decode(record.kind, record.payload)
-        return count_bytes(returned.text) if isinstance(returned, ev.ToolReturned) else 0
+        return count_bytes(returned.text) if isinstance(returned, ev.ToolReturned) and returned.sub is None else 0
     return count_bytes(_read_text(record) or "")
 
 

@@ -20,6 +20,8 @@ from wakeful.core import events as ev
 from wakeful.core.observation import Traced
 from wakeful.core.spec import FileBinding
 from wakeful.core.state import Session
+from wakeful.core.todo import count_items
+from wakeful.core.turn import name_actor
 from wakeful.counting import count
 from wakeful.escaping import escape
 from wakeful.journal import INFO, NOTICE, WARNING, Journal, Priority
@@ -63,12 +65,14 @@ def _tell_run(event: ev.Event) -> str | None:
             return f"run {run}: {visible(first.path)}{rest} not put in place: {visible(first.words)}; kept in {visible(first.kept or 'no place')}"
         case ev.RunFinished():
             return _finished(event)
-        case ev.TurnAnswered(run=run, answer=answer, purpose="work") if answer.text:
-            return f"run {run} says: {visible(answer.text)}"
-        case ev.TurnFailed(run=run, words=words):
-            return f"run {run}: no answer from its model: {visible(words)}"
-        case ev.ToolCalled(run=run, call=call):
-            return f"run {run} calls {visible(call.name)} {visible(_say_arguments(call.arguments))}".rstrip()
+        case ev.TurnAnswered(answer=answer, purpose="work") if answer.text:
+            return f"{visible(name_actor(event.run, event.sub))} says: {visible(answer.text)}"
+        case ev.TurnFailed(words=words):
+            return f"{visible(name_actor(event.run, event.sub))}: no answer from its model: {visible(words)}"
+        case ev.SubagentHalted(words=words):
+            return f"{visible(name_actor(event.run, event.sub))} cannot go on: {visible(words)}"
+        case ev.ToolCalled(call=call):
+            return f"{visible(name_actor(event.run, event.sub))} calls {visible(call.name)} {visible(_say_arguments(call.arguments))}".rstrip()
         case ev.QuestionAsked(run=run, text=text):
             return f"run {run} asks: {visible(text)}"
         case ev.SlotSkipped(binding=binding, slot=slot, reason=reason):
@@ -106,6 +110,9 @@ def _tell_session(event: ev.Event) -> str | None:
             return f"hand-off: {visible(text, 60)}"
         case ev.FactSet(key=key, value=value):
             return f"remembers {visible(key)} = {visible(value, 60)}"
+        case ev.TodoSet(items=items):
+            doing = [item.text for item in items if item.status == "doing"]
+            return f"to-do list: {count_items(items)}" + (f"; doing: {visible('; '.join(doing), 60)}" if doing else "")
         case _:
             return None
 

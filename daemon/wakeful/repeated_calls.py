@@ -36,6 +36,7 @@ FIRST_KINDS: dict[type[Struct], tuple[str, ...]] = {
     calls.Note: ("note_added",),
     calls.Remember: ("fact_set", "memory_set"),
     calls.Forget: ("fact_retracted", "memory_set"),
+    calls.Todo: ("todo_set",),
     calls.Save: ("checkpoint_marked",),
     # A wake that is given up comes first.
     calls.Rewind: ("session_rewound", "wake_withdrawn"),

@@ -31,6 +31,7 @@ from wakeful.contents.keeper import Keeper
 from wakeful.contents.replay import MakeOrder as MakeReplayOrder
 from wakeful.contents.replay import Replays
 from wakeful.conversation import read_received
+from wakeful.core.agency import gather_team
 from wakeful.core.agent import McpServer
 from wakeful.core.machine import Core
 from wakeful.core.observation import AgentsRead, ProcessEnded, RoomSeen, RunAttached, RunRecovered, SettingsRead, SpecsRead, TargetLooked, TargetsHinted
@@ -323,7 +324,7 @@ def _build_specs(
 def _list_keys(core: Core, read: SpecsRead) -> set[str]:
     """The keys of the agents that these specs ask something."""
     agents = (core.agents.get(one.spec.agent or "") for one in read.declared if isinstance(one.spec.run, PromptRun))
-    return {key for agent in agents if agent is not None for key in agent.secrets}
+    return {key for agent in agents if agent is not None for key in gather_team(core, agent).secrets}
 
 
 def _tell_of_runs(house: HouseReader, reached: ReachedBy, core: Core, runner: CommandRunner) -> None:
@@ -413,7 +414,7 @@ def _build_sources(
     files.find_since = reactor.core.inherited_since
     return Door(
         files,
-        CommitSource(observe, loop, make_hints, bound=bound, defects=defects),
+        CommitSource(report, loop, make_hints, bound=bound, defects=defects),
         ProbeSource(observe, loop, launch_probe, known.redact_tail, defects=defects),
         ServiceSource(observe, loop, find_server, defects=defects),
     )

@@ -11,13 +11,13 @@ import json
 import os
 import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
-from agents.provider import Asked, Call, Fail, Provider, Reply, Say, Usage
+from agents.provider import Asked, Call, Fail, Provider, Reply, Route, Routes, Say, Usage
 from e2e.box import Box
 from waiting import eventually
 
@@ -37,11 +37,18 @@ SCRIPT = [
 ]
 COMPACTION_STEPS = (*STEPS, "turn_failed", "conversation_compressed", "note_added")
 LOOKS = ("read", "list", "search")
+# The same effects, the second by a sub-agent; and both by an agent that answers one message.
+DELEGATING = Routes((
+    Route((Call("read", {"path": "page.md"}), Call("send", {"session": "inbox", "text": "second"}), Say("sent")), shows="Do the piece of work below"),
+    Route((Call("send", {"session": "inbox", "text": "first"}), Call("delegate", {"agent": "helper", "text": "Send the second."}), Say("The end."))),
+))
 
 
 def declare(box: Box, provider: Provider, format: str, agent: str = "") -> None:
     (box.specs / "agents").mkdir()
-    (box.specs / "agents" / "docs.yaml").write_text(f"prompt: Write.\nmodel: {MODELS[format]}\nbase_url: {provider.base_url(format)}\n{agent}")
+    for name, prompt in (("docs", "Write."), ("helper", "You help.")):
+        text = f"prompt: {prompt}\nmodel: {MODELS[format]}\nbase_url: {provider.base_url(format)}\n"
+        (box.specs / "agents" / f"{name}.yaml").write_text(text + (agent if name == "docs" else ""))
     box.spec("inbox", "objective: Take messages in.\n")
     box.write("page.md", "line 1\nline 2\n")
     box.spec("docs", "agent: docs\nobjective: Send two.\nbindings: {page: {file: page.md, wake: false}}\nrun: {prompt: Send both.}\n")
@@ -53,6 +60,11 @@ def find_agent(box: Box) -> int | None:
     return next(marked, None)
 
 
+def kill_agent(box: Box) -> None:
+    if (pid := find_agent(box)) is not None:
+        os.kill(pid, signal.SIGKILL)
+
+
 def kill_at(box: Box, lines: Iterator[str], step: int, kinds: tuple[str, ...] = STEPS) -> list[dict[str, Any]]:
     """Kill the agent when its `step`-th record of this activation is on disk; the records until its session is at rest."""
     records, steps, is_killed = [], 0, False
@@ -62,8 +74,7 @@ def kill_at(box: Box, lines: Iterator[str], step: int, kinds: tuple[str, ...] = 
         steps += record["kind"] in kinds
         if steps == step and not is_killed:
             is_killed = True
-            if (pid := find_agent(box)) is not None:
-                os.kill(pid, signal.SIGKILL)
+            kill_agent(box)
         if record["kind"] == "session_suspended" or (record["kind"] == "session_slept"):
             return records
     raise AssertionError("the daemon stopped")
@@ -88,26 +99,25 @@ def judge(records: list[dict[str, Any]], sent: list[str]) -> None:
     assert all("line 1" in one["text"] for one in returned.values() if one["name"] in ("read", "search"))
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("format", MODELS)
-def test_an_agent_killed_at_any_record_comes_to_the_same_end(box: Box, provider: Provider, format: str) -> None:
-    provider.play(SCRIPT)
-    declare(box, provider, format)
-    box.start(env=KEYS)
+def kill_everywhere(box: Box, begin: Callable[[], object], least: int) -> None:
+    """Once for each record that the agent makes after `begin`."""
     client = Client(str(box.socket))
     step, most = 0, 1
     while step <= most:
         before = len(box.log("inbox", "--kind", "message_added"))
         lines = client.stream_lines("/follow", name="docs")
-        box.ask("activate", "docs", "--fresh")
+        begin()
         records = kill_at(box, lines, step)
         sent = [record["payload"]["text"] for record in box.log("inbox", "--kind", "message_added")[before:]]
         judge(records, sent)
         if step == 0:
             # Nobody was killed: this is how many records there are to be killed at.
             most = sum(record["kind"] in STEPS for record in records)
-            assert most >= 20 and len(sent) == 2
+            assert most >= least and len(sent) == 2
         step += 1
+
+
+def judge_told(provider: Provider) -> None:
     shown = [piece.content for asked in provider.requests for message in asked.messages for piece in message.pieces if hasattr(piece, "content")]
     assert any(INTERRUPTED in content for content in shown), "no kill fell between a call and its return"
     # Who is killed while it speaks sends half a request.
@@ -246,3 +256,75 @@ def find_servers(box: Box) -> list[int]:
             if wanted in process.cmdline():
                 found.append(process.pid)
     return found
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("format", MODELS)
+def test_an_agent_killed_at_any_record_comes_to_the_same_end(box: Box, provider: Provider, format: str) -> None:
+    provider.play(SCRIPT)
+    declare(box, provider, format)
+    box.start(env=KEYS)
+    kill_everywhere(box, lambda: box.ask("activate", "docs", "--fresh"), 20)
+    judge_told(provider)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("format", ["anthropic", "google"])
+def test_a_sub_agent_killed_at_any_record_is_taken_up_where_it_stood(box: Box, provider: Provider, format: str) -> None:
+    """Its caller gets the answer, whenever the process was killed: none of its effects comes twice, none is lost unsaid."""
+    provider.play(DELEGATING)
+    declare(box, provider, format, "subagents: [helper]\n")
+    box.start(env=KEYS)
+    kill_everywhere(box, lambda: box.ask("activate", "docs", "--fresh"), 20)
+    judge_told(provider)
+    # Never told as interrupted: it went on.
+    pairs = [pair for asked in provider.requests for pair in zip(asked.calls, asked.results, strict=True)]
+    assert {result.content for call, result in pairs if call.name == "delegate"} == {"sent"}
+
+
+@pytest.mark.long
+def test_an_answer_aside_killed_at_any_record_comes_to_the_same_end(box: Box, provider: Provider) -> None:
+    """Another agent answers one message; killed anywhere, it answers that message once."""
+    provider.play(SCRIPT)
+    declare(box, provider, "anthropic")
+    box.spec("docs", "agent: docs\nobjective: Send two.\nbindings: {page: {file: page.md, wake: false}}\nfirst: adopt\nrun: {prompt: Send both.}\n")
+    box.start(env=KEYS)
+    client = Client(str(box.socket))
+    kill_everywhere(box, lambda: client.call("ask", None, name="docs", text="Send both.", agent="helper", fresh=True), 20)
+    judge_told(provider)
+    started = [record["payload"] for record in box.log("docs", "--kind", "run_started")]
+    assert all(one["is_aside"] and one["agent"]["name"] == "helper" for one in started)
+
+
+@pytest.mark.long
+def test_a_daemon_killed_while_a_sub_agent_works_has_the_work_taken_up(box: Box, provider: Provider) -> None:
+    """At each of the sub-agent's records, once: the next daemon ends what is left of the run, and goes on with it."""
+    provider.play(DELEGATING)
+    declare(box, provider, "anthropic", "subagents: [helper]\n")
+    box.start(env=KEYS)
+    box.wait_at_rest("docs")
+    sub_steps = 1
+    step = 1
+    while step <= sub_steps:
+        before, seen = len(box.log("inbox", "--kind", "message_added")), len(box.log("docs"))
+        lines = Client(str(box.socket)).stream_lines("/follow", name="docs")
+        box.ask("activate", "docs", "--fresh")
+        wait_for_sub_record(lines, step)
+        box.kill()
+        box.start(env=KEYS)
+        box.wait_at_rest("docs")
+        records = box.log("docs")[seen:]
+        judge(records, [record["payload"]["text"] for record in box.log("inbox", "--kind", "message_added")[before:]])
+        outcomes = [record["payload"]["outcome"] for record in records if record["kind"] == "run_finished"]
+        assert outcomes[0] == "lost", f"the kill at the sub-agent's record {step} came too late: {outcomes}"
+        sub_steps = 6
+        step += 1
+    provider.surprises[:] = [words for words in provider.surprises if "truncated" not in words]
+
+
+def wait_for_sub_record(lines: Iterator[str], step: int) -> None:
+    for line in lines:
+        step -= bool((json.loads(line)["payload"] or {}).get("sub"))
+        if step == 0:
+            return
+    raise AssertionError("the daemon stopped")

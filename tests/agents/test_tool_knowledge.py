@@ -43,7 +43,7 @@ def box(tmp_path: Path) -> Iterator[Box]:
 
 
 def test_tools_work_inside_a_run_for_its_own_session(box: Box) -> None:
-    """remember, recall, history, send, hand_off and the files: done as the run, recorded as its doing, and bounded to it."""
+    """remember, recall, history, send, hand_off, todo and the files: done as the run, recorded as its doing, and bounded to it."""
     calls = [
         ["remember", {"key": "rate", "value": "0.19", "because": "the contract"}],
         ["recall", {}],
@@ -60,6 +60,9 @@ def test_tools_work_inside_a_run_for_its_own_session(box: Box) -> None:
         ["read", {"path": "out/page.md"}],
         ["search", {"text": "^0", "regex": True}],
         ["read", {"path": "in.txt"}],
+        ["todo", {"items": ["read", "write", "send"], "doing": [1]}],
+        ["todo", {"done": [1, 9]}],
+        ["todo", {"done": [1], "doing": [2]}],
     ]
     box.write("in.txt", "1\n")
     box.write("calls.json", json.dumps(calls))
@@ -80,7 +83,7 @@ def test_tools_work_inside_a_run_for_its_own_session(box: Box) -> None:
     assert row["last_run"]["outcome"] == "succeeded", box.ask("output", "desk")
     found = json.loads(box.read("out/results.json"))
     texts, errors = zip(*found["results"], strict=True)
-    assert [number for number, is_error in enumerate(errors) if is_error] == [2, 5, 9, 10], found["results"]
+    assert [number for number, is_error in enumerate(errors) if is_error] == [2, 5, 9, 10, 16], found["results"]
     assert texts[0] == "remembered rate"
     assert texts[1].startswith("rate = 0.19  (run:desk#1, record ") and texts[1].endswith(": the contract)")
     assert "there is no fact 'none'; there are rate" in texts[2]
@@ -89,11 +92,14 @@ def test_tools_work_inside_a_run_for_its_own_session(box: Box) -> None:
     assert '"kind": "session_opened"' in texts[8]
     assert "did you mean 'run_started'?" in texts[10]
     assert texts[13].splitlines()[-1].startswith("out/page.md:1: 0.19")
+    assert texts[15] == "the to-do list: 0 of 3 done\n1. [~] read\n2. [ ] write\n3. [ ] send"
+    assert "the list has 3 items, none numbered 9" in texts[16]
     assert found["written"] == ["out/page.md"]
     # Outside, by another way.
     assert [(fact["key"], fact["value"]) for fact in box.json("facts", "desk")] == [("rate", "0.19")]
     assert box.kinds("desk").count("fact_set") == 1
     assert box.json("show", "desk")["memory"] == {"row": "7"}
     assert "done: rates\nnext: totals" in json.dumps(box.json("show", "desk")).replace("\\n", "\n")
+    assert box.json("show", "desk")["todo"] == [{"text": "read", "status": "done"}, {"text": "write", "status": "doing"}, {"text": "send", "status": "open"}]
     (got,) = [record for record in box.log("peer") if record["kind"] == "message_added"]
     assert (got["author"], got["payload"]["text"]) == ("run:desk#1", "rates are in")

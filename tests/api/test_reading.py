@@ -263,9 +263,10 @@ def test_every_field_of_an_event_that_is_a_moment_is_shown_as_one() -> None:
     """A new kind that holds a moment has to be added to those that are translated."""
     moments = {"at", "until", "retry_at", "periods"}
 
-    def names(kind: object) -> set[str]:
-        fields = getattr(kind, "__struct_fields__", ())
-        below = (names(one) for hint in get_type_hints(kind).values() for one in (hint, *get_args(hint))) if fields else ()
+    def names(kind: object, above: tuple[object, ...] = ()) -> set[str]:
+        # An agent holds agents: its sub-agents.
+        fields = getattr(kind, "__struct_fields__", ()) if kind not in above else ()
+        below = (names(one, (*above, kind)) for hint in get_type_hints(kind).values() for one in (hint, *get_args(hint))) if fields else ()
         return set(fields).union(*below)
 
     # A spec's `until` or `at` would be its own words, not a moment of ours.

@@ -8,7 +8,8 @@ from wakeful.core import events as ev
 from wakeful.core.knowledge import Origin, Recollection
 from wakeful.core.observation import Denied, KeptOutput, StagedOutput, Traced
 from wakeful.core.spec import SessionSpec
-from wakeful.core.turn import Answered, TokenUsage, ToolCall
+from wakeful.core.todo import TodoItem
+from wakeful.core.turn import Answered, SubWork, TokenUsage, ToolCall
 from wakeful.eventlog.codec import KINDS
 from wakeful.narration import narrate
 from wakeful.views.telling import tell
@@ -54,6 +55,8 @@ EVERY: list[tuple[ev.Event, str]] = [
     (ev.ToolCalled(run=2, call=TOOL), "run 2 calls read path: a"),
     (ev.ToolReturned(run=2, call="c1", name="read", text="a file", is_error=True), "run 2: read failed: a file"),
     (ev.QuestionAsked(run=2, call="c1", name="ask_person", text="which rate?"), "run 2 asks: which rate?"),
+    (ev.SubagentHalted(run=2, sub=SubWork(call="c1", agent="reviewer"), words="no model"), "run 2, sub-agent reviewer cannot go on: no model"),
+    (ev.ToolCalled(run=2, call=TOOL, sub=SubWork(call="c1", agent="reviewer")), "run 2, sub-agent reviewer calls read path: a"),
     (ev.WorkHalted(run=2, hold=ev.Hold(kind="asking", words="asks: which rate?")), "run 2 cannot go on: asks: which rate?"),
     (ev.SlotSkipped(binding="daily", key="k", slot="2026-01-01T06:00:00Z", count=1, reason="asleep"), "asleep"),
     (ev.ClockRebased(binding="daily", key="k", old="1", new="2"), "daily counts from 2 on, no longer from 1"),
@@ -72,6 +75,7 @@ EVERY: list[tuple[ev.Event, str]] = [
     ),
     (ev.MemorySet(key="row", value="17"), "keeps row = 17 for this conversation"),
     (ev.MemorySet(key="row", value=None), "forgets row of this conversation"),
+    (ev.TodoSet(items=(TodoItem(text="a", status="done"), TodoItem(text="b", status="doing"))), "to-do list: 1 of 2 done; doing: b"),
     (ev.CheckpointMarked(mark="audit", position=7, note="before it"), "checkpoint audit is record 7: before it"),
     (ev.SessionRewound(to=7, recollection=Recollection(line=())), "goes on from record 7"),
     (ev.OutputsAdopted(by="the merge of april", position=7, versions={}), "has the files of the merge of april"),

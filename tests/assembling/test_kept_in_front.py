@@ -1,4 +1,4 @@
-"""The knowledge of a session is in front of its model: facts, open questions and the hand-off, whatever was made shorter, cut or begun anew."""
+"""The knowledge of a session is in front of its model: facts, open questions, the hand-off and the to-do list, whatever was made shorter, cut or begun anew."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from wakeful.core import events as ev
 from wakeful.core.agent import AgentSpec, TokenWindow
 from wakeful.core.knowledge import Conflict, Fact
 from wakeful.core.state import Session
+from wakeful.core.todo import TodoItem
 from wakeful.core.turn import Answered, Asked, Returned
 from wakeful.errors import CallerError
 
-STEPS = ("answer", "answer", "fact", "own fact", "found fact", "note", "merge", "say", "compress", "compress all", "next", "fresh", "ask", "lose", "rewind", "big")
+STEPS = ("answer", "answer", "fact", "own fact", "found fact", "note", "merge", "say", "compress", "compress all", "next", "fresh", "ask", "lose", "rewind", "big", "todo")
 SMALL = replace(AGENT, window=TokenWindow(tokens=24_000, compress_at=12_000), settings=replace(AGENT.settings, max_output_tokens=2_000))
 
 
@@ -46,6 +47,7 @@ def check_told(session: Session, told: str) -> None:
     assert not lost, f"facts are not in front of the model: {lost}"
     assert all(f"conflict {conflict.number} over" in told for conflict in session.conflicts)
     assert (session.handoff or "") in told
+    assert all(quote_line(item.text) in told or f'"{item.text}"' in told for item in session.todo)
 
 
 def compress(talk: Talk, keep: int) -> bool:
@@ -131,6 +133,13 @@ class Story:
                 number = talk.session.conflicts_opened + 1
                 conflict = Conflict(number=number, key="rate", base="1", ours="2", theirs=str(self.number), fork="trial")
                 talk.add(ev.SessionMerged(fork="01trial", name="trial", fork_seq=self.number, summary="", conflicts=(conflict,)), ADA)
+            case "todo":
+                items = (f"item {self.number % 5}", f"item {self.number % 3 + 5}")
+                call = make_call(self.number, "todo", json.dumps({"items": items}))
+                talk.answer("", call)
+                talk.call(call)
+                talk.add(ev.TodoSet(items=tuple(TodoItem(text=item) for item in items)), self.own())
+                talk.bring(call, "kept")
             case "say":
                 talk.say(f"wish {self.number}")
             case "compress" | "compress all":

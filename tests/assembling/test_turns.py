@@ -10,12 +10,15 @@ import pytest
 from assembling.world import ADA, AGENT, Talk, World, make_call, make_cause
 from msgspec.structs import replace
 
+from wakeful.assembling.assemble import assemble_sub
 from wakeful.assembling.turns import GONE, NOT_BEGUN, REFUSED, read_messages
 from wakeful.core import events as ev
 from wakeful.core.knowledge import Stretch, split_stretches
 from wakeful.core.redact import redact
-from wakeful.core.turn import INTERRUPTED, Answered, Asked, Entry, Returned
+from wakeful.core.turn import INTERRUPTED, Answered, Asked, Entry, Returned, TokenUsage
 from wakeful.errors import CallerError
+
+REVIEWER = replace(AGENT, name="reviewer", prompt="You find mistakes.")
 
 
 def say(entries: tuple[Entry, ...]) -> list[str]:
@@ -424,3 +427,62 @@ def test_what_another_agent_answered_is_marked_as_theirs(world: World) -> None:
         assert [answer.text for asked, answer in pairs if isinstance(asked, Asked) and mark in asked.text and isinstance(answer, Answered)] == marked
         assert mark not in (found.opening_text or "")
         talk.end()
+
+
+# -- sub-agents -------------------------------------------------------------------------------
+
+
+def delegate(talk: Talk) -> ev.SubWork:
+    """A run in whose middle a sub-agent works: it has answered once, and its call has begun."""
+    call, own = make_call(1, "delegate", json.dumps({"agent": "reviewer", "text": "Is it right?"})), make_call(1)
+    sub = ev.SubWork(call=call.id, agent="reviewer")
+    talk.begin()
+    talk.answer("a second pair of eyes", call, make_call(2))
+    talk.call(call)
+    found = assemble_sub(talk.session, REVIEWER, call.id, "Is it right?", log=talk.world.log, blobs=talk.world.blobs, redact=str)
+    opening = talk.world.blobs.put((found.opening_text or "").encode())
+    talk.add(ev.PromptAssembled(run=1, agent="reviewer", model="anthropic:m", instructions="i", opening=opening, sub=sub))
+    answer = Answered(model="anthropic:m", text="let me see", calls=(own,), stop="calls")
+    talk.add(ev.TurnAnswered(run=1, turn=1, answer=answer, usage=TokenUsage(input=9, output=1), sub=sub))
+    # The same id as its caller's call: ids are those of one conversation.
+    talk.add(ev.ToolCalled(run=1, call=own, sub=sub))
+    return sub
+
+
+def test_the_work_of_a_sub_agent_is_taken_up_by_a_run_that_goes_on(world: World) -> None:
+    """Its conversation comes back as any does, and is no part of its caller's."""
+    talk = world.open()
+    talk.start(agent=AGENT)
+    sub = delegate(talk)
+    talk.end("lost", is_final=False)
+    talk.go_on(agent=AGENT)
+    found = talk.assemble()
+    assert [call.id for call in found.pending] == ["c1", "c2"] and say(found.entries)[1:] == ["answered a second pair of eyes c1 c2"]
+    taken = assemble_sub(talk.session, REVIEWER, sub.call, "Is it right?", log=world.log, blobs=world.blobs, redact=str)
+    assert taken.opening == () and "Is it right?" in taken.entries[0].text  # type: ignore[union-attr]
+    assert say(taken.entries)[1:] == ["answered let me see c1", f"failed c1 {INTERRUPTED}"]
+    check_whole(taken.entries)
+
+
+def test_the_work_of_a_sub_agent_that_a_person_stopped_is_told_as_interrupted(world: World) -> None:
+    talk = world.open(conversation="continue")
+    talk.start(agent=AGENT)
+    delegate(talk)
+    talk.end("interrupted")
+    talk.start(is_fresh=False, agent=AGENT)
+    found = talk.assemble()
+    assert not found.pending and say(found.entries)[-2:] == [f"failed c1 {INTERRUPTED}", f"failed c2 {NOT_BEGUN}"]
+    check_whole(found.entries)
+
+
+def test_a_piece_of_work_under_an_id_that_was_used_before_begins_anew(world: World) -> None:
+    """Some providers count their calls from one in every answer."""
+    talk = world.open()
+    talk.start(agent=AGENT)
+    sub = delegate(talk)
+    call = make_call(1, "delegate")
+    talk.bring(call, "yes")
+    talk.answer("once more", call)
+    talk.call(call)
+    found = assemble_sub(talk.session, REVIEWER, sub.call, "And now?", log=world.log, blobs=world.blobs, redact=str)
+    assert found.entries == () and "And now?" in (found.opening_text or "") and "Is it right?" not in (found.opening_text or "")

@@ -260,6 +260,19 @@ def test_check_warns_of_a_misspelt_model_and_takes_it_all_the_same(project: Path
     assert "did you mean" not in run_wakeful("check", cwd=project).stdout
 
 
+def test_check_warns_of_sub_agents_that_cannot_be_given_work(project: Path) -> None:
+    """One that does not exist, with the nearest name, and one without a model; and asks the price of those that there are."""
+    agents = project / "sessions.d" / "agents"
+    agents.mkdir()
+    (agents / "docs.yaml").write_text("model: anthropic:claude-sonnet-4-5\nsubagents: [reviewr, reviewer, owner]\n")
+    (agents / "reviewer.yaml").write_text("model: openai-compatible:x\nbase_url: http://localhost:1/v1\n")
+    (agents / "owner.yaml").write_text("prompt: You own.\n")
+    (project / "sessions.d" / "ask.yaml").write_text("objective: Ask.\nagent: docs\nrun: {prompt: Do it.}\nbudget: {day: {usd: 1}}\n")
+    said = run_wakeful("check", cwd=project).stdout
+    assert "agents/docs.yaml:1:1: subagents: agent reviewr does not exist; did you mean 'reviewer'?" in said
+    assert "subagents: agent owner has no model" in said and "nobody knows what openai-compatible:x costs" in said
+
+
 def test_check_tells_which_files_are_read_and_wake_nobody(project: Path) -> None:
     """With the line that binds each, which is taken as it stands; and what programs reach besides what is declared."""
     for name in ("rates.csv", "lib.sh", "data.csv"):

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 from e2e.box import Box
+from wakeful.core.finish import LONGEST_LAST_LOOK_SECONDS
 from wakeful.runners.isolation import bubblewrap
 from wakeful.runners.isolation.landlock import probe_abi
 
@@ -94,3 +96,16 @@ def test_a_pointer_to_a_repository_that_does_not_point_back_opens_nothing(box: B
     told = ask_git(box, root, "files", level)
     assert "not for runs" not in told
     assert "denied" in told or "not a git repository" in told
+
+
+def test_a_run_that_may_commit_ends_when_its_repository_was_looked_at(box: Box) -> None:
+    """Its last look is one at commits. It ended when the daemon gave up on that look, half a minute later."""
+    make_repository(box.folder / "project", "in the repository")
+    places = json.dumps([str(box.folder / "project/.git")])
+    bindings = "{code: {commits: .}, page: {file: out/page.txt, access: write}}"
+    box.spec("docs", f"objective: End.\nroot: {box.folder / 'project'}\nbindings: {bindings}\nallow: {{write: {places}}}\nrun: {{script: 'echo one > out/page.txt'}}\n")
+    box.start()
+    row = box.wait_at_rest("docs", runs=1)
+    assert row["last_run"]["outcome"] == "succeeded", box.ask("output", "docs")
+    started, finished = (datetime.fromisoformat(row["last_run"][name]) for name in ("started_at", "finished_at"))
+    assert (finished - started).total_seconds() < LONGEST_LAST_LOOK_SECONDS

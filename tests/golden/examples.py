@@ -30,7 +30,8 @@ from wakeful.core.spec import (
     Window,
 )
 from wakeful.core.state import Session
-from wakeful.core.turn import Answered, TokenUsage, ToolCall
+from wakeful.core.todo import TodoItem
+from wakeful.core.turn import Answered, SubSpent, SubWork, TokenUsage, ToolCall
 
 Example: TypeAlias = "ev.Event | tuple[ev.Event, str]"
 
@@ -72,8 +73,10 @@ ACTIVATION = ev.Cause(binding="activation", kind="activation", key="activation",
 AGENT = AgentSpec(
     name="hr", prompt="You keep the books.", models=(ModelSpec(provider="anthropic", model="m", key="ANTHROPIC_API_KEY"),),
     settings=ModelSettings(temperature=0.2, effort="low"), tools={"shell": "ask"}, mcp=(McpServer(name="tickets", argv=("tickets-mcp",)),),
-    budget=Budget(day=Amounts(usd=2.0)),
+    budget=Budget(day=Amounts(usd=2.0)), subagents=("auditor",),
+    team=(AgentSpec(name="auditor", models=(ModelSpec(provider="openai", model="o"),), budget=Budget(day=Amounts(usd=1.0))),),
 )  # fmt: skip
+SUB = SubWork(call="c3", agent="auditor")
 CALL = ToolCall(id="c1", name="read", arguments='{"path": "inputs/rates.csv"}')
 
 
@@ -84,12 +87,13 @@ def start(run: int, wake: int, **fields: object) -> ev.RunStarted:
     )  # type: ignore[arg-type]  # fmt: skip
 
 
+TODO = (TodoItem(text="read the rates", status="done"), TodoItem(text="write the report", status="doing"), TodoItem(text="tell ada"))
 FACT = Fact(key="rate", value="0.19", author="ada", seq=9, rationale="the law", confidence=0.9, source=5)
 RECOLLECTION = Recollection(
     line=(Stretch(PAYROLL, 1, 12),), facts={"rate": FACT}, memory={"step": "two"}, handoff="half done",
     conversation=Conversation(stretches=(Stretch(PAYROLL, 1, 12),), summary="earlier", messages=2, size_bytes=40), good={RATES: "v1"},
     conflicts=(Conflict(number=1, key="rate", base="0.1", ours="0.19", theirs="0.2", fork=DRAFT, theirs_rationale="a guess"),),
-    merges={DRAFT: 3},
+    merges={DRAFT: 3}, todo=TODO[:1],
 )  # fmt: skip
 
 PAYROLL_EVENTS: tuple[Example, ...] = (
@@ -106,6 +110,7 @@ PAYROLL_EVENTS: tuple[Example, ...] = (
     ev.FactRetracted(key="office", rationale="moved away"),
     ev.MemorySet(key="step", value="two"),
     ev.MemorySet(key="step", value=None),
+    ev.TodoSet(items=TODO),
     ev.WakeRequested(wake=1, causes=(CAUSE,), chain=("staff",)),
     (ev.ActivationRequested(position=1, note="now, please", fresh=True, trace="declared"), "ada"),
     ev.WakeExtended(wake=1, causes=(CAUSE, ACTIVATION), chain=("staff",)),
@@ -132,6 +137,13 @@ PAYROLL_EVENTS: tuple[Example, ...] = (
     ev.ToolReturned(run=3, call="c1", name="read", text="0.19"),
     ev.QuestionAsked(run=3, call="c2", name="shell", text="may it run make?", is_permission=True),
     ev.WorkHalted(run=3, hold=ev.Hold(kind="asking", words="asks: may it run make?")),
+    ev.PromptAssembled(run=3, agent="auditor", model="openai:o", instructions=BLOB, opening=BLOB, tokens={"facts": 3}, sub=SUB),
+    ev.TurnRequested(run=3, turn=1, model="openai:o", input_tokens=10, max_output_tokens=50, usd=0.01, sub=SUB),
+    ev.TurnAnswered(run=3, turn=1, answer=Answered(model="openai:o", calls=(CALL,), stop="calls"), usage=TokenUsage(input=8, output=2), usd=0.001, sub=SUB),
+    ev.ToolCalled(run=3, call=CALL, sub=SUB),
+    ev.ToolReturned(run=3, call="c1", name="read", text="0.19", sub=SUB),
+    ev.TurnFailed(run=3, turn=2, model="openai:o", fault="busy", words="429: too many requests", sub=SUB),
+    ev.SubagentHalted(run=3, sub=SUB, words="429: too many requests"),
     ev.RunReadopted(run=3, incarnation="b2"),
     ev.OutputsStaged(
         run=3, outputs=(StagedOutput(path="out/report.md", base=None, new="d1", place="0/report.md"),), exit_code=0, undeclared=("out/x",),
@@ -141,7 +153,7 @@ PAYROLL_EVENTS: tuple[Example, ...] = (
     ev.RunFinished(
         run=3, outcome="succeeded", is_final=True, exit_code=0, written={"out/report.md": "r1"}, assumed=False, files=BLOB, conflicts=(REPORT,),
         usage=Usage(cpu_seconds=0.5, max_rss_bytes=10_000_000, read_bytes=4_096, written_bytes=512, wall_seconds=0.7),
-        output=Output(head=BLOB, tail=BLOB, total_bytes=2_000_000, kept_bytes=200_000),
+        output=Output(head=BLOB, tail=BLOB, total_bytes=2_000_000, kept_bytes=200_000), subagents={"auditor": SubSpent(tokens=10, usd=0.001)},
     ),
     ev.SessionSuspended(reason="nothing is owed"),
     ev.SlotSkipped(binding="monthly", key=CRON, slot="2026-02-01T06:00", count=1, reason="overlap"),
@@ -157,7 +169,7 @@ PAYROLL_EVENTS: tuple[Example, ...] = (
     ev.SessionForked(fork=DRAFT, name="draft", position=24),
     ev.SessionMerged(
         fork=DRAFT, name="draft", fork_seq=3, taken=(msgspec.structs.replace(FACT, key="bonus", value="100"),), retracted=("office",),
-        conflicts=RECOLLECTION.conflicts, summary="the draft raised the rate", files={"out/report.md": "merged"},
+        conflicts=RECOLLECTION.conflicts, summary="the draft raised the rate", files={"out/report.md": "merged"}, todo=TODO,
     ),
     (ev.ConflictResolved(number=1, key="rate", value="0.2", rationale="the draft is right"), "ada"),
     ev.ConversationCompressed(

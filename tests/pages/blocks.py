@@ -4,6 +4,7 @@ A comment is not shown to readers. Above a block may stand, each in a comment of
     not run: REASON      nothing here can run it, and why
     run by: TEST_FILE    another test runs these very commands
     first: COMMAND       run before the block, which needs it
+    waits: NAME WHAT     run when that session is at rest and had so many runs, or is in a state: `waits: words 2`, `waits: words sleeping`
     exits: 0 1           the exit codes of its commands, where one is not 0; * is any
     file: PATH           the block is that file's content (else its first line may say so: `# sessions.d/words.yaml`)
 """
@@ -18,7 +19,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAGES = {path.relative_to(REPOSITORY).as_posix(): path for path in (REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md")), REPOSITORY / "examples/README.md")}
 
-_COMMENT = re.compile(r"<!-- (not run|run by|first|exits|file): (.*?) -->")
+_COMMENT = re.compile(r"<!-- (not run|run by|first|waits|exits|file): (.*?) -->")
 _FENCE = re.compile(r"( *)```(\w*)$")
 _PROMPT = re.compile(r"(?:here|there)?\$ +(.*)")
 _NAMED = re.compile(r"# (\S+\.yaml)\b")

@@ -110,7 +110,7 @@ def test_a_project_shows_whom_its_agents_would_ask_before_it_is_attached(house: 
     shown = house.desk.preview(str(house.shop), None)
     [session] = shown["sessions"]
     assert session["runs"] == ["agent", "shop/docs", "Do it."]
-    assert session["agent"] == {"models": ["openai:a"], "acp": [], "servers": {"own": ["python3", "server.py"]}, "tools": {}, "keys": ["OPENAI_API_KEY"], "skills": ["style"]}
+    assert session["agent"] == {"models": ["openai:a"], "acp": [], "servers": {"own": ["python3", "server.py"]}, "tools": {}, "subagents": [], "keys": ["OPENAI_API_KEY"], "skills": ["style"]}
     assert [one["name"] for one in shown["agents"]] == ["shop/agents/spare"]
 
 
@@ -149,3 +149,15 @@ def test_an_agent_that_a_run_could_have_changed_is_not_followed_any_further(tmp_
     reading = reader.read()
     assert "it changed during run 3 of ask" in (reading.declared["ask"].needs_trust or "")
     assert "docs" not in reading.agents and "docs" in reading.agent_doubts
+
+
+def test_the_sub_agents_of_an_attached_agent_are_those_of_its_project(house: House) -> None:
+    """By the names they have here; one that changed is given no work before a person has looked at it."""
+    house.put("sessions.d/agents/docs.yaml", f"{DOCS}subagents: [spare]\n")
+    house.read()
+    assert house.desk.show("shop/ask")["agent"]["subagents"] == ["spare"]
+    house.trust("shop/ask")
+    assert house.read().agents["shop/docs"].subagents == ("shop/spare",)
+    house.put("sessions.d/agents/spare.yaml", "model: openai:c\n")
+    reading = house.read()
+    assert "shop/spare" not in reading.agents and "shop/spare" in reading.agent_doubts and "shop/docs" in reading.agents

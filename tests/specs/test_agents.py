@@ -48,6 +48,7 @@ def test_a_whole_agent_is_read_as_it_stands(tmp_path: Path) -> None:
         budget: {run: {usd: 0.50}, day: {tokens: 1_000_000}}
         context: {tokens: 100_000, compress_at: 60%, compress_by: anthropic:claude-haiku-4-5}
         limits: {turns: 20, repeats: 2, silence: 10m}
+        subagents: [reviewer, auditor, reviewer]
     """
     assert agent(tmp_path, "".join(line[8:] + "\n" for line in text.splitlines())) == AgentSpec(
         name="a",
@@ -57,6 +58,7 @@ def test_a_whole_agent_is_read_as_it_stands(tmp_path: Path) -> None:
             ModelSpec(provider="openai", model="gpt-5-mini", key="OPENAI_API_KEY"),
             ModelSpec(provider="openai-compatible", model="llama3.2:3b", base_url="http://localhost:11434/v1"),
         ),
+        subagents=("reviewer", "auditor"),
         settings=ModelSettings(temperature=0.2, effort="high", max_output_tokens=4000),
         tools={"read": "allow", "shell": "ask", "mcp:gh": "allow", "mcp:gh/delete_repo": "deny"},
         mcp=(McpServer(name="gh", argv=("gh-mcp", "--stdio")), McpServer(name="web", url="https://mcp.example/v1", key="web-token")),
@@ -257,7 +259,13 @@ def test_what_the_docs_tell_to_paste_is_right(tmp_path: Path) -> None:
     """Every agent of docs/agents.md, external ones among them, is one."""
     text = (Path(__file__).parents[2] / "docs" / "agents.md").read_text()
     found = re.findall(r"```yaml\n# sessions\.d/agents/(\w+)\.yaml[^\n]*\n(.*?)```", text, re.DOTALL)
-    assert {"docs", "local", "claude", "opencode", "codex", "gemini"} == {name for name, _ in found}
+    assert {"docs", "local", "reviewer", "claude", "opencode", "codex", "gemini"} == {name for name, _ in found}
     for name, body in found:
         judged = judge(tmp_path, body)
         assert judged.agent is not None, (name, judged.problems)
+
+
+def test_an_external_agent_gives_no_work_to_others(tmp_path: Path) -> None:
+    """It has tools of its own, and ours are not among them."""
+    (problem,) = judge(tmp_path, "acp: [some-agent]\nsubagents: [reviewer]\n").problems
+    assert "an external agent gives no work to others here" in problem.text and problem.line == 2

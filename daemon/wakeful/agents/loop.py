@@ -28,6 +28,7 @@ from wakeful.core.turn import Answered, Asked, Entry, Image, Returned, ToolCall,
 # Puts a question to a person: no tool carries it out, the run ends with it.
 ASK_PERSON = "ask_person"
 HAND_OFF = "hand_off"
+TODO = "todo"
 # Tries of one request at one model, and the pause before each but the first; the provider's own word counts where it has one.
 PAUSES_SECONDS = (1.0, 4.0, 15.0)
 LONGEST_PAUSE_SECONDS = 60.0
@@ -82,8 +83,8 @@ class Record(Protocol):
         """Post steps whose record nothing waits for yet. Whether they are to be the last is told to who waits for the next."""
 
 
-class _Ended(Exception):
-    """The daemon said that nothing more is to be begun."""
+class RunOver(Exception):
+    """The daemon said that nothing more is to be begun in this run."""
 
     def __init__(self, words: str, *, is_limit: bool = False) -> None:
         super().__init__(words)
@@ -203,10 +204,10 @@ class Loop:
         except _TooLong as found:
             try:
                 await self._record()
-            except _Ended as ended:
+            except RunOver as ended:
                 return Ending(ended.words, is_limit=ended.is_limit)
             return Ending(is_long=True, refused_tokens=found.refused_tokens)
-        except _Ended as ended:
+        except RunOver as ended:
             return Ending(ended.words, is_limit=ended.is_limit)
 
     def _take_offers(self) -> None:
@@ -229,7 +230,7 @@ class Loop:
         for step in recorded.redacted:
             self._take_over(step)
         if recorded.end is not None:
-            raise _Ended(recorded.end, is_limit=recorded.is_limit)
+            raise RunOver(recorded.end, is_limit=recorded.is_limit)
         return bool(recorded.redacted)
 
     def _take_over(self, step: work.SentStep) -> None:
@@ -279,7 +280,7 @@ class Loop:
     async def _halt(self, words: str) -> None:
         """The daemon's answer to a halt is that the run has come to its end."""
         await self._record(work.Halt(words=words))
-        raise _Ended(words, is_limit=True)
+        raise RunOver(words, is_limit=True)
 
     # -- the model ----------------------------------------------------------------------------
 
@@ -427,9 +428,9 @@ class Loop:
         if not isinstance(question, str) or not question.strip():
             return ToolResult("ask_person takes a question: a text with words", is_error=True)
         await self._record(work.AskPerson(call=call.id, name=call.name, text=question.strip()))
-        raise _Ended(question)
+        raise RunOver(question)
 
     async def _ask_permission(self, call: ToolCall) -> None:
         words = f"may it call {call.name} {call.arguments}?"
         await self._record(work.AskPerson(call=call.id, name=call.name, text=words, is_permission=True))
-        raise _Ended(words)
+        raise RunOver(words)

@@ -21,23 +21,24 @@ from msgspec.structs import replace
 
 from wakeful.agents.contract import Model
 from wakeful.agents.daemon import DaemonLink, DaemonRefused, LinePost
-from wakeful.agents.loop import HAND_OFF, Ending, Loop, Record
+from wakeful.agents.delegation import Delegation
+from wakeful.agents.loop import HAND_OFF, TODO, Ending, Loop, Record
 from wakeful.agents.models import make_model
 from wakeful.agents.pieces import digest_piece, list_whole, tell_entries
 from wakeful.agents.summarising import Shortened, shorten
-from wakeful.agents.tools.box import ToolBox, make_tools
+from wakeful.agents.tools.box import ToolBox, ToolSet, make_tools
 from wakeful.agents.tools.fetch import FetchTool
 from wakeful.agents.tools.mcp import McpTools, ServerPlace, open_servers
 from wakeful.agents.tools.narrowing import Narrowing, narrow, select_environment
 from wakeful.agents.tools.offering import ResultLimit, find_result_bytes
 from wakeful.agents.tools.place import Bounds
-from wakeful.agents.tools.redaction import Redaction
+from wakeful.agents.tools.redaction import Redact, Redaction
 from wakeful.agents.tools.rules import NestedRules
 from wakeful.agents.tools.shell import ShellTool
 from wakeful.agents.tools.skills import SkillTools
 from wakeful.agents.voice import Voice
 from wakeful.core import work
-from wakeful.core.agent import AgentSpec, McpServer, ModelSpec
+from wakeful.core.agent import AgentSpec, McpServer, ModelSpec, ToolPolicy
 from wakeful.core.turn import Entry
 from wakeful.core.work import STOPPED
 from wakeful.errors import OperatorError
@@ -118,7 +119,7 @@ async def _work(beginning: work.Beginning, record: Record, link: DaemonLink, env
         # Its servers start while our own libraries are read.
         await asyncio.sleep(0)
         models = make_models(beginning.agent, environ)
-        tools = await make_box(beginning, servers, link, environ)
+        tools = await make_box(beginning, servers, link, environ, record)
         return await Thinking(beginning, models, tools, record, link, environ, voice).run()
 
 
@@ -273,8 +274,10 @@ def make_home(environ: Mapping[str, str]) -> str:
     return str(home)
 
 
-async def make_box(beginning: work.Beginning, servers: McpTools, link: DaemonLink, environ: Mapping[str, str]) -> ToolBox:
-    """The tools every agent has, a shell where it is declared, and those of its servers, which are waited for in bounds."""
+async def make_box(beginning: work.Beginning, servers: McpTools, link: DaemonLink, environ: Mapping[str, str], record: Record | None = None) -> ToolBox:
+    """The tools every agent has, a shell where it is declared, and those of its servers, which are waited for in bounds.
+
+    `record`: where its sub-agents record their steps. None: it can give no work to others."""
     await servers.wait(beginning.failing)
     for one in servers.down:
         say(f"[{one.words}]\n")
@@ -283,11 +286,20 @@ async def make_box(beginning: work.Beginning, servers: McpTools, link: DaemonLin
     shell = ShellTool(beginning.root, find_narrowing(beginning, bounds, environ), environ, redact)
     policies = dict(beginning.tools)
     if beginning.hand_off == "withheld":
-        policies[HAND_OFF] = "deny"
+        policies |= {HAND_OFF: "deny", TODO: "deny"}
+    more: tuple[ToolSet, ...] = (shell, SkillTools(link, beginning.agent.skills))
+    if record is not None and beginning.agent.team:
+        more = (*more, Delegation(beginning, link, record, lambda agent: make_models(agent, environ), lambda sub: _fill_box(sub, bounds, sub.tools, link, redact, (shell,)), say))
+    return _fill_box(beginning, bounds, policies, link, redact, more, servers)
+
+
+def _fill_box(
+    beginning: work.Beginning, bounds: Bounds, policies: Mapping[str, ToolPolicy], link: DaemonLink, redact: Redact, more: Sequence[ToolSet], servers: McpTools | None = None
+) -> ToolBox:
     limit = ResultLimit(find_result_bytes(beginning.agent.window.compress_at))
     return make_tools(
         bounds, policies, link, session=beginning.session, run_id=beginning.run_id, kept=find_kept(beginning), limit=limit, redact=redact,
-        rules=NestedRules(link), more=(shell, SkillTools(link, beginning.agent.skills), FetchTool(beginning.fetch, limit)), servers=servers,
+        rules=NestedRules(link), more=(*more, FetchTool(beginning.fetch, limit)), servers=servers,
     )
 
 

@@ -74,6 +74,7 @@ ROUTES = (
     Route("/work/redact", working.redact, methods=["POST"]),
     Route("/work/images", working.keep_image, methods=["POST"]),
     Route("/work/images/{address}", working.read_image),
+    Route("/work/subagent", working.begin_sub, methods=["POST"]),
     Route("/trust", trusting.list_trust),
     Route("/trust/{name}", trusting.show_trust),
     Route("/trust/accept", trusting.accept, methods=["POST"]),

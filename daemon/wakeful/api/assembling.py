@@ -16,7 +16,7 @@ from wakeful.api.answers import answer_json, service_of
 from wakeful.api.offered_tools import read_offered
 from wakeful.api.queries import find_session
 from wakeful.api.service import Service
-from wakeful.assembling.assemble import Assembled, assemble
+from wakeful.assembling.assemble import Assembled, assemble, assemble_sub
 from wakeful.assembling.diffs import MOST_COMPARED
 from wakeful.assembling.part import Part
 from wakeful.contents.compare import LARGEST_TEXT_BYTES
@@ -45,6 +45,15 @@ async def assemble_for(service: Service, session: Session, agent: AgentSpec, *, 
     def assemble_redacted() -> Assembled:
         made = assemble(session, agent, log=service.log, blobs=service.blobs, redact=service.redact, trees=trees, is_fresh=is_fresh)
         return redact_assembled(made, service)
+
+    return await asyncio.to_thread(assemble_redacted)
+
+
+async def assemble_for_sub(service: Service, session: Session, agent: AgentSpec, call_id: str, text: str) -> Assembled:
+    """For a piece of work of the run under way, which this sub-agent does."""
+
+    def assemble_redacted() -> Assembled:
+        return redact_assembled(assemble_sub(session, agent, call_id, text, log=service.log, blobs=service.blobs, redact=service.redact), service)
 
     return await asyncio.to_thread(assemble_redacted)
 
@@ -163,8 +172,8 @@ def read_counted(log: EventLog, session: Session) -> dict[str, Any] | None:
     answered: ev.TurnAnswered | None = None
     for record in log.read(session.id, kinds=("turn_answered", "turn_requested"), newest_first=True, limit=8):
         match decode(record.kind, record.payload) if record.payload is not None else None:
-            case ev.TurnAnswered() as event if answered is None:
+            case ev.TurnAnswered(sub=None) as event if answered is None:
                 answered = event
-            case ev.TurnRequested(run=run, turn=turn, input_tokens=estimated, model=model) if answered is not None and (run, turn) == (answered.run, answered.turn):
+            case ev.TurnRequested(run=run, turn=turn, input_tokens=estimated, model=model, sub=None) if answered is not None and (run, turn) == (answered.run, answered.turn):
                 return {"run": run, "model": model, "estimated": estimated, "counted": answered.usage.input}
     return None

@@ -82,6 +82,7 @@ RULES: dict[str, Rule] = {
     "POST /work/redact": Rule("owner", is_for_runs=True),
     "POST /work/images": Rule("owner", is_for_runs=True),
     "GET /work/images/{address}": Rule("owner", is_for_runs=True),
+    "POST /work/subagent": Rule("owner", is_for_runs=True),
     # They read and write files anywhere, as the daemon's user.
     "POST /bundle/save": ADMIN,
     "POST /bundle/load": ADMIN,
@@ -93,6 +94,7 @@ RULES: dict[str, Rule] = {
     "POST /call/ask": RUN,
     "POST /call/remember": TALK_OF_RUNS,
     "POST /call/forget": TALK,
+    "POST /call/todo": TALK_OF_RUNS,
     "POST /call/activate": RUN,
     "POST /call/resume": RUN,
     "POST /call/suspend": RUN,

@@ -51,6 +51,7 @@ VERBS: dict[str, type[Struct]] = {
     "ask": calls.Ask,
     "remember": calls.Remember,
     "forget": calls.Forget,
+    "todo": calls.Todo,
 }
 # Verb -> its body and how it becomes a call: something has to be looked up first.
 PREPARED: dict[str, tuple[type[Struct], Callable[[Service, Any], Awaitable[Any]]]] = {**history.PREPARED, "trace": (calls.Trace, prepare_trace)}

@@ -279,6 +279,7 @@ async def _prepare_merge_once(service: Service, body: MergeBody) -> Prepared:
         name=body.name,
         fork=body.fork,
         base=base.facts,
+        base_todo=base.todo,
         base_seq=base_seq,
         fork_seq=fork.seq,
         summary=summary,

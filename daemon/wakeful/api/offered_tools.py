@@ -44,7 +44,7 @@ def read_offered(log: EventLog, session: Session) -> tuple[ev.TurnRequested | No
     """The last request that told the tools of its run, and its moment; None before the first. Those of MCP servers are known when a run starts."""
     for record in log.read(session.id, kinds=("turn_requested",), newest_first=True, limit=_MOST_REQUESTS):
         match decode(record.kind, record.payload) if record.payload is not None else None:
-            case ev.TurnRequested(tools=tools) as event if tools:
+            case ev.TurnRequested(tools=tools, sub=None) as event if tools:
                 return event, record.at
     return None, 0
 

@@ -9,6 +9,7 @@ import asyncio
 import os
 import posixpath
 from collections.abc import Awaitable
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -17,7 +18,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from wakeful.api.answers import Forbidden, answer_json, caller_of, service_of
-from wakeful.api.assembling import assemble_for, drop_changed_raw
+from wakeful.api.assembling import assemble_for, assemble_for_sub, drop_changed_raw
 from wakeful.api.calling import check_key, read_body, read_lines, take_key
 from wakeful.api.offered_tools import find_slow_servers
 from wakeful.api.peers import Caller
@@ -30,10 +31,10 @@ from wakeful.beneath import open_beneath
 from wakeful.blobs import DamagedBlob, SecretContent, UnknownBlob
 from wakeful.conversation import ByRule, Given, choose_kept, make_compress
 from wakeful.core import calls, work
-from wakeful.core.agency import find_hand_off_rule, merge_tools
+from wakeful.core.agency import find_hand_off_rule, merge_tools, narrow_for_sub
 from wakeful.core.agent import AgentSpec, Skill, fit_window
 from wakeful.core.state import OpenRun, Session
-from wakeful.core.turn import Asked, Returned
+from wakeful.core.turn import Answered, Asked, Returned, SubWork
 from wakeful.errors import CallerError
 from wakeful.live_words import Said
 from wakeful.specs.prompt_file import digest_content
@@ -58,6 +59,7 @@ class Posted(Struct, frozen=True, forbid_unknown_fields=True):
     key: str | None = None
 
 
+T = TypeVar("T", bound=Struct)
 _POSTED = msgspec.json.Decoder(Posted)
 
 
@@ -130,6 +132,34 @@ def _read_skill(skill: Skill, file: str) -> str:
     return f"{strip_front_matter(content)}{more}"
 
 
+class Delegated(Struct, frozen=True, forbid_unknown_fields=True):
+    """A piece of work for a sub-agent: the call that it answers, who is to do it, and what."""
+
+    call: str
+    agent: str
+    text: str
+
+
+async def begin_sub(request: Request) -> Response:
+    """The same for a sub-agent. Work that is on record is taken up where it stands."""
+    service, caller = service_of(request), caller_of(request)
+    session, run, agent = _find_run(service, caller)
+    given = await _read_as(request, Delegated, "the piece of work")
+    member = agent.find_subagent(given.agent)
+    if member is None:
+        known = ", ".join(one.name for one in agent.team) or "none"
+        raise CallerError(f"agent {agent.name} has no sub-agent {given.agent!r}; those it has: {known}")
+    assembled = await assemble_for_sub(service, session, member, given.call, given.text)
+    instructions, opening = await asyncio.to_thread(_keep, service, assembled)
+    sub = SubWork(call=given.call, agent=member.name)
+    step = work.Assemble(agent=member.name, model=member.model_name, instructions=instructions, opening=opening, tokens=assembled.tokens, sub=sub)
+    await _submit(service, caller, (step,), take_key(request, Delegated, {}))
+    beginning = _describe_beginning(session, run, member, assembled, False)
+    answered = sum(isinstance(entry, Answered) for entry in assembled.entries)
+    tools = narrow_for_sub(merge_tools(agent.tools, run.spec.tools), member)
+    return answer_json(replace(beginning, hand_off="withheld", standing_hand_off=None, summary=None, memory={}, turns=answered, tools=tools))
+
+
 async def record_steps(request: Request) -> Response:
     """Lines of steps, each on its way to disk as it comes; answered when all of them are there.
 
@@ -139,6 +169,7 @@ async def record_steps(request: Request) -> Response:
     # It is the first line's, where that has none of its own.
     key = take_key(request, Posted, {})
     recording: list[Awaitable[calls.Reply]] = []
+    sub: SubWork | None = None
     redacted: list[work.SentStep] = []
     try:
         async for line in read_lines(request):
@@ -146,6 +177,7 @@ async def record_steps(request: Request) -> Response:
             if recording and _find_end(service, caller) is not None:
                 break
             posted = _read_posted(line)
+            sub = next((step.sub for step in posted.steps if not isinstance(step, work.AskPerson | work.MeterTurn)), None)
             steps = tuple(_redact_step(service, step) for step in posted.steps)
             redacted += (after for before, after in zip(posted.steps, steps, strict=True) if after is not before and isinstance(after, work.SentStep))
             recording.append(_submit(service, caller, steps, check_key(posted.key) or key))
@@ -158,7 +190,9 @@ async def record_steps(request: Request) -> Response:
         for recorded in recording:
             await recorded
     # The shape of `work.Recorded`, and for nearly every post the answer of earlier releases to the letter.
-    more = {"is_limit": True} if _is_limit(service, caller) else {}
+    more: dict[str, Any] = {"is_limit": True} if _is_limit(service, caller) else {}
+    if (sub_end := _find_sub_end(service, caller, sub)) is not None:
+        more["sub_end"] = sub_end
     return answer_json({"end": _find_end(service, caller), **more, **({"redacted": redacted} if redacted else {})})
 
 
@@ -203,6 +237,13 @@ def _read_posted(line: bytes) -> Posted:
         raise CallerError(f"the steps do not fit: {error}") from None
 
 
+async def _read_as(request: Request, kind: type[T], what: str) -> T:
+    try:
+        return msgspec.json.decode(await read_body(request), type=kind)
+    except msgspec.MsgspecError as error:
+        raise CallerError(f"{what} does not fit: {error}") from None
+
+
 class Summary(Struct, frozen=True, forbid_unknown_fields=True):
     """What the conversation comes to, and the model that said so. No text: by rule, since no model made a sound one.
 
@@ -217,10 +258,7 @@ async def compress(request: Request) -> Response:
     """Old conversation gives way to a summary that the run's model made; what is newest stays."""
     service, caller = service_of(request), caller_of(request)
     session, run, agent = _find_run(service, caller)
-    try:
-        summary = msgspec.json.decode(await read_body(request), type=Summary)
-    except msgspec.MsgspecError as error:
-        raise CallerError(f"the summary does not fit: {error}") from None
+    summary = await _read_as(request, Summary, "the summary")
     summariser = Given(summary.by, summary.text) if summary.text else ByRule()
     taken = min(agent.window.compress_at, summary.most_tokens or agent.window.compress_at)
     most = int(taken * KEPT_SHARE * BYTES_PER_TOKEN)
@@ -303,6 +341,13 @@ def _find_run(service: Service, caller: Caller) -> tuple[Session, OpenRun, Agent
     if run is None or run.run != caller.run.run or run.agent is None:
         raise Forbidden(f"run {caller.run.run} of {session.name} is no agent's run under way")
     return session, run, run.agent
+
+
+def _find_sub_end(service: Service, caller: Caller, sub: SubWork | None) -> str | None:
+    """Why a sub-agent cannot go on."""
+    assert caller.run is not None
+    run = service.core.state.get(caller.run.session_id).run
+    return run.progress.sub_halts.get(sub.call) if run is not None and sub is not None else None
 
 
 def _find_end(service: Service, caller: Caller) -> str | None:

@@ -14,10 +14,10 @@ from msgspec import Struct
 
 from wakeful.assembling.diffs import FileSides
 from wakeful.assembling.fitting import find_left_out, fit_entries
-from wakeful.assembling.opening import make_opening, open_again, quote_summary
+from wakeful.assembling.opening import make_opening, open_again, open_sub, quote_summary
 from wakeful.assembling.part import Part, Room
 from wakeful.assembling.rules import read_rules
-from wakeful.assembling.turns import Turns, has_opened, read_messages, read_turns
+from wakeful.assembling.turns import Turns, has_opened, read_messages, read_sub_turns, read_turns
 from wakeful.blobs import Blobs
 from wakeful.core.agency import find_hand_off_rule
 from wakeful.core.agent import AgentSpec
@@ -145,6 +145,22 @@ def assemble(
         left_out=find_left_out(turns.entries, fitting),
         pending=turns.pending,
         permissions=turns.permissions,
+        later=turns.later,
+    )
+
+
+def assemble_sub(session: Session, agent: AgentSpec, call_id: str, text: str, *, log: EventLog, blobs: Blobs, redact: Callable[[str], str]) -> Assembled:
+    """Blocks. What a sub-agent is told of the work that answers a call: its own prompt, the facts and the text; or where it stands with it."""
+    run = session.run
+    if run is None or run.agent is None:
+        raise InternalError(f"{session.name} has no agent's run under way, and so no sub-agent")
+    turns = read_sub_turns(log, blobs, session, call_id)
+    room = Room.of(agent)
+    return Assembled(
+        instructions=make_instructions(run.spec, agent, (), room, redact, "withheld"),
+        opening=open_sub(session, run.agent.name, text, room) if not turns.opened else (),
+        entries=turns.entries,
+        pending=turns.pending,
         later=turns.later,
     )
 

@@ -17,6 +17,7 @@ from wakeful.core.knowledge import Conflict, Fact
 from wakeful.core.people import PERSON, find_role
 from wakeful.core.spec import PromptRun
 from wakeful.core.state import OpenRun, Session
+from wakeful.core.todo import MARKS, TodoList, count_items
 from wakeful.core.tokens import estimate_tokens
 from wakeful.core.turn import Answered, Entry
 from wakeful.counting import count
@@ -47,6 +48,9 @@ def make_opening(
         ("messages", quote_messages(session, _add_notes(session, messages, turns, has_talk), room.messages)),
     )
     parts = tuple(Part.of(name, text) for name, text in found if text is not None)
+    if parts or not goes_on:
+        # The list alone is no news to a run that goes on in the middle.
+        parts = (*parts, *_list_todo(session.todo))
     if not goes_on:
         return (*parts, Part.of("prompt", _say_prompt(session, run, is_new=not has_talk or turns.is_shortened)))
     if not parts:
@@ -64,8 +68,16 @@ def open_again(session: Session, run: OpenRun, turns: Turns, messages: Sequence[
         ("memory", list_memory(session.memory, room.memory)),
         ("messages", quote_messages(session, _add_notes(session, messages, turns, has_talk=True), room.messages)),
     )
-    parts = tuple(Part.of(name, text) for name, text in found if text is not None)
+    parts = (*(Part.of(name, text) for name, text in found if text is not None), *_list_todo(session.todo))
     return (*parts, Part.of("prompt", f"{AGAIN}\n\n{_say_prompt(session, run, is_new=True)}"))
+
+
+def open_sub(session: Session, caller: str, text: str, room: Room) -> tuple[Part, ...]:
+    """For a sub-agent: the facts, and the piece of work that the agent of the run gives it."""
+    facts = list_facts(session.facts.values(), session.conflicts, room.facts)
+    asked = f"# What you are asked\n\nDo the piece of work below. The agent {quote_line(caller)}, which works in this session, gives it to you, and gets your last words as its answer.\n\n"
+    parts = (("facts", facts), ("prompt", asked + quote_block(text, f"work from agent {caller}", room.messages, "ask for a shorter text")))
+    return tuple(Part.of(name, words) for name, words in parts if words is not None)
 
 
 def _is_over(entry: Entry) -> bool:
@@ -134,6 +146,14 @@ def list_memory(memory: dict[str, str], tokens: int) -> str | None:
     lines, left = _take_lines([f"{quote_line(key)} = {quote_line(value)}" for key, value in sorted(memory.items())], tokens)
     more = [f"(… and {count(left, 'more key')}; recall tells each)"] if left else []
     return "\n".join(("# Memory of this conversation", "", *lines, *more))
+
+
+def _list_todo(items: TodoList) -> tuple[Part, ...]:
+    """Whole: a list has few items, and short ones."""
+    if not items:
+        return ()
+    lines = (f"{number}. {MARKS[item.status]} {quote_line(item.text)}" for number, item in enumerate(items, 1))
+    return (Part.of("to-do list", "\n".join((f"# To-do list of this session, {count_items(items)}; todo changes it", "", *lines))),)
 
 
 def _take_lines(lines: Sequence[str], tokens: int) -> tuple[list[str], int]:

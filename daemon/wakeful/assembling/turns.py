@@ -20,7 +20,7 @@ from wakeful.core import events as ev
 from wakeful.core.knowledge import Stretch
 from wakeful.core.redact import ERASED
 from wakeful.core.state import OpenRun, Session
-from wakeful.core.turn import INTERRUPTED, Answered, Asked, Entry, Returned, ToolCall
+from wakeful.core.turn import DELEGATE, INTERRUPTED, Answered, Asked, Entry, Returned, SubWork, ToolCall
 from wakeful.core.work import STOPPED
 from wakeful.eventlog.codec import decode, gather_stand_ins
 from wakeful.eventlog.contract import EventLog, Record
@@ -51,10 +51,12 @@ class Word(Struct, frozen=True, kw_only=True):
 
 
 class Turns(Struct, frozen=True, kw_only=True):
-    """What there is of a conversation. `pending` are the calls of the last answer that no one has begun."""
+    """What there is of a conversation. `pending` are the calls of the last answer that are to be carried out."""
 
     entries: tuple[Entry, ...] = ()
     pending: tuple[ToolCall, ...] = ()
+    # Of these, pieces of work that a sub-agent had begun, by the ids of their calls: a run that goes on has them taken up again.
+    begun: frozenset[str] = frozenset()
     # What a person said to pending calls that need a yes.
     permissions: dict[str, bool] = {}
     # Notes and merges that no opening of this conversation has told, oldest first.
@@ -86,9 +88,13 @@ class Turns(Struct, frozen=True, kw_only=True):
         """The same for a run that does not go on from there: what was pending is not carried out."""
         if not self.pending:
             return self
-        words = (REFUSED if self.permissions.get(call.id) is False else NOT_BEGUN for call in self.pending)
-        returns = (make_return(call, said) for call, said in zip(self.pending, words, strict=True))
-        return replace(self, entries=(*self.entries, *returns, *self.later), pending=(), permissions={}, later=())
+        returns = (make_return(call, self._say_closed(call.id)) for call in self.pending)
+        return replace(self, entries=(*self.entries, *returns, *self.later), pending=(), begun=frozenset(), permissions={}, later=())
+
+    def _say_closed(self, call_id: str) -> str:
+        if call_id in self.begun:
+            return INTERRUPTED
+        return REFUSED if self.permissions.get(call_id) is False else NOT_BEGUN
 
 
 def read_turns(log: EventLog, blobs: Blobs, session: Session, *, is_fresh: bool = False) -> Turns:
@@ -115,6 +121,22 @@ def _has_new_handoff(log: EventLog, session: Session, turns: Turns) -> bool:
         return True
     newest = next(iter(log.read(session.id, to_seq=session.seq, kinds=("note_added",), newest_first=True, limit=1)), None)
     return newest is not None and newest.seq > turns.told_at[1]
+
+
+def read_sub_turns(log: EventLog, blobs: Blobs, session: Session, call_id: str) -> Turns:
+    """Blocks. The conversation of a sub-agent: what is on record of the work that answers this call, of whichever run."""
+    reader = _Reader(blobs, None)
+    erasures = _Erasures(log)
+    for record in _read_records(log, session):
+        payload = record.payload if record.payload is not None else erasures.find(record)
+        event = decode(record.kind, payload) if payload is not None else None
+        match event:
+            case ev.TurnAnswered(sub=None, answer=answer) if any(call.id == call_id for call in answer.calls):
+                # Some providers use an id again: this is another call.
+                reader = _Reader(blobs, None)
+            case ev.PromptAssembled() | ev.TurnAnswered() | ev.ToolCalled() | ev.ToolReturned() if event.sub is not None and event.sub.call == call_id:
+                reader.take(record, replace(event, sub=None))
+    return reader.finish(session.id)
 
 
 class _Erasures:
@@ -189,7 +211,7 @@ class _Turn:
 
     def leave(self) -> tuple[list[Entry], tuple[ToolCall, ...]]:
         """As it stands, and the calls that nobody has begun: what was asked meanwhile comes after these."""
-        pending = tuple(call for call in self.answer.calls if call.id not in self.returned and call.id not in self.begun)
+        pending = tuple(call for call in self.answer.calls if call.id not in self.returned and (call.id not in self.begun or call.name == DELEGATE))
         if not pending:
             return self.close(), ()
         return [self.answer, *(self._find_return(call) for call in self.answer.calls if call not in pending)], pending
@@ -247,6 +269,9 @@ class _Reader:
 
     def take(self, record: Record, event: ev.Event) -> None:
         match event:
+            case ev.PromptAssembled(sub=SubWork()) | ev.TurnAnswered(sub=SubWork()) | ev.ToolCalled(sub=SubWork()) | ev.ToolReturned(sub=SubWork()):
+                # The conversation of a sub-agent: the answer it came to is the result of a call.
+                return
             case ev.RunStarted():
                 self._start(record, event)
             case ev.PromptAssembled():
@@ -275,15 +300,18 @@ class _Reader:
         pending: tuple[ToolCall, ...] = ()
         permissions: dict[str, bool] = {}
         later: tuple[Asked, ...] = ()
+        begun: frozenset[str] = frozenset()
         if self._turn is not None:
             left, pending = self._turn.leave()
             self._entries += left
             if pending:
+                begun = frozenset(call.id for call in pending if call.id in self._turn.begun)
                 permissions = {call.id: self._turn.permissions[call.id] for call in pending if call.id in self._turn.permissions}
                 later = tuple(self._turn.openings)
         return Turns(
             entries=tuple(self._entries),
             pending=pending,
+            begun=begun,
             permissions=permissions,
             later=later,
             notes=tuple(self._words[self._told_words :]),

@@ -12,10 +12,13 @@ from wakeful.core.machine import Core
 from wakeful.core.owed import list_addressed
 from wakeful.core.spec import PromptRun, ServiceBinding, SessionSpec
 from wakeful.core.state import ACTIVATION, OpenRun, Session
+from wakeful.core.turn import DELEGATE
 from wakeful.core.work import ASKED_BY, HandOffRule
 
 # What an agent has only where its own file names it.
 GIVEN_BY_NAME: dict[str, ToolPolicy] = {"shell": "deny"}
+# The business of the run's own agent.
+_NOT_FOR_SUBS = ("ask_person", "hand_off", "todo", DELEGATE)
 _STRICTNESS: dict[ToolPolicy, int] = {"allow": 0, "ask": 1, "deny": 2}
 
 
@@ -23,7 +26,7 @@ def find_owner(core: Core, session: Session) -> AgentSpec | None:
     """The agent whose session it is, with the model it was migrated to; None where no file declares it."""
     agent = core.agents.get(session.owner or "")
     if agent is not None and session.spec is not None:
-        agent = select_servers(session.spec, agent)
+        agent = gather_team(core, select_servers(session.spec, agent))
     if agent is None or session.model is None:
         return agent
     return prefer_model(agent, session.model) or agent
@@ -33,7 +36,7 @@ def find_acting(core: Core, session: Session) -> tuple[AgentSpec | None, bool]:
     """Who works in the next run, None for a program; and whether that answers messages alone, put to an agent by name or by somebody who asks."""
     asked = next(iter(list_addressed(session)), None)
     if asked is not None and asked.agent is not None and (agent := core.agents.get(asked.agent)) is not None and agent.can_answer:
-        return select_servers(session.spec, agent) if session.spec is not None else agent, True
+        return gather_team(core, select_servers(session.spec, agent) if session.spec is not None else agent), True
     is_prompt = session.spec is not None and isinstance(session.spec.run, PromptRun)
     return (find_owner(core, session), asked is not None and asked.asker is not None) if is_prompt else (None, False)
 
@@ -44,6 +47,20 @@ def select_servers(spec: SessionSpec, agent: AgentSpec) -> AgentSpec:
     if not bound or all(server.name in bound for server in agent.mcp):
         return agent
     return replace(agent, mcp=tuple(server for server in agent.mcp if server.name in bound))
+
+
+def gather_team(core: Core, agent: AgentSpec) -> AgentSpec:
+    """The agent with the sub-agents that there are. A sub-agent has no servers, skills and sub-agents of its own."""
+    named = (core.agents.get(name) for name in agent.subagents)
+    team = tuple(replace(one, mcp=(), skills=(), subagents=(), team=()) for one in named if one is not None and one.models)
+    return agent if team == agent.team else replace(agent, team=team)
+
+
+def narrow_for_sub(given: dict[str, ToolPolicy], agent: AgentSpec) -> dict[str, ToolPolicy]:
+    """The tools of a sub-agent: its own, as far as the agent of the run has them (`given`). Nobody can be asked in the middle of its work."""
+    merged = merge_tools(agent.tools, {**GIVEN_BY_NAME, **given})
+    policies: dict[str, ToolPolicy] = {name: "deny" if policy == "ask" else policy for name, policy in merged.items()}
+    return policies | dict.fromkeys(_NOT_FOR_SUBS, "deny")
 
 
 def find_hand_off_rule(session: Session, run: OpenRun) -> HandOffRule:

@@ -37,7 +37,7 @@ FileHands = Literal["ours", "own"]
 
 # What an agent can be given; more come from its MCP servers, as `mcp:<server>` or `mcp:<server>/<tool>`.
 TOOLS = (
-    "read", "list", "search", "write", "edit", "diff", "shell", "remember", "recall", "history", "send", "ask_person", "hand_off", "skill", "fetch",
+    "read", "list", "search", "write", "edit", "diff", "shell", "remember", "recall", "history", "send", "ask_person", "hand_off", "skill", "fetch", "todo", "delegate",
 )  # fmt: skip
 MCP_TOOL_PREFIX = "mcp:"
 
@@ -174,6 +174,9 @@ class AgentSpec(Struct, frozen=True, kw_only=True):
     skills: tuple[Skill, ...] = ()
     # A question to a person waits so long, and is denied then. None: as long as it takes.
     ask_timeout_seconds: float | None = None
+    # The agents that it may give a piece of work, by name; and those of them that there are, as they work in its runs.
+    subagents: tuple[str, ...] = ()
+    team: tuple[AgentSpec, ...] = ()
 
     @property
     def can_answer(self) -> bool:
@@ -183,9 +186,8 @@ class AgentSpec(Struct, frozen=True, kw_only=True):
     @property
     def libraries(self) -> tuple[str, ...]:
         """What a process needs to have read to speak for it."""
-        summary = (self.window.compress_by,) if self.window.compress_by is not None else ()
         servers = (MCP,) if self.mcp else ()
-        return (EXTERNAL, *servers) if self.acp else (*dict.fromkeys(one.provider for one in (*self.models, *summary)), *servers)
+        return (EXTERNAL, *servers) if self.acp else (*dict.fromkeys(one.provider for one in self._list_models()), *servers)
 
     @property
     def asks_window(self) -> bool:
@@ -199,18 +201,24 @@ class AgentSpec(Struct, frozen=True, kw_only=True):
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """Where it has to reach, as HOST:PORT: its models, and its servers that have an address."""
-        summary = (self.window.compress_by,) if self.window.compress_by is not None else ()
-        urls = [one.base_url or PROVIDER_URLS[one.provider] for one in (*self.models, *summary)]
+        """Where it has to reach, as HOST:PORT: its models, those of its sub-agents, and its servers that have an address."""
+        urls = [one.base_url or PROVIDER_URLS[one.provider] for one in self._list_models()]
         urls += [server.url for server in self.mcp if server.url is not None]
         return tuple(dict.fromkeys(find_address(url) for url in urls))
 
     @property
     def secrets(self) -> tuple[str, ...]:
         """Names of all it needs to speak with its models and servers, those of a fallback, too; or that its program needs."""
-        summary = (self.window.compress_by,) if self.window.compress_by is not None else ()
-        keys = [one.key for one in (*self.models, *summary, *self.mcp, self.outside) if one.key is not None]
+        keys = [one.key for one in (*self._list_models(), *self.mcp, self.outside) if one.key is not None]
         return tuple(dict.fromkeys((*keys, *(name for server in self.mcp for name in server.secrets))))
+
+    def _list_models(self) -> tuple[ModelSpec, ...]:
+        """All that may be asked something in its runs."""
+        summary = (self.window.compress_by,) if self.window.compress_by is not None else ()
+        return (*self.models, *summary, *(model for one in self.team for model in one.models))
+
+    def find_subagent(self, name: str) -> AgentSpec | None:
+        return next((one for one in self.team if one.name == name), None)
 
 
 def fit_window(agent: AgentSpec, tokens: int) -> AgentSpec:

@@ -13,6 +13,7 @@ from msgspec import Struct
 from wakeful.core.knowledge import Fact, Recollection, Stretch, Workspace
 from wakeful.core.spec import SessionSpec
 from wakeful.core.state import Session
+from wakeful.core.todo import TodoChange, TodoList
 from wakeful.core.work import Step
 
 
@@ -126,6 +127,12 @@ class Forget(Struct, frozen=True, kw_only=True):
     for_now: bool = False
 
 
+class Todo(TodoChange, frozen=True, kw_only=True):
+    """Change the to-do list of a session."""
+
+    name: str
+
+
 class Ask(Struct, frozen=True, kw_only=True):
     """Put a message to the session's agent, or to `agent` for this one message, and have it answered now. `fresh`: in a new conversation."""
 
@@ -188,7 +195,7 @@ class Fork(Struct, frozen=True, kw_only=True):
 
 
 class Merge(Struct, frozen=True, kw_only=True):
-    """Bring `fork` back into `name`. `base` are the fork's facts where it was born or last merged.
+    """Bring `fork` back into `name`. `base` and `base_todo` are its facts and its to-do list where it was born or last merged.
 
     `record`: files come with it, which are written once the merge is durable.
     """
@@ -196,6 +203,7 @@ class Merge(Struct, frozen=True, kw_only=True):
     name: str
     fork: str
     base: dict[str, Fact]
+    base_todo: TodoList = ()
     base_seq: int
     fork_seq: int
     summary: str = ""
@@ -318,6 +326,7 @@ Call = (
     | Note
     | Remember
     | Forget
+    | Todo
     | Ask
     | Work
     | Save

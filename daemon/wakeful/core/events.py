@@ -16,7 +16,8 @@ from wakeful.core.budget import Periods
 from wakeful.core.knowledge import Conflict, Fact, Origin, Recollection, Stretch, Workspace
 from wakeful.core.observation import ChangeWord, Enforced, KeptOutput, Output, StagedOutput, Traced, Usage
 from wakeful.core.spec import SessionSpec
-from wakeful.core.turn import Answered, DownServer, Image, Purpose, TokenUsage, ToolCall, ToolDefinition, WroteFile
+from wakeful.core.todo import TodoItem
+from wakeful.core.turn import Answered, DownServer, Image, Purpose, SubSpent, SubWork, TokenUsage, ToolCall, ToolDefinition, WroteFile
 
 Outcome = Literal["succeeded", "failed", "cancelled", "interrupted", "lost"]
 # Ordered by strength: the stronger replaces the weaker (rule 23).
@@ -168,6 +169,10 @@ class MemorySet(Struct, frozen=True, kw_only=True):
     value: str | None
 
 
+class TodoSet(Struct, frozen=True, kw_only=True):
+    items: tuple[TodoItem, ...]
+
+
 class WakeRequested(Struct, frozen=True, kw_only=True):
     wake: int
     causes: tuple[Cause, ...]
@@ -296,10 +301,7 @@ class RunFinished(Struct, frozen=True, kw_only=True):
     conflicts: tuple[str, ...] = ()
     # The place of its own that it worked in, in words.
     workspace: str | None = None
-
-
-# -- what an agent does in its run ------------------------------------------------------------
-    # When the periods of its budgets began, by time zone: what is charged here counts from then. None: in logs of older releases.
+    subagents: dict[str, SubSpent] = {}
     periods: Periods | None = None
 
 
@@ -318,6 +320,7 @@ class PromptAssembled(Struct, frozen=True, kw_only=True):
     tokens: dict[str, int] = {}
     window_tokens: int | None = None
     window_source: str | None = None
+    sub: SubWork | None = None
 
 
 class TurnRequested(Struct, frozen=True, kw_only=True):
@@ -335,6 +338,7 @@ class TurnRequested(Struct, frozen=True, kw_only=True):
     tools: tuple[ToolDefinition, ...] = ()
     # With the tools: MCP servers that are not there, and why. Absent in logs of older releases.
     servers_down: tuple[DownServer, ...] = ()
+    sub: SubWork | None = None
 
 
 class TurnAnswered(Struct, frozen=True, kw_only=True):
@@ -346,8 +350,8 @@ class TurnAnswered(Struct, frozen=True, kw_only=True):
     usage: TokenUsage
     usd: float | None = None
     purpose: Purpose = "work"
-    # When the periods of its budgets began, by time zone: what is charged here counts from then. None: in logs of older releases.
     periods: Periods | None = None
+    sub: SubWork | None = None
 
 
 class TurnMetered(Struct, frozen=True, kw_only=True):
@@ -371,8 +375,8 @@ class TurnFailed(Struct, frozen=True, kw_only=True):
     words: str
     usage: TokenUsage | None = None
     usd: float | None = None
-    # When the periods of its budgets began, by time zone: what is charged here counts from then. None: in logs of older releases.
     periods: Periods | None = None
+    sub: SubWork | None = None
 
 
 class ToolCalled(Struct, frozen=True, kw_only=True):
@@ -380,6 +384,7 @@ class ToolCalled(Struct, frozen=True, kw_only=True):
 
     run: int
     call: ToolCall
+    sub: SubWork | None = None
 
 
 class ToolReturned(Struct, frozen=True, kw_only=True):
@@ -392,6 +397,7 @@ class ToolReturned(Struct, frozen=True, kw_only=True):
     wrote: tuple[WroteFile, ...] = ()
     # By their contents, which are blobs. Absent in logs of older releases.
     images: tuple[Image, ...] = ()
+    sub: SubWork | None = None
 
 
 class QuestionAsked(Struct, frozen=True, kw_only=True):
@@ -412,6 +418,14 @@ class WorkHalted(Struct, frozen=True, kw_only=True):
 
     run: int
     hold: Hold
+
+
+class SubagentHalted(Struct, frozen=True, kw_only=True):
+    """A sub-agent cannot go on: its work ends here, and this is why. The run goes on; its agent is told."""
+
+    run: int
+    sub: SubWork
+    words: str
 
 
 class SlotSkipped(Struct, frozen=True, kw_only=True):
@@ -537,6 +551,8 @@ class SessionMerged(Struct, frozen=True, kw_only=True):
     files: dict[str, str] = {}
     # The blob that lists what its files held before and hold after it, and the base of the next merge; None: no file was changed.
     record: str | None = None
+    # The to-do list of both; None: it stays as it is.
+    todo: tuple[TodoItem, ...] | None = None
 
 
 class ConflictResolved(Struct, frozen=True, kw_only=True):
@@ -628,61 +644,22 @@ class PayloadErased(Struct, frozen=True, kw_only=True):
     reason: str | None = None
 
 
+# fmt: off
 Event = (
-    SessionOpened
-    | SessionRenamed
-    | SpecDeclared
-    | SpecRemoved
-    | SpecTrusted
-    | SessionAdopted
-    | ActivationRequested
-    | MessageAdded
-    | MessageSent
-    | NoteAdded
-    | FactSet
-    | FactRetracted
-    | MemorySet
-    | WakeRequested
-    | WakeExtended
-    | WakeWithdrawn
-    | RunStarted
-    | RunStopRequested
-    | OutputsStaged
-    | OutputsLanded
-    | RunReadopted
-    | PromptAssembled
-    | TurnRequested
-    | TurnAnswered
-    | TurnMetered
-    | TurnFailed
-    | ToolCalled
-    | ToolReturned
-    | QuestionAsked
-    | WorkHalted
-    | RunFinished
-    | SlotSkipped
-    | ClockRebased
-    | SessionSuspended
-    | SessionSlept
-    | SessionResumed
-    | SessionBraked
-    | SessionReleased
-    | QuestionAnswered
-    | SessionTerminated
-    | SessionReopened
-    | CheckpointMarked
-    | SessionRewound
-    | OutputsAdopted
-    | SessionForked
-    | SessionMerged
-    | ConflictResolved
-    | ConversationCompressed
-    | SessionMigrated
-    | SessionFrozen
-    | SessionThawed
-    | SessionDeparted
-    | SessionArrived
-    | SessionArchived
-    | SessionRestored
-    | PayloadErased
+    # Specs, and who opens a session.
+    SessionOpened | SessionRenamed | SpecDeclared | SpecRemoved | SpecTrusted | SessionAdopted
+    # Words and memory.
+    | ActivationRequested | MessageAdded | MessageSent | NoteAdded | FactSet | FactRetracted | MemorySet | TodoSet
+    # Wakes and runs.
+    | WakeRequested | WakeExtended | WakeWithdrawn | RunStarted | RunStopRequested | OutputsStaged | OutputsLanded | RunReadopted
+    # The work of an agent.
+    | PromptAssembled | TurnRequested | TurnAnswered | TurnMetered | TurnFailed | ToolCalled | ToolReturned | QuestionAsked | WorkHalted | SubagentHalted
+    # The end of a run, and rest.
+    | RunFinished | SlotSkipped | ClockRebased | SessionSuspended | SessionSlept | SessionResumed | SessionBraked | SessionReleased | QuestionAnswered
+    | SessionTerminated | SessionReopened
+    # History.
+    | CheckpointMarked | SessionRewound | OutputsAdopted | SessionForked | SessionMerged | ConflictResolved | ConversationCompressed
+    # Moves and archives.
+    | SessionMigrated | SessionFrozen | SessionThawed | SessionDeparted | SessionArrived | SessionArchived | SessionRestored | PayloadErased
 )
+# fmt: on

@@ -22,6 +22,7 @@ from wakeful.core.owed import TOUCHED, is_owed
 from wakeful.core.self_feeding import could_commit, list_self_fed
 from wakeful.core.spec import CommitsBinding, CronBinding, EveryBinding, SessionSpec
 from wakeful.core.state import OpenRun, Session, Stop
+from wakeful.core.turning import add_spent
 
 # A source always answers; should one hang all the same, a run is closed without its word after this long.
 LONGEST_LAST_LOOK_SECONDS = 30.0
@@ -169,6 +170,7 @@ def _judge_end(session: Session, run: OpenRun, report: ProcessEnded | None, wall
         done = run.progress
         guessed = done.estimated_tokens + done.reserved_tokens
         facts["usage"] = replace(usage, tokens=done.spent_tokens, estimated_tokens=guessed, usd=done.spent_usd)
+        facts["subagents"] = add_spent(done, done.reserved_tokens, done.reserved_tokens, done.reserved_usd) if done.reserved_tokens else done.subs
     stop = run.stop
     if run.staged is not None:
         # Whoever terminates it now does so after the success (rule 23).

@@ -22,6 +22,7 @@ from wakeful.core.owed import start_versions
 from wakeful.core.people import refuse_damaged
 from wakeful.core.provenance import find_source
 from wakeful.core.state import Question, Session
+from wakeful.core.todo import change_items, count_items, say_items
 from wakeful.core.tracing import refuse_observing
 from wakeful.counting import count
 from wakeful.errors import CallerError
@@ -293,12 +294,17 @@ def _(call: calls.Send, core: Core, decision: Decision, called: calls.Called) ->
 @judge_call.register
 def _(call: calls.Note, core: Core, decision: Decision, called: calls.Called) -> str:
     session = find_living(core, call.name)
-    if session.run is not None and called.run == session.run.run and find_hand_off_rule(session, session.run) == "withheld":
-        raise CallerError(f"this run answers one message in {call.name}, and the hand-off belongs to the agent that works there; say it in the answer")
+    _refuse_aside(session, called, "the hand-off")
     check_size(core, "note", call.text)
     check_level(core, session, "conversation", session.conversation.size_bytes + count_bytes(call.text))
     emit_call(core, decision, session, ev.NoteAdded(text=call.text), called)
     return "left a hand-off"
+
+
+def _refuse_aside(session: Session, called: calls.Called, what: str) -> None:
+    """An agent that answers one message does not change what the session's own agent works by."""
+    if session.run is not None and called.run == session.run.run and find_hand_off_rule(session, session.run) == "withheld":
+        raise CallerError(f"this run answers one message in {session.name}, and {what} belongs to the agent that works there; say it in the answer")
 
 
 @judge_call.register
@@ -334,6 +340,16 @@ def _(call: calls.Forget, core: Core, decision: Decision, called: calls.Called) 
         raise CallerError(f"{call.name} has no fact {call.key!r}; `wakeful facts {call.name}` lists them")
     emit_call(core, decision, session, ev.FactRetracted(key=call.key, rationale=call.rationale), called)
     return f"forgot {call.key}"
+
+
+@judge_call.register
+def _(call: calls.Todo, core: Core, decision: Decision, called: calls.Called) -> str:
+    session = find_living(core, call.name)
+    _refuse_aside(session, called, "the to-do list")
+    items = change_items(session.todo, call)
+    if items != session.todo:
+        emit_call(core, decision, session, ev.TodoSet(items=items), called)
+    return "\n".join((f"the to-do list: {count_items(items)}", *say_items(items))) if items else "the to-do list is empty"
 
 
 def check_size(core: Core, what: LimitName, text: str) -> None:

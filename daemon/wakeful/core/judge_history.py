@@ -28,6 +28,7 @@ from wakeful.core.prices import find_meant_model
 from wakeful.core.reducer import ORDERED_KEYS
 from wakeful.core.spec import FileBinding, SessionSpec
 from wakeful.core.state import ACTIVATION, Session
+from wakeful.core.todo import merge_items
 from wakeful.counting import count
 from wakeful.errors import CallerError
 
@@ -149,7 +150,7 @@ def _hand_on(past: Session, *, is_fresh: bool) -> Recollection:
     handed = past.recollect()
     # Conflicts and merges are the parent's own business.
     handed = replace(handed, conflicts=(), merges={}, good={k: v for k, v in handed.good.items() if not k.startswith(_OWN_POSITIONS)})
-    return replace(handed, memory={}, conversation=Conversation(), asker=None, talks={}) if is_fresh else handed
+    return replace(handed, memory={}, todo=(), conversation=Conversation(), asker=None, talks={}) if is_fresh else handed
 
 
 def _spec_of_fork(call: calls.Fork, past: Session) -> tuple[SessionSpec | None, tuple[str, ...]]:
@@ -194,6 +195,7 @@ def _(call: calls.Merge, core: Core, decision: Decision, called: calls.Called) -
         summary=call.summary,
         files=call.files,
         record=call.record,
+        todo=todo if (todo := merge_items(call.base_todo, session.todo, fork.todo)) != session.todo else None,
     )
     session = emit_call(core, decision, session, event, called)
     if call.record is not None:

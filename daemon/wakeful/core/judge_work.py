@@ -14,7 +14,7 @@ from wakeful.core import events as ev
 from wakeful.core.agency import find_owner
 from wakeful.core.agent import AgentSpec
 from wakeful.core.asking import find_timeout, make_asking, say_denial
-from wakeful.core.budget import OF_REQUESTS, Amounts, Spent, charge, counts_money, find_exhausted, find_overspent, find_shortage
+from wakeful.core.budget import OF_REQUESTS, Amounts, Budget, Spent, charge, counts_money, find_exhausted, find_overspent, find_shortage
 from wakeful.core.decision import Decision
 from wakeful.core.judge import check_level, check_size, emit_call, find_runnable
 from wakeful.core.judge_history import judge_call
@@ -23,6 +23,7 @@ from wakeful.core.machine import Core
 from wakeful.core.prices import find_cost, find_worst_case
 from wakeful.core.spec import PromptRun
 from wakeful.core.state import OpenRun, Session
+from wakeful.core.turn import SubSpent, SubWork
 from wakeful.errors import CallerError
 
 # Every call is registered once this module is read.
@@ -76,6 +77,7 @@ def _(call: calls.Work, core: Core, decision: Decision, called: calls.Called) ->
     # All of them before the first is recorded: one that is refused takes the others with it.
     for step in call.steps:
         _check_step(core, step)
+        _check_member(session.run.agent, step)
     for step in call.steps:
         run = session.run
         assert run is not None
@@ -101,6 +103,14 @@ def _check_step(core: Core, step: work.Step) -> None:
             check_size(core, "payload", "".join(f"{tool.description}{tool.parameters}" for tool in tools))
 
 
+def _check_member(agent: AgentSpec, step: work.Step) -> None:
+    """A piece of work is done by a sub-agent that the agent of the run declares."""
+    sub = None if isinstance(step, work.AskPerson | work.MeterTurn) else step.sub
+    if sub is not None and agent.find_subagent(sub.agent) is None:
+        known = ", ".join(one.name for one in agent.team) or "none"
+        raise CallerError(f"agent {agent.name} has no sub-agent {sub.agent!r}; those it has: {known}")
+
+
 @singledispatch
 def _take_step(step: work.Step, core: Core, session: Session, run: OpenRun, wall: int) -> list[ev.Event]:
     raise TypeError(f"no one takes {type(step).__name__}")
@@ -111,7 +121,7 @@ def _(step: work.Assemble, core: Core, session: Session, run: OpenRun, wall: int
     return [
         ev.PromptAssembled(
             run=run.run, agent=step.agent, model=step.model, instructions=step.instructions, opening=step.opening, tokens=step.tokens,
-            window_tokens=step.window_tokens, window_source=step.window_source,
+            window_tokens=step.window_tokens, window_source=step.window_source, sub=step.sub,
         )
     ]
 
@@ -119,12 +129,15 @@ def _(step: work.Assemble, core: Core, session: Session, run: OpenRun, wall: int
 @_take_step.register
 def _(step: work.RequestTurn, core: Core, session: Session, run: OpenRun, wall: int) -> list[ev.Event]:
     assert run.agent is not None
-    # Summaries come of work that has turns of its own, and stop where they make no room.
-    if step.purpose == "work" and run.progress.work_turns >= run.agent.limits.turns and step.turn > run.progress.turns:
-        return [_fail(run, f"it took {run.progress.work_turns} turns and did not come to an end (limits.turns of agent {run.agent.name})")]
     usd = find_worst_case(core.settings.prices, step.model, step.input_tokens, step.max_output_tokens)
-    hold = _find_spent(core, session, run, run.agent, step, usd, wall)
-    if hold is not None:
+    if step.sub is not None:
+        halted = _halt_sub(core, session, run, run.agent, step, step.sub, usd, wall)
+        if halted is not None:
+            return [halted]
+    elif step.purpose == "work" and run.progress.work_turns >= run.agent.limits.turns and step.turn > run.progress.turns:
+        # Summaries come of work that has turns of its own, and stop where they make no room.
+        return [_fail(run, f"it took {run.progress.work_turns} turns and did not come to an end (limits.turns of agent {run.agent.name})")]
+    elif (hold := _find_spent(core, session, run, run.agent, step, usd, wall)) is not None:
         return [ev.WorkHalted(run=run.run, hold=hold)]
     return [
         ev.TurnRequested(
@@ -137,6 +150,7 @@ def _(step: work.RequestTurn, core: Core, session: Session, run: OpenRun, wall: 
             purpose=step.purpose,
             tools=step.tools,
             servers_down=step.servers_down,
+            sub=step.sub,
         )
     ]
 
@@ -144,7 +158,7 @@ def _(step: work.RequestTurn, core: Core, session: Session, run: OpenRun, wall: 
 @_take_step.register
 def _(step: work.RecordAnswer, core: Core, session: Session, run: OpenRun, wall: int) -> list[ev.Event]:
     usd = find_cost(core.settings.prices, step.answer.model, step.usage) if step.usd is None else step.usd
-    return [ev.TurnAnswered(run=run.run, turn=step.turn, answer=step.answer, usage=step.usage, usd=usd, purpose=step.purpose)]
+    return [ev.TurnAnswered(run=run.run, turn=step.turn, answer=step.answer, usage=step.usage, usd=usd, purpose=step.purpose, sub=step.sub)]
 
 
 @_take_step.register
@@ -159,17 +173,17 @@ def _(step: work.MeterTurn, core: Core, session: Session, run: OpenRun, wall: in
 @_take_step.register
 def _(step: work.RecordFault, core: Core, session: Session, run: OpenRun, wall: int) -> list[ev.Event]:
     usd = find_cost(core.settings.prices, step.model, step.usage) if step.usage is not None else None
-    return [ev.TurnFailed(run=run.run, turn=step.turn, model=step.model, fault=step.fault, words=step.words, usage=step.usage, usd=usd)]
+    return [ev.TurnFailed(run=run.run, turn=step.turn, model=step.model, fault=step.fault, words=step.words, usage=step.usage, usd=usd, sub=step.sub)]
 
 
 @_take_step.register
 def _(step: work.CallTool, core: Core, session: Session, run: OpenRun, wall: int) -> list[ev.Event]:
-    return [ev.ToolCalled(run=run.run, call=step.call)]
+    return [ev.ToolCalled(run=run.run, call=step.call, sub=step.sub)]
 
 
 @_take_step.register
 def _(step: work.ReturnTool, core: Core, session: Session, run: OpenRun, wall: int) -> list[ev.Event]:
-    return [ev.ToolReturned(run=run.run, call=step.call, name=step.name, text=step.text, is_error=step.is_error, wrote=step.wrote, images=step.images)]
+    return [ev.ToolReturned(run=run.run, call=step.call, name=step.name, text=step.text, is_error=step.is_error, wrote=step.wrote, images=step.images, sub=step.sub)]
 
 
 @_take_step.register
@@ -182,7 +196,7 @@ def _(step: work.AskPerson, core: Core, session: Session, run: OpenRun, wall: in
 
 @_take_step.register
 def _(step: work.Halt, core: Core, session: Session, run: OpenRun, wall: int) -> list[ev.Event]:
-    return [_fail(run, step.words)]
+    return [_fail(run, step.words) if step.sub is None else ev.SubagentHalted(run=run.run, sub=step.sub, words=step.words)]
 
 
 def _fail(run: OpenRun, words: str) -> ev.WorkHalted:
@@ -192,22 +206,46 @@ def _fail(run: OpenRun, words: str) -> ev.WorkHalted:
 # -- what is left to be spent -----------------------------------------------------------------
 
 
+def _halt_sub(
+    core: Core, session: Session, run: OpenRun, agent: AgentSpec, step: work.RequestTurn, sub: SubWork, usd: float | None, wall: int
+) -> ev.WorkHalted | ev.SubagentHalted | None:
+    """Why a sub-agent may not send this request. A period that is spent halts the run, which takes the work up again; all else ends the work alone."""
+    member = agent.find_subagent(sub.agent)
+    assert member is not None
+    if step.turn > member.limits.turns:
+        return ev.SubagentHalted(run=run.run, sub=sub, words=f"it took {member.limits.turns} turns and did not come to an end (limits.turns of agent {member.name})")
+    hold = _find_spent(core, session, run, agent, step, usd, wall)
+    if hold is not None and hold.kind == "budget":
+        return ev.WorkHalted(run=run.run, hold=hold)
+    if hold is None and member.budget is not None:
+        taken = run.progress.subs.get(member.name, SubSpent())
+        wanted = Amounts(tokens=taken.tokens + step.input_tokens + step.max_output_tokens, usd=taken.usd + (usd or 0.0))
+        hold = _find_spent_of(f"agent {member.name}: ", member.budget, sum_spent(core, member.name), wanted, step, usd, wall)
+    return ev.SubagentHalted(run=run.run, sub=sub, words=hold.words) if hold is not None else None
+
+
 def _find_spent(core: Core, session: Session, run: OpenRun, agent: AgentSpec, step: work.RequestTurn, usd: float | None, wall: int) -> ev.Hold | None:
     """Why this request may not be sent, as the hold it brings on; None where it may."""
     tokens = step.input_tokens + step.max_output_tokens
     wanted = Amounts(tokens=run.progress.spent_tokens + tokens, usd=run.progress.spent_usd + (usd or 0.0))
     own = sum_spent(core, agent.name) if agent.budget is not None else {}
     for whose, budget, spent in (("", run.spec.budget, session.spent), (f"agent {agent.name}: ", agent.budget, own)):
-        if budget is None:
-            continue
-        if usd is None and counts_money(budget):
-            words = f"nobody knows what {step.model} costs, and its budget counts money; add it to prices in wakeful.yaml"
-            return ev.Hold(kind="failed", words=words)
-        if (short := find_shortage(budget.run, wanted)) is not None:
-            return ev.Hold(kind="failed", words=f"{whose}budget of the run: {short} for the next request at its worst")
-        if (found := find_exhausted(budget, spent, wall, counted=OF_REQUESTS, tokens=tokens, usd=usd or 0.0)) is not None:
-            return ev.Hold(kind="budget", words=whose + found.words, until=found.until, length_seconds=max(0.0, (found.until - wall) / 1e6))
+        if budget is not None and (hold := _find_spent_of(whose, budget, spent, wanted, step, usd, wall)) is not None:
+            return hold
     return None
+
+
+def _find_spent_of(whose: str, budget: Budget, spent: dict[str, Spent], wanted: Amounts, step: work.RequestTurn, usd: float | None, wall: int) -> ev.Hold | None:
+    """The same for one budget. `wanted`: what its run would have taken with this request."""
+    if usd is None and counts_money(budget):
+        words = f"nobody knows what {step.model} costs, and its budget counts money; add it to prices in wakeful.yaml"
+        return ev.Hold(kind="failed", words=words)
+    if (short := find_shortage(budget.run, wanted)) is not None:
+        return ev.Hold(kind="failed", words=f"{whose}budget of the run: {short} for the next request at its worst")
+    found = find_exhausted(budget, spent, wall, counted=OF_REQUESTS, tokens=step.input_tokens + step.max_output_tokens, usd=usd or 0.0)
+    if found is None:
+        return None
+    return ev.Hold(kind="budget", words=whose + found.words, until=found.until, length_seconds=max(0.0, (found.until - wall) / 1e6))
 
 
 def _find_overspent(core: Core, session: Session, run: OpenRun, agent: AgentSpec, step: work.MeterTurn, usd: float, wall: int) -> ev.Hold | None:

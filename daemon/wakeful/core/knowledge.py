@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
+from wakeful.core.todo import TodoList
+
 
 def count_bytes(text: str) -> int:
     return len(text.encode(errors="surrogatepass"))
@@ -135,6 +137,7 @@ class Recollection(Struct, frozen=True, kw_only=True):
     # Whose conversation that is, and those of others.
     asker: str | None = None
     talks: dict[str, Talk] = {}
+    todo: TodoList = ()
 
 
 def close_line(line: tuple[Stretch, ...], session: str, seq: int) -> tuple[Stretch, ...]:

@@ -16,7 +16,7 @@ CALLS_FOR_A_WAKE = (ev.ActivationRequested, ev.MessageAdded, ev.SpecDeclared, ev
 _OF_ITS_WAKE = frozenset({ev.RunStarted, ev.WakeWithdrawn})
 _OF_ITS_RUN = frozenset({
     ev.RunFinished, ev.RunStopRequested, ev.RunReadopted, ev.OutputsStaged, ev.OutputsLanded,
-    ev.PromptAssembled, ev.TurnRequested, ev.TurnAnswered, ev.TurnMetered, ev.TurnFailed, ev.ToolCalled, ev.ToolReturned, ev.QuestionAsked, ev.WorkHalted,
+    ev.PromptAssembled, ev.TurnRequested, ev.TurnAnswered, ev.TurnMetered, ev.TurnFailed, ev.ToolCalled, ev.ToolReturned, ev.QuestionAsked, ev.WorkHalted, ev.SubagentHalted,
 })  # fmt: skip
 _OTHERS = frozenset({ev.SessionSuspended, ev.OutputsAdopted, ev.WakeRequested, ev.WakeExtended, ev.MessageAdded})
 

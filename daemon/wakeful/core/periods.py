@@ -21,6 +21,7 @@ def note_periods(session: Session | None, event: Event, at: int) -> Event:
         spec, agent = session.spec, event.agent
     else:
         spec, agent = (session.run.spec, session.run.agent) if session.run is not None else (session.spec, None)
-    budgets = (spec.budget if spec is not None else None, agent.budget if agent is not None else None)
+    members = (agent, *agent.team) if agent is not None else ()
+    budgets = (spec.budget if spec is not None else None, *(one.budget for one in members))
     periods = find_periods(budgets, at)
     return replace(event, periods=periods) if periods is not None else event

@@ -35,6 +35,8 @@ ERASABLE = (
     "session_slept",
     "session_terminated",
     "spec_declared",
+    "subagent_halted",
+    "todo_set",
     "tool_called",
     "tool_returned",
     "turn_answered",

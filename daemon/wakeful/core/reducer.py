@@ -180,6 +180,11 @@ def _(event: ev.MemorySet, session: Session, at: int, author: str, seq: int) -> 
 
 
 @_apply.register
+def _(event: ev.TodoSet, session: Session, at: int, author: str, seq: int) -> Session:
+    return replace(session, todo=event.items, last_active_at=at)
+
+
+@_apply.register
 def _(event: ev.WakeRequested, session: Session, at: int, author: str, seq: int) -> Session:
     wake = OpenWake(wake=event.wake, requested_at=at, causes=event.causes, chain=event.chain, seq=seq)
     return replace(session, wake=wake, wakes=event.wake)
@@ -295,7 +300,7 @@ def _(event: ev.OutputsLanded, session: Session, at: int, author: str, seq: int)
 
 @_apply.register
 def _(
-    event: ev.PromptAssembled | ev.TurnRequested | ev.TurnAnswered | ev.TurnMetered | ev.TurnFailed | ev.ToolCalled | ev.ToolReturned | ev.QuestionAsked | ev.WorkHalted,
+    event: ev.PromptAssembled | ev.TurnRequested | ev.TurnAnswered | ev.TurnMetered | ev.TurnFailed | ev.ToolCalled | ev.ToolReturned | ev.QuestionAsked | ev.WorkHalted | ev.SubagentHalted,
     session: Session,
     at: int,
     author: str,
@@ -475,6 +480,7 @@ def _recall(session: Session, past: Recollection, seq: int) -> Session:
         session,
         facts=past.facts,
         memory=past.memory,
+        todo=past.todo,
         handoff=past.handoff,
         conversation=replace(past.conversation, stretches=(*past.conversation.stretches, here)),
         # Ordered kinds never go back (rules 16, 44).
@@ -537,6 +543,7 @@ def _(event: ev.SessionMerged, session: Session, at: int, author: str, seq: int)
         handoff="\n\n".join(part for part in (session.handoff, event.summary) if part) or None,
         conversation=session.conversation.add(event.summary) if event.summary else session.conversation,
         merges={**session.merges, event.fork: event.fork_seq},
+        todo=session.todo if event.todo is None else event.todo,
         last_active_at=at,
     )
 

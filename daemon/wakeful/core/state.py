@@ -17,6 +17,7 @@ from wakeful.core.events import Cause, Hold, Outcome, OutputsLanded, OutputsStag
 from wakeful.core.knowledge import Checkpoint, Conflict, Conversation, Fact, Origin, Recollection, Stretch, Talk, Workspace, close_line
 from wakeful.core.observation import KeptOutput, Usage
 from wakeful.core.spec import SessionSpec
+from wakeful.core.todo import TodoList
 from wakeful.core.work import Progress
 from wakeful.errors import UnknownSession
 
@@ -191,6 +192,7 @@ class Session(Struct, frozen=True, kw_only=True):
     facts: dict[str, Fact] = {}
     handoff: str | None = None
     memory: dict[str, str] = {}
+    todo: TodoList = ()
     conversation: Conversation = Conversation()
     # The person whose conversation the present one is; None: it is the session's own. The others, by person; "" is the session's own.
     asker: str | None = None
@@ -274,6 +276,7 @@ class Session(Struct, frozen=True, kw_only=True):
             merges=self.merges,
             asker=self.asker,
             talks=self.talks,
+            todo=self.todo,
         )
 
     @property

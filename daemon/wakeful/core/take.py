@@ -108,6 +108,8 @@ def _(observation: AgentsRead, core: Core, decision: Decision) -> None:
     core.agents, core.agent_problems = observation.agents, observation.refused
     named = {*core.agents, *core.agent_problems, *before[0], *before[1]}
     news = {name for name in named if [one.get(name) for one in before] != [core.agents.get(name), core.agent_problems.get(name)]}
+    # A run needs the keys of its agent's sub-agents, too.
+    news |= {agent.name for agent in core.agents.values() if not news.isdisjoint(agent.subagents)}
     for session in core.state if news else ():
         if session.unread or (has_prompt(session) and session.owner in news):
             decision.touch(session.id)

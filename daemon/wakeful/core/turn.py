@@ -16,6 +16,8 @@ StopReason = Literal["done", "calls", "length", "refused"]
 # What a turn is for: the session's work, or a shorter version of its conversation.
 Purpose = Literal["work", "summary"]
 
+# The tool that gives another agent a piece of work. A run that goes on takes the work up where it stood.
+DELEGATE = "delegate"
 INTERRUPTED = "interrupted, effect unknown: this call had begun when the run was cut short; look whether it took effect before you repeat it"
 
 
@@ -45,6 +47,13 @@ class DownServer(Struct, frozen=True, kw_only=True):
     since: int | None = None
 
 
+class SubWork(Struct, frozen=True, kw_only=True):
+    """A piece of work that the agent of a run gave to another agent: the call of `delegate` that it answers, and who does it."""
+
+    call: str
+    agent: str
+
+
 class TokenUsage(Struct, frozen=True, kw_only=True):
     """As the provider counted it. `input` includes what it read from its cache (`cached`) and what it put there (`cache_written`).
 
@@ -59,6 +68,19 @@ class TokenUsage(Struct, frozen=True, kw_only=True):
     @property
     def total(self) -> int:
         return self.input + self.output
+
+
+def name_actor(run: int, sub: SubWork | None) -> str:
+    """The run whose agent does something, or the sub-agent in it."""
+    return f"run {run}" if sub is None else f"run {run}, sub-agent {sub.agent}"
+
+
+class SubSpent(Struct, frozen=True, kw_only=True):
+    """What one sub-agent took in a run. The figures of the run include it."""
+
+    tokens: int = 0
+    estimated_tokens: int = 0
+    usd: float = 0.0
 
 
 class Asked(Struct, frozen=True, kw_only=True, tag_field="kind", tag="asked"):

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from wakeful.core import events as ev
 from wakeful.core.budget import Budget, Periods, Spent, charge
 from wakeful.core.state import OpenRun, Question, Session
-from wakeful.core.turn import TokenUsage, WroteFile
+from wakeful.core.turn import SubSpent, SubWork, TokenUsage, WroteFile
 from wakeful.core.work import WRITING_TOOLS, OwnFile, Progress
 
 # Nobody knows whether the provider has done the work: it counts. A provider that was not reached (`unreached`) has done none.
@@ -20,16 +20,26 @@ UNKNOWN_EFFECT = "network"
 
 def fold_turn(
     session: Session,
-    event: ev.PromptAssembled | ev.TurnRequested | ev.TurnAnswered | ev.TurnMetered | ev.TurnFailed | ev.ToolCalled | ev.ToolReturned | ev.QuestionAsked | ev.WorkHalted,
+    event: ev.PromptAssembled | ev.TurnRequested | ev.TurnAnswered | ev.TurnMetered | ev.TurnFailed | ev.ToolCalled | ev.ToolReturned | ev.QuestionAsked | ev.WorkHalted | ev.SubagentHalted,
     at: int,
 ) -> Session:
     run = session.run
     assert run is not None
     done = run.progress
     match event:
+        case ev.SubagentHalted(sub=SubWork(call=call), words=words):
+            return _put(session, run, replace(done, sub_halts={**done.sub_halts, call: words}), at)
+        case ev.PromptAssembled(sub=SubWork(call=call)):
+            return _put(session, run, replace(done, sub_halts={known: words for known, words in done.sub_halts.items() if known != call}), at)
+        case ev.TurnRequested(sub=SubWork(agent=agent), input_tokens=taken, max_output_tokens=made, usd=usd):
+            return _put(session, run, replace(done, reserved_tokens=taken + made, reserved_usd=usd or 0.0, reserved_by=agent), at)
+        case ev.TurnAnswered(sub=SubWork(), usage=usage, usd=usd):
+            return _settle_counted(session, run, at, event.periods, usage, usd or 0.0)
+        case ev.ToolReturned(sub=SubWork(), call=call_id, wrote=wrote):
+            return _put(session, run, _come_back(done, call_id, wrote), at)
         case ev.TurnRequested(turn=turn, input_tokens=taken, max_output_tokens=made, usd=usd, purpose=purpose):
             summaries = done.summaries + (max(0, turn - done.turns) if purpose == "summary" else 0)
-            return _put(session, run, replace(done, turns=turn, summaries=summaries, reserved_tokens=taken + made, reserved_usd=usd or 0.0), at)
+            return _put(session, run, replace(done, turns=turn, summaries=summaries, reserved_tokens=taken + made, reserved_usd=usd or 0.0, reserved_by=None), at)
         case ev.TurnAnswered(usage=usage, usd=usd, answer=answer, purpose=purpose):
             session = _settle_counted(session, run, at, event.periods, usage, usd or 0.0)
             if purpose == "summary":
@@ -74,16 +84,29 @@ def settle_run(session: Session, run: OpenRun, at: int, periods: Periods | None)
 def _settle_counted(session: Session, run: OpenRun, at: int, periods: Periods | None, usage: TokenUsage, usd: float) -> Session:
     """Replace the reserved usage of a request by its real one."""
     done = run.progress
-    guessed = done.estimated_tokens + (usage.total if usage.is_estimated else 0)
-    settled = replace(done, tokens=done.tokens + usage.total, usd=done.usd + usd, estimated_tokens=guessed, reserved_tokens=0, reserved_usd=0.0)
+    guessed = usage.total if usage.is_estimated else 0
+    settled = replace(
+        done, tokens=done.tokens + usage.total, usd=done.usd + usd, estimated_tokens=done.estimated_tokens + guessed, reserved_tokens=0, reserved_usd=0.0,
+        subs=add_spent(done, usage.total, guessed, usd),
+    )  # fmt: skip
     return _put(_charge(session, run, at, periods, usage.total, usd), run, settled, at)
 
 
 def _settle_unanswered(session: Session, run: OpenRun, at: int, periods: Periods | None) -> Session:
     done = run.progress
     guessed = done.estimated_tokens + done.reserved_tokens
-    settled = replace(done, tokens=done.spent_tokens, usd=done.spent_usd, estimated_tokens=guessed, reserved_tokens=0, reserved_usd=0.0)
+    subs = add_spent(done, done.reserved_tokens, done.reserved_tokens, done.reserved_usd)
+    settled = replace(done, tokens=done.spent_tokens, usd=done.spent_usd, estimated_tokens=guessed, reserved_tokens=0, reserved_usd=0.0, subs=subs)
     return _put(_charge(session, run, at, periods, done.reserved_tokens, done.reserved_usd), run, settled, at)
+
+
+def add_spent(done: Progress, tokens: int, estimated_tokens: int, usd: float) -> dict[str, SubSpent]:
+    """The amounts of sub-agents once the request under way took this much."""
+    if done.reserved_by is None:
+        return done.subs
+    known = done.subs.get(done.reserved_by, SubSpent())
+    added = SubSpent(tokens=known.tokens + tokens, estimated_tokens=known.estimated_tokens + estimated_tokens, usd=known.usd + usd)
+    return {**done.subs, done.reserved_by: added}
 
 
 def _put(session: Session, run: OpenRun, progress: Progress, at: int) -> Session:
@@ -93,11 +116,13 @@ def _put(session: Session, run: OpenRun, progress: Progress, at: int) -> Session
 def _charge(session: Session, run: OpenRun, at: int, periods: Periods | None, tokens: int, usd: float) -> Session:
     """To the session's budget, and to what its agent spent here of its own."""
     spent = _charge_one(session.spent, run.spec.budget, at, periods, tokens, usd)
-    agent = run.agent
-    if agent is None or agent.budget is None:
-        return replace(session, spent=spent)
-    own = _charge_one(session.agents_spent.get(agent.name, {}), agent.budget, at, periods, tokens, usd)
-    return replace(session, spent=spent, agents_spent={**session.agents_spent, agent.name: own})
+    agents = dict(session.agents_spent)
+    member = run.agent.find_subagent(run.progress.reserved_by) if run.agent is not None and run.progress.reserved_by is not None else None
+    # The work of a sub-agent is paid from its own budget, and from that of the agent that wants it.
+    charged = {agent.name: agent for agent in (run.agent, member) if agent is not None and agent.budget is not None}
+    for name, agent in charged.items():
+        agents[name] = _charge_one(agents.get(name, {}), agent.budget, at, periods, tokens, usd)
+    return replace(session, spent=spent, agents_spent=agents)
 
 
 def _charge_one(spent: dict[str, Spent], budget: Budget | None, at: int, periods: Periods | None, tokens: int, usd: float) -> dict[str, Spent]:

@@ -1,7 +1,7 @@
 """The steps of an agent's run as values: what the process that thinks reports, and what its run has come to.
 
 Each step is recorded before the next one is taken: the process posts them (api/working.py), `judge_work` turns them into events, the reducer
-folds them into `Progress`. Several that belong together are one call, and so one transaction.
+folds them into `Progress`. Several that belong together are one call, and so one transaction. A step with `sub` is one of a sub-agent.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from wakeful.core.agent import AgentSpec, ToolPolicy
-from wakeful.core.turn import Answered, Asked, DownServer, Entry, Image, Purpose, TokenUsage, ToolCall, ToolDefinition, WroteFile
+from wakeful.core.turn import Answered, Asked, DownServer, Entry, Image, Purpose, SubSpent, SubWork, TokenUsage, ToolCall, ToolDefinition, WroteFile
 
 # The tools that write files.
 WRITING_TOOLS = ("write", "edit")
@@ -49,6 +49,7 @@ class Assemble(Struct, frozen=True, kw_only=True, tag_field="step", tag="assembl
     tokens: dict[str, int] = {}
     window_tokens: int | None = None
     window_source: str | None = None
+    sub: SubWork | None = None
 
 
 class RequestTurn(Struct, frozen=True, kw_only=True, tag_field="step", tag="request"):
@@ -63,6 +64,7 @@ class RequestTurn(Struct, frozen=True, kw_only=True, tag_field="step", tag="requ
     tools: tuple[ToolDefinition, ...] = ()
     # With the tools: MCP servers that are not there, and why.
     servers_down: tuple[DownServer, ...] = ()
+    sub: SubWork | None = None
 
 
 class RecordAnswer(Struct, frozen=True, kw_only=True, tag_field="step", tag="answer"):
@@ -72,6 +74,7 @@ class RecordAnswer(Struct, frozen=True, kw_only=True, tag_field="step", tag="ans
     purpose: Purpose = "work"
     # What the program itself says it cost. None: by the price of its tokens.
     usd: float | None = None
+    sub: SubWork | None = None
 
 
 class MeterTurn(Struct, frozen=True, kw_only=True, tag_field="step", tag="meter"):
@@ -92,10 +95,12 @@ class RecordFault(Struct, frozen=True, kw_only=True, tag_field="step", tag="faul
     words: str
     # Of an answer that was of no use: what it took all the same. None: nothing is known of it.
     usage: TokenUsage | None = None
+    sub: SubWork | None = None
 
 
 class CallTool(Struct, frozen=True, kw_only=True, tag_field="step", tag="call"):
     call: ToolCall
+    sub: SubWork | None = None
 
 
 class ReturnTool(Struct, frozen=True, kw_only=True, tag_field="step", tag="return"):
@@ -106,6 +111,7 @@ class ReturnTool(Struct, frozen=True, kw_only=True, tag_field="step", tag="retur
     wrote: tuple[WroteFile, ...] = ()
     # Those that were kept before (POST /work/images).
     images: tuple[Image, ...] = ()
+    sub: SubWork | None = None
 
 
 class AskPerson(Struct, frozen=True, kw_only=True, tag_field="step", tag="ask"):
@@ -117,6 +123,8 @@ class AskPerson(Struct, frozen=True, kw_only=True, tag_field="step", tag="ask"):
 
 class Halt(Struct, frozen=True, kw_only=True, tag_field="step", tag="halt"):
     words: str
+    # Of a sub-agent: its work ends, and the run goes on.
+    sub: SubWork | None = None
 
 
 Step = Assemble | RequestTurn | RecordAnswer | MeterTurn | RecordFault | CallTool | ReturnTool | AskPerson | Halt
@@ -188,6 +196,8 @@ class Recorded(Struct, frozen=True, kw_only=True):
 
     end: str | None = None
     is_limit: bool = False
+    # Likewise, of the work of the sub-agent whose steps these are: the run goes on.
+    sub_end: str | None = None
     redacted: tuple[SentStep, ...] = ()
 
 
@@ -216,6 +226,11 @@ class Progress(Struct, frozen=True, kw_only=True):
     # Of the request under way, at its worst; what it took replaces them.
     reserved_tokens: int = 0
     reserved_usd: float = 0.0
+    # The sub-agent whose request that is; None: the run's own agent.
+    reserved_by: str | None = None
+    # By the names of sub-agents; and why their work cannot go on, by the call that it answers.
+    subs: dict[str, SubSpent] = {}
+    sub_halts: dict[str, str] = {}
     # By path, relative to root where it lies there.
     wrote: dict[str, OwnFile] = {}
     # Calls that write, begun and not come back: whether they did is not known.

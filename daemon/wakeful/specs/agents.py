@@ -82,6 +82,7 @@ def build_agent(name: str, keys: AgentKeys, around: Surroundings) -> BuiltAgent:
         outside=outside,
         skills=skills,
         ask_timeout_seconds=keys.ask_timeout,
+        subagents=tuple(dict.fromkeys(keys.subagents)),
     )
     return built
 
@@ -125,6 +126,8 @@ def _check_mind(keys: AgentKeys, built: BuiltAgent) -> None:
         return
     if keys.model is not None:
         return
+    if keys.subagents and keys.acp is not None:
+        built.refuse(("subagents",), "an external agent gives no work to others here; remove it, or give the agent a model", is_key=True)
     for name in _MODEL_KEYS:
         if getattr(keys, name) is not None:
             words = "acp brings its own; remove it" if keys.acp is not None else "this agent has none; add model: PROVIDER:NAME"

@@ -369,6 +369,7 @@ class AgentKeys(Keys):
     settings: ModelSettingKeys | None = _describe(None, "temperature, effort, max_output, images.")
     tools: dict[str, ToolPolicy] = _describe({}, "Name -> allow, ask or deny; mcp:SERVER or mcp:SERVER/TOOL for those of a server.")
     mcp: dict[str, McpChoice] = _describe({}, "Servers with further tools: name -> command, {command, env, secrets, start_timeout}, or {url, key, start_timeout}.")
+    subagents: list[FilledText] = _describe([], "The agents that it may give a piece of work in its runs, by name.")
     budget: BudgetKeys | None = _describe(None, "What it may spend in all its sessions together.")
     context: TokenWindowKeys | None = _describe(None, "tokens, compress_at, compress_by.")
     skills: tuple[FilledText, ...] | None = _describe(None, "Folders of skills: each holds SKILL.md, or folders that do. The model is told their names and descriptions, and reads them when it needs them.")

@@ -33,8 +33,10 @@ def find_unkept(sessions: Mapping[str, SessionSpec], agents: Mapping[str, AgentS
         agent = agents.get(session.agent or "") if isinstance(session.run, PromptRun) else None
         yield from _find_of_session(session, agent)
     for agent in agents.values():
-        own = [session.budget for session in sessions.values() if session.agent == agent.name and isinstance(session.run, PromptRun)]
-        yield from _find_of_agent(agent, [agent.budget, *own], prices)
+        # The work of a sub-agent is paid from the budgets of its callers, too.
+        payers = {agent.name, *(one.name for one in agents.values() if agent.name in one.subagents)}
+        own = [session.budget for session in sessions.values() if session.agent in payers and isinstance(session.run, PromptRun)]
+        yield from _find_of_agent(agent, [*(agents[name].budget for name in payers), *own], prices)
 
 
 def _find_of_session(session: SessionSpec, agent: AgentSpec | None) -> Iterator[Unkept]:

@@ -290,6 +290,7 @@ def describe_agent(agent: AgentSpec | None) -> dict[str, Any] | None:
         "acp": [*(f"{name}={value}" for name, value in agent.outside.env.items()), *agent.acp],
         "servers": {one.name: [*(f"{name}={value}" for name, value in one.env.items()), *one.argv] or [one.url] for one in agent.mcp},
         "tools": dict(agent.tools),
+        "subagents": list(agent.subagents),
         "keys": list(agent.secrets),
         **({"skills": [one.name for one in agent.skills]} if agent.skills else {}),
     }

@@ -240,7 +240,7 @@ class HouseReader:
             is_judged = is_doubtful or folder.files[_name_agent_file(name)].others is not None
             words = self._doubt_agent(folder, prefix, agent, pinned, named.get(name)) if is_judged else None
             if words is None:
-                agents[f"{prefix}{name}"] = replace(agent, name=f"{prefix}{name}") if prefix else agent
+                agents[f"{prefix}{name}"] = _rename_agent(agent, prefix)
             else:
                 doubts[f"{prefix}{name}"] = words
         problems = {f"{prefix}{name}": words for name, words in reading.agent_problems.items()}
@@ -420,6 +420,11 @@ def _name_agent_file(agent: str | None) -> str:
 def digest_way(key: str) -> str:
     mark = read_mark(key)
     return ABSENT if mark is None else digest_content(mark)
+
+
+def _rename_agent(agent: AgentSpec, prefix: str) -> AgentSpec:
+    """An agent of an attached project under the name it has here; its sub-agents are of the same project."""
+    return replace(agent, name=f"{prefix}{agent.name}", subagents=tuple(f"{prefix}{name}" for name in agent.subagents)) if prefix else agent
 
 
 def _merge(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

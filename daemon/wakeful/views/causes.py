@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from wakeful.core.events import Cause, MessageAdded
 from wakeful.core.owed import find_unseen
@@ -95,4 +95,5 @@ def view_open_run(run: OpenRun | None) -> dict[str, Any] | None:
         "daemons": run.daemons,
         "stopping": None if run.stop is None else {"why": run.stop.why, "by": run.stop.by},
         "causes": view_causes(run.causes),
+        "subagents": {name: asdict(spent) for name, spent in run.progress.subs.items()},
     }

@@ -108,7 +108,7 @@ def _say_run(link: Link) -> str:
     reason = f" ({link.finished.reason})" if link.finished.reason else ""
     worked = f", by agent {link.started.agent.name}" if link.started.agent is not None else ""
     place = f", in a workspace of its own ({link.finished.workspace})" if link.finished.workspace else ""
-    return f"{link.label} {link.finished.outcome}{reason} at {say_time(link.end.at)}{attempt}{worked}, {say_cost(msgspec.to_builtins(usage))}{place}"
+    return f"{link.label} {link.finished.outcome}{reason} at {say_time(link.end.at)}{attempt}{worked}, {say_cost(msgspec.to_builtins(usage), msgspec.to_builtins(link.finished.subagents))}{place}"
 
 
 def _say_cause(cause: Cause) -> str:

@@ -3,7 +3,7 @@
 `Ledger` takes the records of all sessions in the order of recording and forgets everything but figures: 250,000 runs are 17 MB,
 and their sums take a quarter of a second, where reading a million records again would take five. A cache of the log, nothing more.
 Days are UTC, as every time outside. A run whose payload was erased counts, without figures; that of an archived one comes from its archive.
-An agent is the one that worked in the run: a question that was put to another agent is that one's cost.
+An agent is the one that worked in the run: a question that was put to another agent is that one's cost, and so is the work of a sub-agent.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from wakeful.core.observation import Output, Usage
+from wakeful.core.turn import SubSpent
 from wakeful.errors import CallerError
 from wakeful.views.records import Exported
 from wakeful.views.times import show_time
@@ -33,6 +34,7 @@ class _Finished(Struct):
     outcome: str
     usage: Usage = Usage()
     output: Output = Output()
+    subagents: dict[str, SubSpent] = {}
 
 
 class _Cause(Struct):
@@ -81,7 +83,8 @@ class Ledger:
         # For each open run: the cause that woke it, and the agent that works in it.
         self._open: dict[tuple[str, int | None], tuple[int, str | None]] = {}
         self._at, self._session, self._agent, self._cause = array("q"), array("l"), array("l"), array("l")
-        self._failed = array("b")
+        # 0: what a sub-agent took in a run, which is counted with the agent it worked for.
+        self._runs, self._failed = array("b"), array("b")
         self._cpu, self._wall, self._usd = array("d"), array("d"), array("d")
         self._tokens, self._estimated = array("q"), array("q")
         self._read, self._written, self._output = array("q"), array("q"), array("q")
@@ -112,7 +115,24 @@ class Ledger:
         cause, worked = self._open.pop((record.session, record.run), (0, None))
         self._agent.append(self._number(worked or migrated or declared))
         self._cause.append(cause)
-        self._failed.append(finished.outcome in ("failed", "lost"))
+        subs = finished.subagents
+        own = Usage(
+            cpu_seconds=usage.cpu_seconds, wall_seconds=usage.wall_seconds, read_bytes=usage.read_bytes, written_bytes=usage.written_bytes,
+            tokens=usage.tokens - sum(one.tokens for one in subs.values()),
+            estimated_tokens=usage.estimated_tokens - sum(one.estimated_tokens for one in subs.values()),
+            usd=usage.usd - sum(one.usd for one in subs.values()),
+        ) if subs else usage  # fmt: skip
+        self._add_figures(1, finished.outcome in ("failed", "lost"), own, finished.output.total_bytes)
+        for name, spent in subs.items():
+            self._at.append(record.at)
+            self._session.append(self._number(record.session))
+            self._agent.append(self._number(name))
+            self._cause.append(cause)
+            self._add_figures(0, False, Usage(tokens=spent.tokens, estimated_tokens=spent.estimated_tokens, usd=spent.usd), 0)
+
+    def _add_figures(self, runs: int, is_failed: bool, usage: Usage, output_bytes: int) -> None:
+        self._runs.append(runs)
+        self._failed.append(is_failed)
         self._cpu.append(usage.cpu_seconds)
         self._wall.append(usage.wall_seconds)
         self._tokens.append(usage.tokens)
@@ -120,7 +140,7 @@ class Ledger:
         self._usd.append(usage.usd)
         self._read.append(usage.read_bytes)
         self._written.append(usage.written_bytes)
-        self._output.append(finished.output.total_bytes)
+        self._output.append(output_bytes)
 
     def _number(self, word: str | None) -> int:
         number = self._numbers.get(word)
@@ -136,16 +156,16 @@ class Ledger:
             columns["day"] = array("l", (at // _DAY for at in self._at))
         sums: dict[tuple[Any, ...], list[float]] = {}
         groups = zip(*(columns[key] for key in keys), strict=True)
-        figures = (self._failed, self._cpu, self._wall, self._tokens, self._usd, self._read, self._written, self._output, self._estimated)
+        figures = (self._runs, self._failed, self._cpu, self._wall, self._tokens, self._usd, self._read, self._written, self._output, self._estimated)
         rows = zip(groups, self._at, *figures, strict=True)
-        for group, at, failed, cpu, wall, tokens, usd, read, written, output, estimated in rows:
+        for group, at, runs, failed, cpu, wall, tokens, usd, read, written, output, estimated in rows:
             if since is not None and at < since:
                 continue
             row = sums.get(group)
             if row is None:
-                sums[group] = [1, failed, cpu, wall, tokens, usd, read, written, output, estimated]
+                sums[group] = [runs, failed, cpu, wall, tokens, usd, read, written, output, estimated]
                 continue
-            row[0] += 1
+            row[0] += runs
             row[1] += failed
             row[2] += cpu
             row[3] += wall

@@ -1,4 +1,4 @@
-"""What differs between two states of a session, or between two sessions: facts, bindings, spec, files, memory, hand-off.
+"""What differs between two states of a session, or between two sessions: facts, bindings, spec, files, memory, to-do list, hand-off.
 
 Both sides are folded sessions, so the same comparison serves two positions of one log and two logs. Only what differs is
 told; each entry has `a` and `b`, None where that side has nothing, or its default. Of files it is the versions that runs left that are known here.
@@ -31,6 +31,7 @@ def compare(a: Session, b: Session, runs_between: Iterable[RunFinished] = (), at
         "session": _compare_session(a, b),
         "facts": _compare_facts(a, b),
         "memory": compare_keys(a.memory, b.memory),
+        "todo": compare_keys(*({item.text: item.status for item in side.todo} for side in (a, b))),
         "handoff": None if a.handoff == b.handoff else {"a": a.handoff, "b": b.handoff},
         "spec": compare_keys(flatten_spec(a.spec), flatten_spec(b.spec)),
         "bindings": _compare_bindings(a, b),

@@ -1,4 +1,4 @@
-"""What a session knows and where it comes from, as `show` prints it: memory, conversation, checkpoints, conflicts, forks."""
+"""What a session knows and where it comes from, as `show` prints it: memory, to-do list, conversation, checkpoints, conflicts, forks."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ def view_knowledge(session: Session) -> dict[str, Any]:
     conversation = session.conversation
     return {
         "memory": session.memory,
+        "todo": [{"text": item.text, "status": item.status} for item in session.todo],
         "conversation": {
             "messages": conversation.messages,
             "bytes": conversation.size_bytes,

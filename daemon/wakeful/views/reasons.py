@@ -246,7 +246,7 @@ def _say_run_behind(core: Core, session: Session, run: dict[str, Any], later: li
     causes = msgspec.convert([_drop_at(cause) for cause in run["causes"]], tuple[Cause, ...])
     chain = name_chain(core, run["chain"])
     led = [f"The runs that led to it: {' -> '.join([*chain, session.name])}."] if chain else []
-    return [f"That run was woken by {describe_causes(causes)}.", *later, *led, *_say_versions(session, run["versions"]), f"It cost {say_cost(run['usage'])}."]
+    return [f"That run was woken by {describe_causes(causes)}.", *later, *led, *_say_versions(session, run["versions"]), f"It cost {say_cost(run['usage'], run['subagents'])}."]
 
 
 def _split_at_call(

@@ -150,6 +150,7 @@ def view_runs(records_newest_first: Iterable[Recorded], most: int) -> list[dict[
                 "seconds": payload.get("usage", {}).get("wall_seconds"),
                 "written": payload.get("written", {}),
                 "usage": payload.get("usage", {}),
+                "subagents": payload.get("subagents", {}),
                 "output_bytes": payload.get("output", {}).get("total_bytes", 0),
                 "isolation": payload.get("isolation"),
                 "undeclared": payload.get("undeclared", []),
@@ -174,10 +175,13 @@ def view_runs(records_newest_first: Iterable[Recorded], most: int) -> list[dict[
     return sorted(whole, key=lambda run: -run["run"])[:most]
 
 
-def say_cost(usage: dict[str, Any]) -> str:
-    """The cost of a run in words: its time, and the tokens and money if an agent worked."""
+def say_cost(usage: dict[str, Any], subagents: dict[str, dict[str, Any]] | None = None) -> str:
+    """The cost of a run in words: its time, and the tokens and money if an agent worked; and what its sub-agents took of that."""
     words = f"{usage.get('wall_seconds', 0):.2f} s, {usage.get('cpu_seconds', 0):.2f} s of CPU"
-    return f"{words}, {say_spent(usage)}" if usage.get("tokens") else words
+    if not usage.get("tokens"):
+        return words
+    parts = "; ".join(f"sub-agent {name} {say_spent(one)}" for name, one in sorted((subagents or {}).items()))
+    return f"{words}, {say_spent(usage)}" + (f" (of it {parts})" if parts else "")
 
 
 def say_spent(usage: dict[str, Any]) -> str:

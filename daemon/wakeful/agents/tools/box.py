@@ -44,6 +44,8 @@ DEFAULT_POLICIES: Mapping[str, ToolPolicy] = {
     "skill": "allow",
     # Where the session declares hosts for it.
     "fetch": "allow",
+    "todo": "allow",
+    "delegate": "allow",
     "shell": "deny",
 }
 

@@ -1,4 +1,4 @@
-"""The tools over what a session knows: remember, recall, history, send, hand_off. All of them are calls and looks of the daemon.
+"""The tools over what a session knows: remember, recall, history, send, hand_off, todo. All of them are calls and looks of the daemon.
 
 The run's token reaches its own session alone, and mailboxes of others: what may be read and said is the daemon's judgement, its refusal is the
 model's to read. Each call carries a key made of the run and the tool call's id, so that a daemon which restarts in that moment does it once.
@@ -23,6 +23,7 @@ from wakeful.agents.tools.place import Refused
 
 _MOST_RECORDS = 200
 _ROOM_BYTES = RESULT_BYTES - 1_024
+TODO_WORDS = "Keep the to-do list of this session: set its items, mark them. It lasts, and stands before every later run. Without arguments: read it."
 _HAND_OFF_PART = re.compile(r"^(done|next|blocked): ", re.MULTILINE)
 
 
@@ -56,6 +57,13 @@ class HandOffArguments(Arguments):
     blocked: Annotated[str, Meta(description="what stands in the way, and who can change that")] | UnsetType = UNSET
 
 
+class TodoArguments(Arguments):
+    items: Annotated[list[str], Meta(description="a new list, in order; an item whose text stays keeps its status. Without it the list stays")] | UnsetType = UNSET
+    doing: Annotated[list[int], Meta(description="numbers of items, from 1: in progress")] = []
+    done: Annotated[list[int], Meta(description="numbers of items: done")] = []
+    open: Annotated[list[int], Meta(description="numbers of items: to be done after all")] = []
+
+
 class KnowledgeTools:
     """`session` is the run's own, `run_id` the run's. `kept` is the hand-off of work that this run only answers a question beside."""
 
@@ -72,6 +80,7 @@ class KnowledgeTools:
         yield CheckedTool("history", "Read this session's own log: what woke it, what runs did, what was said.", HistoryArguments, self._history)
         yield CheckedTool("send", "Put a message into another session's mailbox.", SendArguments, self._send)
         yield CheckedTool("hand_off", "Leave the hand-off that the next run of this session starts from.", HandOffArguments, self._hand_off)
+        yield CheckedTool("todo", TODO_WORDS, TodoArguments, self._todo)
 
     async def _remember(self, given: RememberArguments, call_id: str) -> str:
         fields = {"key": given.key, "value": given.value, "rationale": given.because or None, "for_now": given.for_now}
@@ -109,6 +118,10 @@ class KnowledgeTools:
         answered = await self._call("note", {"text": text}, call_id)
         self._kept = parts if self._kept is not None else None
         return answered
+
+    async def _todo(self, given: TodoArguments, call_id: str) -> str:
+        fields = {"doing": given.doing, "done": given.done, "open": given.open}
+        return await self._call("todo", fields if given.items is UNSET else {**fields, "items": given.items}, call_id)
 
     async def _call(self, verb: str, fields: dict[str, Any], call_id: str) -> str:
         # Providers give ids of any length, and some the same ones in every conversation.

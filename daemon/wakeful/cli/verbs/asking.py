@@ -146,7 +146,8 @@ class Following:
                         self._speech.begin_run()
                 case "turn_answered" if payload["run"] == self.run:
                     self.usage.add(payload)
-                    self._take_turn(payload)
+                    if payload.get("sub") is None:
+                        self._take_turn(payload)
                 case "question_asked" if payload["run"] == self.run and self._answer_question is not None:
                     self._question = payload
                 case "run_finished" if payload["run"] == self.run and self._question is not None and not payload["is_final"]:

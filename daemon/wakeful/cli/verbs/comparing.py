@@ -49,6 +49,7 @@ def format_differences(found: dict[str, Any]) -> Iterator[str]:
     yield from _block("SESSION", [_format_keys(found["session"])])
     yield from _block("FACTS", [_format_facts(found["facts"])])
     yield from _block("MEMORY", [_format_keys(found["memory"])])
+    yield from _block("TO-DO LIST", [_format_keys(found["todo"])])
     handoff = found["handoff"]
     yield from _block("HAND-OFF", [_format_sides(handoff["a"], handoff["b"])] if handoff else [])
     yield from _block("SPEC", [_format_keys(found["spec"])])

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from wakeful.core.budget import UNITS
+from wakeful.core.todo import MARKS
 from wakeful.cli.client import quote_name
 from wakeful.cli.command import verb
 from wakeful.cli.completing import POSITION, SESSION
@@ -134,7 +135,12 @@ def _say_running(run: dict[str, Any]) -> str:
     # Of the past only what was recorded is known, and between two processes of a run there is nothing to measure.
     used = run.get("usage")
     spent = f", {format_span(used['cpu_seconds'])} of CPU, {used['max_rss_bytes'] / 1e6:.0f} MB of memory" if used else ""
-    return f"run {run['run']} since {format_both(run['started_at'])}{spent}{stopping}"
+    return f"run {run['run']} since {format_both(run['started_at'])}{spent}{stopping}{_say_subagents(run)}"
+
+
+def _say_subagents(run: dict[str, Any]) -> str:
+    """What sub-agents took in a run, in words that follow others."""
+    return "".join(f"; sub-agent {name}: {count(one['tokens'], 'token')}" for name, one in sorted((run.get("subagents") or {}).items()))
 
 
 def _say_causes(causes: list[dict[str, Any]]) -> str:
@@ -222,7 +228,7 @@ def _runs(found: dict[str, Any]) -> list[str]:
     head = ("  RUN", "OUTCOME", "STARTED", "TOOK", *(("TOKENS", "USD") if has_spent else ()), "CAUSES")
     colours = [tuple(cell if place == 1 else "" for place, cell in enumerate(row)) for row in rows]
     remarks = [line for words in _remarks_of_run(found["name"], runs[0]) for line in wrap(escape(words), "  ")]
-    return ["", *format_table(head, rows, colours), *(paint(line, "warn") for line in remarks)]
+    return ["", *format_table(head, rows, colours), *(paint(line, "warn") for line in remarks), *_say_last_subagents(runs[0])]
 
 
 def _say_spending(usage: dict[str, Any]) -> tuple[str, str]:
@@ -230,6 +236,11 @@ def _say_spending(usage: dict[str, Any]) -> tuple[str, str]:
     if not usage.get("tokens"):
         return "", ""
     return f"{'~' if usage.get('estimated_tokens') else ''}{usage['tokens']}", f"{usage['usd']:.4f}" if usage.get("usd") else ""
+
+
+def _say_last_subagents(run: dict[str, Any]) -> list[str]:
+    words = _say_subagents(run).removeprefix("; ")
+    return [paint(line, "dim") for line in wrap(escape(f"run {run['run']}: {words}"), "  ")] if words else []
 
 
 def _say_trace(name: str, run: dict[str, Any]) -> list[str]:
@@ -274,6 +285,7 @@ def _keeps(found: dict[str, Any]) -> list[str]:
         "FACTS": [f"{fact['key']} = {fact['value']}" for fact in found["facts"]],
         "CONFLICTS, to be settled with wakeful resolve": [say_conflict(conflict) for conflict in found["conflicts"]],
         "MEMORY of this conversation": [f"{key} = {value}" for key, value in sorted(found["memory"].items())],
+        "TO-DO LIST": [f"{MARKS[item['status']]} {item['text']}" for item in found["todo"]],
         "CONVERSATION": [said] if said else [],
         "CHECKPOINTS": [
             f"{mark['name']}  seq {mark['seq']}, {mark['author']}" + (f": {mark['note']}" if mark["note"] else "")

@@ -40,6 +40,7 @@ from wakeful.specs.promises import Unkept, find_unkept
 from wakeful.specs.schema import json_schema
 from wakeful.specs.shell_signs import has_shell_sign
 from wakeful.specs.timezones import find_local_zone
+from wakeful.specs.translate import find_nearest
 
 # Of a template's sessions; beyond these they are counted.
 MOST_NAMED = 10
@@ -140,7 +141,7 @@ def check_folder(specs: Path, options: Options) -> Findings:
     unbound, reach = _look_at_programs(reading, reading.sessions)
     mistakes = _find_mistakes(reading, reading.sessions, specs)
     servers = warn_about_servers(reading, _look_for_mistakes(reading.sessions.values()), specs, options)
-    warnings = [*reading.warnings, *mistakes, *_warn_about_writers(specs, reading), *_warn_about_promises(specs, reading), *_warn_about_models(specs, reading), *unbound, *servers]
+    warnings = [*reading.warnings, *mistakes, *_warn_about_writers(specs, reading), *_warn_about_promises(specs, reading), *_warn_about_models(specs, reading), *_warn_about_subagents(reading), *unbound, *servers]
     return Findings(len(reading.sessions) - len(refused), problems, warnings, others, _find_templates(reading), reach)
 
 
@@ -227,6 +228,20 @@ def _place_models(agent: AgentSpec) -> Iterator[tuple[tuple[str, ...], ModelSpec
     yield from zip(itertools.chain([("model",)], itertools.repeat(("fallback",))), agent.models)
     if agent.window.compress_by is not None:
         yield ("context", "compress_by"), agent.window.compress_by
+
+
+def _warn_about_subagents(reading: FolderReading) -> list[Problem]:
+    """A sub-agent that is not there, or has no model of its own, is not offered to its agent."""
+    found = []
+    for agent in reading.agents.values():
+        for name in agent.subagents:
+            other = reading.agents.get(name)
+            if other is not None and other.models:
+                continue
+            nearest = find_nearest(name, reading.agents)
+            why = "has no model, and only an agent with one can be a sub-agent" if other is not None else "does not exist" + (f"; did you mean '{nearest}'?" if nearest else "")
+            found.append(Problem(_file_of(reading, f"agents/{agent.name}"), 1, 1, f"subagents: agent {name} {why}"))
+    return found
 
 
 def _warn_about_writers(specs: Path, reading: FolderReading) -> list[Problem]:

@@ -183,6 +183,8 @@ def _print_agent(agent: dict[str, Any]) -> None:
         print(f"  tools: {escape(', '.join(f'{tool} {policy}' for tool, policy in agent['tools'].items()))}")
     if agent.get("skills"):
         print(f"  skills: {escape(', '.join(agent['skills']))}")
+    if agent["subagents"]:
+        print(f"  gives work to: {escape(', '.join(agent['subagents']))}")
     if agent["keys"]:
         print(paint(f"  keys: {escape(', '.join(agent['keys']))}", "warn"))
 

@@ -1,0 +1,144 @@
+"""Sub-agents in the simulated world: who they are, what they may do and spend, and what of it the run's own conversation shows."""
+
+from __future__ import annotations
+
+import pytest
+from core.test_turns import DOCS, answer, end, last, make_world, post, request, the, thinking
+from core.world import World
+from msgspec.structs import replace
+
+from wakeful.core import events as ev
+from wakeful.core import work
+from wakeful.core.agency import narrow_for_sub
+from wakeful.core.agent import AgentLimits, AgentSpec, McpServer, ModelSpec, ToolPolicy
+from wakeful.core.budget import Amounts, Budget
+from wakeful.core.observation import AgentsRead
+from wakeful.core.owners import list_needed
+from wakeful.core.turn import SubSpent, SubWork, ToolCall, WroteFile
+from wakeful.errors import CallerError
+
+OTHER = ModelSpec(provider="openai", model="o", base_url="https://models.example:8443/v1")
+AUDITOR = AgentSpec(name="auditor", models=(OTHER,), mcp=(McpServer(name="web", argv=("web",)),), subagents=("docs",), budget=Budget(day=Amounts(tokens=1_000)))
+LEADER = replace(DOCS, subagents=("auditor", "nobody", "program"))
+SUB = SubWork(call="c1", agent="auditor")
+
+
+def make_team_world(auditor: AgentSpec = AUDITOR, leader: AgentSpec = LEADER, **keys: object) -> World:
+    return make_world(thinking(**keys), agents=(leader, auditor, AgentSpec(name="program", acp=("other-agent",))))
+
+
+def ask(world: World, turn: int = 1, taken: int = 100, made: int = 50) -> None:
+    post(world, replace(request(turn, taken, made), sub=SUB))
+
+
+def tell(world: World, turn: int = 1, *, tokens: int = 30) -> None:
+    post(world, replace(answer(turn, tokens=tokens), sub=SUB))
+
+
+def test_a_run_has_the_sub_agents_that_there_are_and_what_they_need() -> None:
+    """Not one that no file declares, nor an external program. A sub-agent has no servers and no sub-agents."""
+    run = the(make_team_world()).run
+    assert run is not None and run.agent is not None
+    (member,) = run.agent.team
+    assert (member.name, member.mcp, member.subagents, member.team) == ("auditor", (), (), ())
+    assert "models.example:8443" in run.agent.addresses and set(run.agent.libraries) == {"anthropic", "openai"}
+
+
+@pytest.mark.parametrize(
+    ("given", "own", "expected"),
+    [
+        ({}, {"shell": "allow"}, {"shell": "deny"}),
+        ({"shell": "allow"}, {"shell": "allow"}, {"shell": "allow"}),
+        ({"shell": "allow"}, {}, {"shell": "deny"}),
+        ({"write": "deny"}, {}, {"write": "deny"}),
+        ({"write": "ask"}, {"write": "allow"}, {"write": "deny"}),
+        ({}, {"edit": "ask", "read": "allow"}, {"edit": "deny", "read": "allow"}),
+    ],
+)
+def test_a_sub_agent_has_no_tool_that_its_caller_has_not_and_asks_nobody(given: dict[str, ToolPolicy], own: dict[str, ToolPolicy], expected: dict[str, str]) -> None:
+    policies = narrow_for_sub(given, replace(AUDITOR, tools=own))
+    assert expected.items() <= policies.items()
+    assert [policies[name] for name in ("delegate", "ask_person", "hand_off", "todo")] == ["deny"] * 4
+
+
+def test_what_a_sub_agent_takes_counts_for_all_who_pay_and_is_told_as_its_own() -> None:
+    """The session's budget, its caller's and its own; the turns of the run are not its turns, its words not the run's conversation."""
+    world = make_team_world(leader=replace(LEADER, budget=Budget(day=Amounts(tokens=5_000))), budget=Budget(day=Amounts(tokens=9_000)))
+    post(world, request(), answer(tokens=40, call=ToolCall(id="c1", name="delegate", arguments="{}")))
+    before = the(world)
+    ask(world)
+    tell(world, tokens=30)
+    after = the(world)
+    assert before.run is not None and after.run is not None
+    assert (after.conversation, after.size_tokens, after.run.progress.turns) == (before.conversation, before.size_tokens, 1)
+    assert after.spent["day"].tokens == 70
+    assert {name: spent["day"].tokens for name, spent in after.agents_spent.items()} == {"docs": 70, "auditor": 30}
+    # A request that nobody answered counts at its worst, as its own.
+    ask(world, 2)
+    end(world)
+    finished = last(world, ev.RunFinished)
+    assert finished.usage.tokens == 220 and finished.subagents == {"auditor": SubSpent(tokens=180, estimated_tokens=150)}
+    assert {name: spent["day"].tokens for name, spent in the(world).agents_spent.items()} == {"docs": 220, "auditor": 180}
+
+
+def test_a_write_of_a_sub_agent_is_known_as_any_of_the_run() -> None:
+    """Begun, it may have been written; come back, it is known what it left."""
+    world = make_team_world()
+    call = ToolCall(id="w1", name="write", arguments="{}")
+    post(world, work.CallTool(call=call, sub=SUB))
+    assert the(world).run.progress.writing == ("w1",)  # type: ignore[union-attr]
+    wrote = WroteFile(path="docs.md", digest="d1")
+    post(world, work.ReturnTool(call="w1", name="write", text="written", wrote=(wrote,), sub=SUB))
+    progress = the(world).run.progress  # type: ignore[union-attr]
+    assert progress.writing == () and progress.wrote["docs.md"].digest == "d1"
+
+
+@pytest.mark.parametrize(
+    ("auditor", "words"),
+    [
+        (replace(AUDITOR, limits=AgentLimits(turns=1)), "took 1 turns and did not come to an end"),
+        (replace(AUDITOR, budget=Budget(run=Amounts(tokens=200))), "agent auditor: budget of the run"),
+        (replace(AUDITOR, budget=Budget(day=Amounts(tokens=160))), "agent auditor: budget of the day"),
+    ],
+)
+def test_a_limit_of_a_sub_agent_ends_its_work_and_not_the_run(auditor: AgentSpec, words: str) -> None:
+    world = make_team_world(auditor)
+    ask(world)
+    tell(world, tokens=60)
+    ask(world, 2)
+    halted, run = last(world, ev.SubagentHalted), the(world).run
+    assert words in halted.words and run is not None and run.halt is None and run.progress.sub_halts == {"c1": halted.words}
+    # The next piece of work begins anew.
+    post(world, work.Assemble(agent="auditor", model=OTHER.name, instructions="i", sub=SUB))
+    assert the(world).run.progress.sub_halts == {}  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(("budget", "is_run_halted"), [(Budget(day=Amounts(tokens=120)), True), (Budget(run=Amounts(tokens=120)), False)])
+def test_the_budget_of_its_caller_bounds_a_sub_agent(budget: Budget, is_run_halted: bool) -> None:
+    """A period that is spent halts the run, which takes the work up when it turns. The budget of one run leaves its agent the rest."""
+    world = make_team_world(budget=budget)
+    ask(world)
+    run = the(world).run
+    assert run is not None and (run.halt is not None) == is_run_halted
+    assert last(world, ev.WorkHalted if is_run_halted else ev.SubagentHalted).run == 1
+
+
+def test_a_step_of_nobody_it_may_give_work_to_is_refused() -> None:
+    world = make_team_world()
+    with pytest.raises(CallerError, match="no sub-agent 'hr'; those it has: auditor"):
+        post(world, replace(request(), sub=SubWork(call="c1", agent="hr")))
+
+
+def test_a_session_waits_for_the_key_of_a_sub_agent() -> None:
+    """And finds out when the sub-agent is declared later, or its file names another key."""
+    world = make_world(thinking(), agents=(LEADER,))
+    end(world)
+    assert list_needed(world.core, the(world)) == ()
+    locked = replace(AUDITOR, models=(replace(OTHER, key="OTHER_KEY"),))
+    world.observe(AgentsRead(agents={"docs": LEADER, "auditor": locked}))
+    assert list_needed(world.core, the(world)) == ("OTHER_KEY",)
+    world.write("code.py", "2")
+    world.look()
+    assert the(world).run is None
+    world.observe(AgentsRead(agents={"docs": LEADER, "auditor": AUDITOR}))
+    assert the(world).run is not None and the(world).run.agent.team == (replace(AUDITOR, mcp=(), subagents=()),)  # type: ignore[union-attr]
