@@ -82,4 +82,4 @@ def test_who_asks_is_told_what_the_answer_waits_for(box: Box, provider: Provider
     provider.release("slot")
     out, err = asking.communicate(timeout=PATIENCE_SECONDS)
     assert (asking.returncode, out, err) == (0, "At last.\n", "")
-    assert json.loads(ask(box, "docs", "Again?", "--json").stdout).keys() == {"name", "run", "agent", "outcome", "reason", "answer"}
+    assert json.loads(ask(box, "docs", "Again?", "--json").stdout).keys() == {"name", "run", "agent", "outcome", "reason", "answer", "usage"}
