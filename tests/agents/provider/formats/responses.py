@@ -38,7 +38,7 @@ class Responses:
             raise KeyError("previous_response_id: this provider keeps no responses")
         given = body["input"]
         items = [{"role": "user", "content": given}] if isinstance(given, str) else given
-        system = [_read_text(item["content"]) for item in items if item.get("role") in _SYSTEM_ROLES]
+        system = [_read_text(item["content"]) for item in items if item.get("role") in _SYSTEM_ROLES and "content" in item]
         return Asked(
             number=wire.number,
             format=self.name,
