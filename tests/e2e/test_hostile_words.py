@@ -207,7 +207,7 @@ def test_nor_does_the_daemon_in_the_foreground(planted: Box) -> None:
 def test_every_verb_that_shows_words_of_others_was_walked() -> None:
     """A new verb is walked too, or named here with its reason."""
     quiet = {
-        "follow": "has a test of its own", "daemon": "has a test of its own", "completion": "prints a script", "schema": "prints a schema",
+        "follow": "has a test of its own", "daemon": "has a test of its own", "talk": "has tests of its own", "completion": "prints a script", "schema": "prints a schema",
         "install": "speaks to systemd", "uninstall": "speaks to systemd",
         "activate": "planted with", "note": "planted with", "send": "planted with", "remember": "planted with", "fork": "planted with", "terminate": "planted with",
     }  # fmt: skip

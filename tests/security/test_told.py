@@ -17,7 +17,7 @@ def test_who_is_not_isolated_is_seen_at_a_glance(attack: Attack) -> None:
     confinement = attack.json("show", "shut")["confinement"]
     # What it reads, and by which line of its spec.
     assert {one["by"] for one in confinement.pop("reads")} >= {"binding mail", "output result"}
-    assert confinement == {"isolation": "standard", "network": False, "allow": {"read": [], "write": []}, "workspace": None}
+    assert confinement == {"isolation": "standard", "network": False, "fetch": [], "allow": {"read": [], "write": []}, "workspace": None}
     told = [check["words"] for check in json.loads(attack.run("doctor", "--json").stdout) if check["name"] == "isolation"]
     assert any(words.startswith("Landlock ABI") and "sockets that are files" in words for words in told)
     assert any(words == "open runs without any isolation" for words in told)

@@ -149,7 +149,7 @@ def test_questions_and_answers_of_any_length_pass_without_waiting_for_each_other
     asking = threading.Thread(target=lambda: found.extend(reader.read(paths, [None] * 1000, wants_content=True)), daemon=True)
     asking.start()
     try:
-        assert eventually(lambda: sum(part.count for part in found) == 1000, what="an answer for each path") is not False
+        assert eventually(lambda: sum(part.asked for part in found) == 1000, what="an answer for each path") is not False
         assert found[0].moved == [0]
         assert sum(len(part.left) for part in found) == 999
         assert reader.list([str(deep), str(deep / "none")])[1] is None

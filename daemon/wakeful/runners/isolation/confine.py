@@ -249,6 +249,9 @@ class Confined(Confinement):
             if spawn is not None and self._thread.may_spawn():
                 self._thread.answer(spawn())
                 return
+        except OSError as problem:
+            # The kernel's words say it all. With its traceback it would hold this frame, and both would stay where nobody takes the answer.
+            self._thread.answer(None, problem.with_traceback(None))
         except BaseException as problem:
             self._thread.answer(None, problem)
         self.let_go()
