@@ -10,6 +10,7 @@ from agents.test_runs import KEY, declare, results
 from e2e.box import Box
 
 
+@pytest.mark.long
 def test_nobody_answers_an_agent_and_its_call_is_denied_after_a_kill_of_the_daemon(box: Box, provider: Provider) -> None:
     """`list` and `why` say how long it waits; then its work goes on without the call."""
     provider.play([Call("write", {"path": "page.md", "content": "pay()\n"}), Say("Then not.")])
