@@ -26,7 +26,7 @@ from wakeful.eventlog.contract import EventLog, Record
 MESSAGE_KINDS = ("message_added", "note_added", "session_merged", "turn_answered")
 # What takes room of it.
 SAID_KINDS = (*MESSAGE_KINDS, "tool_returned")
-# Of these, what belongs to the conversation of its run.
+# The kinds among these that belong to the conversation of their run.
 RUN_KINDS = ("turn_answered", "tool_returned")
 MESSAGES_KEPT = 20
 
@@ -87,7 +87,7 @@ def _make_message(record: Record) -> Iterator[Message]:
 
 
 def _read_said(log: EventLog, session: Session, kinds: tuple[str, ...], stretches: Sequence[Stretch] | None = None) -> Iterator[Record]:
-    """What was said in the present conversation: a stretch of records may hold questions of other persons, and answers to them."""
+    """The words of the present conversation: a stretch of records may hold questions of other persons, and answers to them."""
     for stretch in find_stretches(session) if stretches is None else stretches:
         others: set[int | None] = set()
         for record in log.read(stretch.session, from_seq=stretch.first, to_seq=stretch.last, kinds=(*kinds, "run_started")):

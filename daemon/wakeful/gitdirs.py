@@ -25,7 +25,7 @@ _SECTION = re.compile(r"\s*\[\s*([^\]\s\"]+)\s*(\"[^\"]*\")?\s*\]")
 _SETTING = re.compile(r"\s*worktree\s*=\s*(.*)", re.IGNORECASE)
 
 
-# Of statx: the time a file was made, and where it stands in the answer.
+# From statx: the flag for the time a file was made, and the place of that time in the answer.
 _AT_FDCWD, _BIRTH, _BIRTH_PLACE = -100, 0x800, 80
 # Named once: each array type that ctypes makes is a cycle that only a collection frees.
 _Answer = ctypes.c_char * 256

@@ -119,7 +119,7 @@ class LiveWords:
         data = state.held.get(said.kind, b"") + said.text.encode("utf-8", "replace")
         redactor = self._redactor()
         shown, state.held[said.kind] = redactor.split(data) if redactor else (data, b"")
-        # What is let out may end within a character.
+        # The released bytes may end within a character.
         decoder = state.decoders.setdefault(said.kind, codecs.getincrementaldecoder("utf-8")("replace"))
         return decoder.decode(shown)
 

@@ -16,7 +16,7 @@ from wakeful.core.tokens import complete_usage
 from wakeful.core.turn import Answered, Entry, TokenUsage
 from wakeful.errors import OperatorError
 
-# Whose fault it is, and so what to do: `key` and `refused` mend themselves never, `busy`, `unreached`, `network` and `garbage` may in a moment,
+# The kind of a fault decides what to do: `key` and `refused` mend themselves never, `busy`, `unreached`, `network` and `garbage` may in a moment,
 # `too_long` is for whoever assembles the context. An `unreached` provider was sent nothing; after `network` nobody knows what it has done.
 FaultKind = Literal["key", "busy", "unreached", "network", "garbage", "too_long", "refused"]
 
@@ -51,7 +51,7 @@ class ModelRequest(Struct, frozen=True, kw_only=True):
     entries: Sequence[Entry]
     tools: tuple[ToolOffer, ...] = ()
     settings: ModelSettings = ModelSettings()
-    # The contents of images that entries name, by address. One that is not there is told in words.
+    # The contents of images that entries name, by address. An image that is gone is told in words.
     images: Mapping[str, bytes] = {}
 
 
@@ -60,7 +60,7 @@ class ModelAnswer(Struct, frozen=True, kw_only=True):
     usage: TokenUsage
 
 
-# Of what a model says: its answer, its thoughts, the name of a tool whose call it begins to write.
+# The kinds of words of a model: its answer, its thoughts, the name of a tool whose call it begins to write.
 WordKind = Literal["text", "thinking", "call"]
 
 
@@ -94,7 +94,7 @@ class Model(Protocol):
 
 
 class ToolResult(Struct, frozen=True):
-    """What the model is told. An error is for it to read and mend, not for us. `images` are contents of files that `image.describe_image` knows."""
+    """The result of a call, as the model is told it. The model reads an error, and mends it. `images` are contents of files that `image.describe_image` knows."""
 
     text: str
     is_error: bool = False

@@ -83,7 +83,7 @@ def _describe(agent: AgentSpec) -> str:
 
 
 def _say_result(agent: str, ending: Ending, words: str) -> str:
-    """Its answer, or why there is none; what it said until then may be of use all the same."""
+    """The answer of the sub-agent, or the reason why there is none. Its last words come with the reason: they may be of use."""
     if ending.words is None and not ending.is_long:
         return words or f"{agent} is done, and left no words"
     why = "its conversation is longer than its model takes in; give it less at once" if ending.is_long else ending.words

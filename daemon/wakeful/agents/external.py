@@ -37,7 +37,7 @@ from wakeful.sendable import SendablePieces, make_sendable
 
 # Where its name and the id of its own session are kept: a fresh conversation clears it.
 MEMORY_KEY = "acp_session"
-# That session, and what the program said last that all of it cost.
+# The program's own session, and the cost of it all that the program told last.
 COST_KEY = "acp_cost"
 # A line holds a whole file.
 LONGEST_LINE_BYTES = 64 << 20
@@ -244,7 +244,7 @@ class ExternalAgent:
                 return Ending(words)
 
     async def _wait_for_answer(self, prompting: Coroutine[Any, Any, schema.PromptResponse]) -> schema.PromptResponse:
-        """Its answer. One that was told to stop and goes on gets none of its own."""
+        """Wait for the program's answer. A program that was told to stop, and goes on, is not waited for."""
         asked, stopped = asyncio.ensure_future(prompting), asyncio.ensure_future(self._stopped.wait())
         try:
             await asyncio.wait((asked, stopped), return_when=asyncio.FIRST_COMPLETED)
@@ -256,7 +256,7 @@ class ExternalAgent:
             stopped.cancel()
 
     def _estimate_held(self, told: str) -> int:
-        """What the first request holds: the program's own words, what its session heard before, and what it is told now."""
+        """The tokens of the first request: the program's own prompt, the earlier words of its session, and the words of now."""
         if self._told_before is not None:
             return self._told_before.used + estimate_tokens(told)
         heard = sum(estimate_entry(entry) for entry in self._beginning.entries) if self._is_reopened else 0

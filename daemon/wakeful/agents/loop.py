@@ -214,7 +214,7 @@ class Loop:
         """The tools as the next request tells them. They go on record with it."""
         self._offers = (*self._tools.offers, ASK_PERSON_OFFER) if self._may_ask else self._tools.offers
         self._unrecorded = tuple(ToolDefinition(name=offer.name, description=offer.description, parameters=dict(offer.parameters)) for offer in self._offers)
-        # What every request tells besides the conversation, by estimate.
+        # The tokens of a request besides the conversation, by estimate.
         self._told_tokens = estimate_tokens(self._beginning.instructions) + sum(map(estimate_definition, self._unrecorded))
 
     def _add(self, entry: Entry) -> None:
@@ -387,7 +387,7 @@ class Loop:
         return tuple(images)
 
     async def _fetch_images(self) -> None:
-        """Those of a conversation that goes on. One that is gone is told in words."""
+        """Read the images of a conversation that goes on. An image that is gone is told in words."""
         for image in (image for entry in self._entries if isinstance(entry, Returned) for image in entry.images):
             if image.address not in self._images and (content := await self._post.find(image.address)) is not None:
                 self._images[image.address] = content

@@ -38,19 +38,19 @@ class Meter:
 
     def __init__(self, name: str, held_tokens: int) -> None:
         self._name = name.lower()
-        # Of the requests that are over; then of the one under way.
+        # Tokens of the requests that are over, and of the request under way.
         self._input = 0
         self._output = 0
         self._taken_in = held_tokens
         self._made = 0
-        # What the next request will hold besides.
+        # Tokens that the next request will hold besides.
         self._results = 0
         self._open: dict[str, _Call] = {}
         self._over: set[str] = set()
         self._is_between = False
         self.requests = 1
         self._cost: float | None = None
-        # What the daemon knows: the first request is on record with what it holds.
+        # The tokens that the daemon knows of: those of the first request are on record.
         self._noted: tuple[int, int, float | None] = (held_tokens, 1, None)
 
     # -- what passes ---------------------------------------------------------------------------
@@ -105,7 +105,7 @@ class Meter:
         return TokenUsage(input=self._input + self._taken_in, output=self._output + self._made, is_estimated=True)
 
     def take_news(self, cost_before: float) -> tuple[TokenUsage, float | None] | None:
-        """What was spent until now, where that is clearly more than was told last. `cost_before`: see `find_cost`."""
+        """The spending until now, if it is clearly more than the last report. `cost_before`: see `find_cost`."""
         usage, cost = self.usage, self.find_cost(cost_before)
         tokens, requests, known = self._noted
         is_grown = usage.total - tokens >= max(STEP_TOKENS, STEP_SHARE * tokens)
@@ -121,7 +121,7 @@ class Meter:
             return self.usage
         if self.requests == 1 or not any(word in self._name for word in COUNTS_LAST_REQUEST):
             return told
-        # Its count of the last one says how much of each was its own, which nobody could see.
+        # The program counts its last request. The count tells how much of each request was its own prompt, which nobody sees.
         unseen = max(told.input - self._taken_in, -self._input // (self.requests - 1))
         earlier = self._input + unseen * (self.requests - 1)
         return replace(told, input=told.input + earlier, output=told.output + self._output, is_estimated=True)
@@ -132,7 +132,7 @@ class Meter:
         return self._cost
 
     def find_cost(self, cost_before: float) -> float | None:
-        """What this prompt cost in USD by its own word. `cost_before` is what it told last, in an earlier run of the same session."""
+        """The cost of this prompt in USD, by the program's own word. `cost_before` is what it told last, in an earlier run of the same session."""
         if self._cost is None:
             return None
         is_anew = self._cost < cost_before or any(word in self._name for word in COUNTS_COST_ANEW)

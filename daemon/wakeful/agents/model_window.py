@@ -14,7 +14,7 @@ import httpx2
 from wakeful.core.agent import ModelSpec
 from wakeful.core.work import FoundWindow
 
-# Of a server that answers at all; loading a model takes as long as a first answer would.
+# Time limits of a server that answers at all. Loading a model takes as long as a first answer would.
 ASK_SECONDS = 5.0
 _NUM_CTX = re.compile(r"^\s*num_ctx\s+(\d+)\s*$", re.MULTILINE)
 
@@ -90,7 +90,7 @@ class _Server:
         return await self._ask(self._client.build_request("POST", url, json=body))
 
     async def _ask(self, request: httpx2.Request) -> Any:
-        """What a server answers that knows the route. None: another kind of server, or nobody; the first request of the run will say."""
+        """The answer of a server that knows the route. None: another kind of server, or no server; the first request of the run tells which."""
         try:
             answer = await self._client.send(request)
             return answer.json() if answer.is_success else None

@@ -54,12 +54,12 @@ def make_environment(beginning: work.Beginning, environ: Mapping[str, str]) -> d
     inherited = select_environment(environ)
     ours = {name: value for name, value in inherited.items() if name.startswith("WAKEFUL_")}
     if not beginning.is_unisolated:
-        # What it keeps there (its sessions, its settings) it finds again in the next run.
+        # The program keeps its sessions and settings there, and finds them again in the next run.
         inherited["HOME"] = make_home(environ)
     return inherited | read_secrets(beginning.secrets, environ) | beginning.env | ours
 
 
 def read_secrets(names: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
-    """What the session hands to its run, as programs of others look for it: in variables of their own names. The keys of servers are not among it."""
+    """The secrets of the session as variables of their own names, where programs of others look for them. The keys of servers are left out."""
     given = {variable: environ[variable] for variable in map(name_variable, names) if variable in environ}
     return {variable.removeprefix(VARIABLE_PREFIX): Path(place).read_text(encoding="utf-8").strip() for variable, place in given.items()}

@@ -62,7 +62,7 @@ def split_pieces(told: Sequence[Told], most_tokens: int) -> list[Piece]:
 
 
 def digest_piece(piece: Iterable[Told], earlier: str | None = None) -> str:
-    """What it came to, by rule. What tools brought was not said by anybody, and can be looked at again."""
+    """A summary of the piece by rule. Results of tools are left out: nobody said them, and they can be looked at again."""
     said = [Message(session="", seq=0, at=0, author=one.who, text=one.text) for one in piece if _RETURNED not in one.who]
     return digest_messages(said, objective=None, earlier=earlier)
 

@@ -53,9 +53,9 @@ EXIT_HALTED = 75
 LONGEST_HAND_OFF = 16_000
 FAREWELL_SECONDS = 5.0
 OUT_OF_TIME = "it was ended from outside: its timeout, or a limit of its session"
-# Of programs of others: in the session's scratch folder, which stays from run to run.
+# The home folder of programs of others, in the session's scratch folder, which stays from run to run.
 HOME = "home"
-# Of a size that a provider refused: what is sent next.
+# The part of a refused size that is sent next.
 REFUSED_SHARE = 0.7
 
 
@@ -138,7 +138,7 @@ class Thinking:
         self._loop = Loop(beginning, models, tools, record, say, hearing=voice)
         # Did this process bring the session any further?
         self._has_worked = False
-        # Of a run that had to stop while its conversation was made shorter.
+        # The summary of a run that had to stop while its conversation was made shorter.
         self._last_summary: str | None = None
 
     async def run(self) -> Ending:
@@ -259,7 +259,7 @@ async def begin_servers(beginning: work.Beginning, environ: Mapping[str, str]) -
 
 
 def make_server_environment(server: McpServer, beginning: work.Beginning, environ: Mapping[str, str]) -> dict[str, str]:
-    """What programs are told here, the server's own variables, and its secrets as variables of their names."""
+    """The variables that every program gets here, the server's own, and its secrets as variables of their names."""
     inherited = select_environment(environ)
     if not beginning.is_unisolated:
         inherited["HOME"] = make_home(environ)

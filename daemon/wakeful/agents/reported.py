@@ -102,7 +102,7 @@ class ReportedCalls:
 
 
 def find_texts(update: Any) -> Iterator[str]:
-    """What a call has brought, as it shows it."""
+    """The result of a call, as the program shows it."""
     for part in update.content or ():
         match part:
             case schema.ContentToolCallContent(content=schema.TextContentBlock(text=text)):

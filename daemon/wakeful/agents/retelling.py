@@ -16,7 +16,7 @@ _GO_ON = "Go on where you stopped."
 
 
 def tell_all(beginning: work.Beginning, name: str) -> str:
-    """For a session that begins. What is too much to be told is told by rule, from its beginning on, and that is said."""
+    """For a session that begins. The oldest part of a conversation that is too long is told by rule, and marked as such."""
     summary = [_tell(beginning.entries[0], name)] if beginning.summary and beginning.entries else []
     entries = _tell_newest(list_whole(beginning, beginning.entries), name, beginning.agent.window.compress_at)
     return "\n\n".join((beginning.instructions, *summary, *entries, *(asked.text for asked in beginning.later)))

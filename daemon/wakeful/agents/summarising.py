@@ -31,14 +31,14 @@ from wakeful.core.turn import Answered, Asked, Entry
 
 ATTEMPTS = 2
 SUMMARY_TOKENS = 2_000
-# Of what its model takes in, a conversation begins with at most this part as its summary (assembling/part.py).
+# The summary at the beginning of a conversation takes at most this part of the model's window (assembling/part.py).
 SUMMARY_PART = 10
 _WORDS_A_TOKEN = 0.6
-# Of one request. Models read less well what is longer than this, whatever they take in.
+# The most tokens of one request. Models read longer texts less well, whatever their window.
 MOST_TOLD_TOKENS = 120_000
-# Of one request, however little a model takes in: smaller pieces would be told by rule.
+# The fewest tokens of one request, however small the window. Smaller pieces would be told by rule.
 LEAST_TOLD_TOKENS = 300
-# Of the tokens of one request: what stands around its piece.
+# The tokens of a request around its piece.
 _AROUND_TOKENS = 120
 # And around each summary of a part.
 _LABEL_TOKENS = 12
@@ -53,7 +53,7 @@ _REDUCE = "These are the summaries of consecutive parts of one record, oldest fi
 
 
 class Shortened(Struct, frozen=True, kw_only=True):
-    """What came of it. `summary` is what the conversation begins with now; None: it is as long as it was.
+    """The outcome. `summary` is the new beginning of the conversation; None: the conversation is as long as it was.
 
     `stopped`: why the run is to begin nothing more, in words. `is_limit`: a limit of its own stopped it, not a person."""
 
@@ -122,7 +122,7 @@ class Summariser:
         self._record = record
         self._say = say
         self._pause = pause
-        # Who made parts of it.
+        # The models that made parts of it.
         self._models_used: dict[str, None] = {}
         self._has_ruled = False
         self._open = read_summary(beginning.summary).open_questions
@@ -154,7 +154,7 @@ class Summariser:
     # -- map ----------------------------------------------------------------------------------
 
     async def _map(self, pieces: deque[Piece]) -> list[Summary]:
-        """A summary of each piece. One that no model summarises is told by rule, and so are all that are left when the run has to stop."""
+        """A summary of each piece. A piece that no model summarises is told by rule. When the run has to stop, so are all pieces that are left."""
         parts: list[Summary] = []
         while pieces:
             piece = pieces.popleft()
@@ -206,7 +206,7 @@ class Summariser:
         told = "\n\n".join(f"Summary of part {number}:\n{text}" for number, text in enumerate(fitting, 1))
         made = await self._ask_until_stopped(f"{_REDUCE}\n\n{told}", merged.open_questions)
         if made is None:
-            # Its facts are among those that only parts had.
+            # The facts of the merged summary count as facts that only parts had.
             return replace(merged, facts=())
         # Two summaries that do not fit a very small window were read in part: their lists are kept by rule.
         return made if fitting == texts else merge_summaries([replace(merged, summary="", facts=()), made])

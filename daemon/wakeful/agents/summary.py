@@ -1,4 +1,4 @@
-"""What a model hands in as the summary of a conversation: the value, the tool it is handed in by, and how several become one by rule.
+"""The summary of a conversation that a model hands in: the value, the tool for it, and the rule by which several become one.
 
 Pure. summarising.py asks for summaries; digest.py of the core has the words of a summary's lists, and reads them again.
 """
@@ -17,7 +17,7 @@ from wakeful.core.turn import Answered
 from wakeful.sendable import make_json_sendable
 
 SUMMARISE = "summarise"
-# Of the prose of parts that no model made one of; their lists are kept whole.
+# A bound on the prose of parts that no model joined. Their lists are kept whole.
 LONGEST_PROSE = 12_000
 
 
@@ -28,7 +28,7 @@ class FoundFact(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Summary(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the model is to hand in."""
+    """The summary as the model hands it in."""
 
     summary: str
     decisions: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""What a follower is told: records as they become durable, words in flight between them, and what its sessions wait for before they run.
+"""The stream of a follower: records as they become durable, words in flight between them, and the reasons why sessions wait.
 
 The last two are no records. Words are read from `LiveWords` by position, so that a follower which does not read costs nothing; what a session waits
 for is asked of the core now and then. One for each follower that wants it, on the loop alone.
@@ -78,7 +78,7 @@ class LiveFollower:
                 yield name, words
 
     def _find_words(self, name: str) -> str | None:
-        """What keeps a run from starting; None where nothing does, or nothing is to run."""
+        """The reason why a run does not start yet; None if there is no such reason, or nothing is to run."""
         core = self._service.core
         session_id = core.state.ids.get(name)
         session = core.state.get(session_id) if session_id is not None else None

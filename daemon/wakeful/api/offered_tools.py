@@ -16,7 +16,7 @@ from wakeful.eventlog.contract import EventLog
 
 # For so long a server that was too slow is not waited for.
 SLOW_MICROSECONDS = 10 * 60 * 1_000_000
-# Of one run: the first has the definitions of its tools.
+# The first record of a run has the definitions of its tools.
 _MOST_REQUESTS = 1_000
 _MOST_RUNS = 20
 
@@ -29,7 +29,7 @@ def list_down(log: EventLog, session: Session) -> tuple[DownServer, ...]:
 
 
 def find_slow_servers(log: EventLog, session: Session, agent: AgentSpec, now: int) -> tuple[DownServer, ...]:
-    """Those that a run waited for in vain a moment ago, and that are declared as they were then."""
+    """The servers that a run waited for in vain a moment ago, and whose declaration is the same."""
     event, at = read_offered(log, session)
     slow = [replace(one, since=one.since or at) for one in event.servers_down if one.is_slow] if event is not None else []
     fresh = [one for one in slow if one.since is not None and now - one.since < SLOW_MICROSECONDS]

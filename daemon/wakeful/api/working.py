@@ -44,9 +44,9 @@ from wakeful.specs.yaml_text import MAX_BYTES
 
 # What stays of a conversation that is made shorter, of what it may have before it is.
 KEPT_SHARE = 0.3
-# Of a summary for a session whose log grows while it is made.
+# Tries to record a summary while the log of its session grows.
 TRIES = 5
-# Of what a tool may bring: the largest that every provider takes.
+# The largest image that every provider takes.
 LARGEST_IMAGE_BYTES = 3_500_000
 # About what a token of prose and code has.
 BYTES_PER_TOKEN = 3.5
@@ -245,7 +245,7 @@ async def _read_as(request: Request, kind: type[T], what: str) -> T:
 
 
 class Summary(Struct, frozen=True, forbid_unknown_fields=True):
-    """What the conversation comes to, and the model that said so. No text: by rule, since no model made a sound one.
+    """The summary of a conversation, and the model that made it. Without a text, the summary is made by rule: no model made a sound one.
 
     `most_tokens`: what a request may take, where the provider takes less than its agent's window says."""
 

@@ -150,7 +150,7 @@ def assemble(
 
 
 def assemble_sub(session: Session, agent: AgentSpec, call_id: str, text: str, *, log: EventLog, blobs: Blobs, redact: Callable[[str], str]) -> Assembled:
-    """Blocks. What a sub-agent is told of the work that answers a call: its own prompt, the facts and the text; or where it stands with it."""
+    """The opening of a sub-agent: its own prompt, the facts and the piece of work; or the state of work that it began. Blocks."""
     run = session.run
     if run is None or run.agent is None:
         raise InternalError(f"{session.name} has no agent's run under way, and so no sub-agent")

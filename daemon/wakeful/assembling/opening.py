@@ -149,7 +149,7 @@ def list_memory(memory: dict[str, str], tokens: int) -> str | None:
 
 
 def _list_todo(items: TodoList) -> tuple[Part, ...]:
-    """Whole: a list has few items, and short ones."""
+    """The whole to-do list: it has few items, and short ones."""
     if not items:
         return ()
     lines = (f"{number}. {MARKS[item.status]} {quote_line(item.text)}" for number, item in enumerate(items, 1))

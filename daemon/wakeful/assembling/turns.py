@@ -51,11 +51,11 @@ class Word(Struct, frozen=True, kw_only=True):
 
 
 class Turns(Struct, frozen=True, kw_only=True):
-    """What there is of a conversation. `pending` are the calls of the last answer that are to be carried out."""
+    """A conversation so far. `pending` are the calls of the last answer that are to be carried out."""
 
     entries: tuple[Entry, ...] = ()
     pending: tuple[ToolCall, ...] = ()
-    # Of these, pieces of work that a sub-agent had begun, by the ids of their calls: a run that goes on has them taken up again.
+    # The pieces of work among these that a sub-agent had begun, by the ids of their calls. A run that goes on takes them up again.
     begun: frozenset[str] = frozenset()
     # What a person said to pending calls that need a yes.
     permissions: dict[str, bool] = {}
@@ -226,7 +226,7 @@ class _Turn:
 
 
 class _Start(Struct, frozen=True, kw_only=True):
-    """What a run saw when it started: its causes, where that stands, the notes and conflicts before it, the newest message it reads."""
+    """The things a run saw when it started: its causes, where that stands, the notes and conflicts before it, the newest message it reads."""
 
     causes: frozenset[tuple[str, str | None]]
     place: tuple[str, int]

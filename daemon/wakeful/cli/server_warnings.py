@@ -44,7 +44,7 @@ def _place(specs: Path, spec: SessionSpec, server: str, words: str) -> Problem:
 
 
 def _ask_daemon(names: dict[str, object], specs: Path, options: Options) -> Iterator[tuple[str, dict[str, str]]]:
-    """What the last runs had to do without. Nobody is asked where no session has a server."""
+    """The servers that were down in the last runs. The daemon is asked only if a session has a server."""
     if not names:
         return
     try:

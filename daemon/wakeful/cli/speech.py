@@ -86,7 +86,7 @@ class Flow:
 
 
 class Speech:
-    """What one run's agent says. `remark` gets our own words about it, in a line each."""
+    """The words of one run's agent. `remark` gets our own words about them, a line each."""
 
     def __init__(self, text: Flow, thoughts: Flow | None, remark: Callable[[str], None]) -> None:
         """`thoughts` None: they are not shown."""

@@ -33,7 +33,7 @@ def find_owner(core: Core, session: Session) -> AgentSpec | None:
 
 
 def find_acting(core: Core, session: Session) -> tuple[AgentSpec | None, bool]:
-    """Who works in the next run, None for a program; and whether that answers messages alone, put to an agent by name or by somebody who asks."""
+    """The agent of the next run, None for a program; and whether the run answers messages alone: those put to an agent by name, or asked by a person."""
     asked = next(iter(list_addressed(session)), None)
     if asked is not None and asked.agent is not None and (agent := core.agents.get(asked.agent)) is not None and agent.can_answer:
         return gather_team(core, select_servers(session.spec, agent) if session.spec is not None else agent), True

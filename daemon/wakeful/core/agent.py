@@ -106,7 +106,7 @@ class McpServer(Struct, frozen=True, kw_only=True):
     url: str | None = None
     # A secret's name: sent as a bearer token.
     key: str | None = None
-    # Of a program: variables, and names of secrets that it gets as variables of these names.
+    # A server that is a program gets variables, and secrets as variables of their names.
     env: dict[str, str] = {}
     secrets: tuple[str, ...] = ()
     # A run waits so long for its tools, and then goes on without them.
@@ -141,7 +141,7 @@ class AgentLimits(Struct, frozen=True, kw_only=True):
     turns: int = 50
     # The same tool called with the same arguments, one after the other.
     repeats: int = 3
-    # Of a provider, before the first piece of an answer and between two pieces.
+    # A provider may be silent for so long, before the first piece of an answer and between two pieces.
     silence_seconds: float = DEFAULT_SILENCE_SECONDS
 
 
@@ -152,7 +152,7 @@ class TokenWindow(Struct, frozen=True, kw_only=True):
     compress_at: int = int(DEFAULT_CONTEXT_TOKENS * DEFAULT_COMPRESS_SHARE)
     # Who writes summaries, where that is somebody cheaper.
     compress_by: ModelSpec | None = None
-    # Of a local model that no key says it of: its server is asked. `compress_share` is then the part of the answer; None: compress_at is a number.
+    # The window of a local model without such a key: its server is asked. `compress_share` is then the part of the answer; None: compress_at is a number.
     is_assumed: bool = False
     compress_share: float | None = None
 

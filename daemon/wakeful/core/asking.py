@@ -36,7 +36,7 @@ def find_timeout(spec: SessionSpec, agent: AgentSpec | None) -> float | None:
 
 
 def deny_unanswered(core: Core, decision: Decision, session: Session) -> Session:
-    """Its time is over: nobody answered."""
+    """The time of the question is over: nobody answered."""
     hold, wake, question = session.hold, session.wake, session.question
     within = say_length(hold.length_seconds) if hold is not None and hold.length_seconds is not None else "its time"
     if wake is None:

@@ -22,7 +22,7 @@ PERIODS: tuple[Period, ...] = ("hour", "day", "month")
 Periods = dict[str, dict[str, int]]
 # What is counted, with the unit people read it in.
 UNITS = {"runs": "runs", "wall_seconds": "s", "cpu_seconds": "s of CPU", "written_bytes": "bytes written", "tokens": "tokens", "usd": "USD"}
-# What the requests of a run spend, beside what the run itself takes.
+# Amounts that requests of a run spend, beside those of the run itself.
 OF_REQUESTS = ("tokens", "usd")
 
 
@@ -95,7 +95,7 @@ def charge(spent: dict[str, Spent], budget: Budget, at: int, periods: Periods | 
 
 
 def find_exhausted(budget: Budget, spent: dict[str, Spent], at: int, *, counted: Collection[str] = UNITS, **wanted: float) -> Exhausted | None:
-    """What leaves nothing for one more run, or less than `wanted` of something; of several the one that lasts longest.
+    """The bound that leaves nothing for one more run, or less than `wanted`; of several, the one that lasts longest.
 
     `counted`: the amounts that are looked at. A request of a run spends tokens and money; its run was counted when it began."""
     found = []

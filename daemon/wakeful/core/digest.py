@@ -24,7 +24,7 @@ _TITLES = {
     "Questions asked": "open_questions", "Paths named": "names",
 }  # fmt: skip
 _LINE = 160
-# What each list may take of a digest.
+# The part of a digest that each list may take.
 _QUESTIONS_ROOM, _DECISIONS_ROOM, _NAMES_ROOM = 1_300, 1_300, 900
 _SENTENCE = re.compile(r"(?<=[.!?])\s+")
 _DECISION = re.compile(
@@ -39,7 +39,7 @@ _NAME = re.compile(
     r"|(?P<identifier>\b[A-Za-z]{1,40}(?:_[A-Za-z0-9]{1,40}){1,8}\b)"
     r"|(?P<proper>(?<=[a-z,;] )[A-Z][\w'-]{1,40}(?: [A-Z][\w'-]{1,40}){0,4})"
 )
-# Who said a listed line: in which record, or in which part of a conversation as a summariser is told it.
+# The origin of a listed line: a record, or a part of a conversation as a summariser is told it.
 _SOURCE = re.compile(r"^(?:\[\d+\] .{1,80}?|ASKED|AGENT|[\w-]{1,80} RETURNED): ")
 _HEAD = re.compile(r"\d{1,9} messages?, (?:records \d{1,9} to \d{1,9}, )?from ")
 _COUNT = re.compile(r"(?:- )?\(\d+ older ones are in the log\)")
@@ -66,7 +66,7 @@ class ReadSummary(Struct, frozen=True, kw_only=True):
 
 
 def read_summary(text: str | None) -> ReadSummary:
-    """Of any origin: a rule's, a model's, an earlier release's."""
+    """Read a summary of any origin: a rule, a model, an earlier release."""
     lists: dict[str, list[str]] = {}
     prose: list[str] = []
     for block in (text or "").split("\n\n"):

@@ -42,7 +42,7 @@ from wakeful.core.verdict import Ready, Sleeps, Waits, find_hold_words, judge_st
 
 # Waiting raises the priority by one every two seconds, so nothing starves (rule 35).
 SECONDS_PER_PRIORITY = 2.0
-# What an answer deals with.
+# The kinds of causes that an answer deals with.
 ASIDE_KEYS = ("message", ACTIVATION)
 
 
@@ -331,7 +331,7 @@ def make_start(core: Core, session: Session, wall: int, is_mixed: bool = False) 
     agent, is_aside = find_acting(core, session)
     versions = start_versions(core.state, core.looked, session)
     if is_aside:
-        # What was asked, or put to somebody by name, is all they deal with: the rest is for whoever works here.
+        # An answer deals with the question alone. Other messages are for the agent of the session.
         versions = {key: version for key, version in versions.items() if key in ASIDE_KEYS}
     if session.activations:
         versions[ACTIVATION] = str(find_activation(session, is_aside=is_aside))
@@ -380,7 +380,7 @@ def _remember_inputs(core: Core, session: Session) -> None:
 
 
 def _select_causes(session: Session, causes: tuple[ev.Cause, ...], versions: dict[str, str], *, is_aside: bool) -> tuple[ev.Cause, ...]:
-    """Those that the run deals with; of activations, none that is left to another run."""
+    """The causes that the run deals with. Activations for another run are left out."""
     taken = versions.get(ACTIVATION, "0")
     selected: list[ev.Cause] = []
     for cause in causes:

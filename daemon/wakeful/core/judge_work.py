@@ -81,7 +81,7 @@ def _(call: calls.Work, core: Core, decision: Decision, called: calls.Called) ->
     for step in call.steps:
         run = session.run
         assert run is not None
-        # What an external agent said and took until it was stopped counts; nothing else follows a halt.
+        # The words and the spending of an external agent until its stop count. Nothing else follows a halt.
         if run.halt is not None and not (isinstance(step, work.RecordAnswer) and run.progress.reserved_tokens and run.agent is not None and run.agent.acp):
             break
         for event in _take_step(step, core, session, run, decision.moment.wall):

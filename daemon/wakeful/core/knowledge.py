@@ -134,7 +134,7 @@ class Recollection(Struct, frozen=True, kw_only=True):
     conflicts: tuple[Conflict, ...] = ()
     # Fork id -> its seq when it was last merged: the base of the next merge.
     merges: dict[str, int] = {}
-    # Whose conversation that is, and those of others.
+    # The person whose conversation that is, and the conversations of others.
     asker: str | None = None
     talks: dict[str, Talk] = {}
     todo: TodoList = ()

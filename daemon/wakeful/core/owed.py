@@ -75,7 +75,7 @@ def list_addressed(session: Session) -> tuple[Unread, ...]:
 
 
 def find_activation(session: Session, *, is_aside: bool) -> int:
-    """The newest activation that the next run deals with. One that came with another question is left to the run of that, and
+    """The newest activation that the next run deals with. An activation that came with another question is left to the run of that question, and
     one that asks for the session's work is not taken by an answer."""
     seen, group = int(session.seen.get(ACTIVATION, "0")), list_addressed(session)
     own = {one.activation for one in group}

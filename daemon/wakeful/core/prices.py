@@ -15,7 +15,7 @@ from msgspec import Struct
 from wakeful.core.turn import TokenUsage
 
 _MILLION = 1_000_000
-# Of the letters of two names: below it they are two models.
+# The share of letters that two names have in common: below it they are two models.
 _LIKENESS = 0.8
 # The same models are called with the day they were made behind their name.
 _DATE = re.compile(r"-(\d{8}|\d{4}-\d{2}-\d{2}|latest)$")

@@ -345,7 +345,7 @@ def _end_run(session: Session, run: OpenRun, event: ev.RunFinished, at: int, seq
     before = session.dealt_from
     session = replace(session, conversation=session.conversation.keep_late(), dealt_from=run.seq, dealt_until=seq)
     if session.asker is not None:
-        # What came before an answer in a person's own conversation is still news to the session's work.
+        # Messages before an answer in a person's own conversation are still news to the session's work.
         session = replace(session, dealt_from=before)
     return _move_marks(session, run, event)
 

@@ -185,7 +185,7 @@ class Session(Struct, frozen=True, kw_only=True):
     # Position of the newest message that wakes, and the chain it came by.
     mailbox_waking: int = 0
     mailbox_chain: tuple[str, ...] = ()
-    # What wakes and was not seen, in order; kept only while one of them is a question, or put to an agent by name.
+    # Messages that wake and were not seen, in order; kept only while one of them is a question, or put to an agent by name.
     unread: tuple[Unread, ...] = ()
     # By whom words of strangers came in with a message, until a person has said yes to a run that may act on them.
     untrusted_by: str | None = None

@@ -34,7 +34,7 @@ TodoList = tuple[TodoItem, ...]
 
 
 class TodoChange(Struct, frozen=True, kw_only=True):
-    """What a call asks for. `items`: the texts of a new list; None keeps the list. The numbers count from 1, in the list that results."""
+    """The wish of a call. `items`: the texts of a new list; None keeps the list. The numbers count from 1, in the list that results."""
 
     items: tuple[str, ...] | None = None
     open: tuple[int, ...] = ()
@@ -83,7 +83,7 @@ def merge_items(base: TodoList, ours: TodoList, theirs: TodoList) -> TodoList:
 
 
 def say_items(items: TodoList) -> list[str]:
-    """One a line, with the number that marks it."""
+    """The list as text: an item a line, with the number that marks it."""
     return [f"{number}. {MARKS[item.status]} {item.text}" for number, item in enumerate(items, 1)]
 
 

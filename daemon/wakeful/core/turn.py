@@ -76,7 +76,7 @@ def name_actor(run: int, sub: SubWork | None) -> str:
 
 
 class SubSpent(Struct, frozen=True, kw_only=True):
-    """What one sub-agent took in a run. The figures of the run include it."""
+    """The cost of one sub-agent in a run. The figures of the run include it."""
 
     tokens: int = 0
     estimated_tokens: int = 0

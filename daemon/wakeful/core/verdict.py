@@ -29,7 +29,7 @@ from wakeful.core.state import Session
 __all__ = ["Queue", "Ready", "Sleeps", "Verdict", "Waits", "find_hold_words", "find_queue", "find_queue_words", "judge_start", "say_queue"]
 
 SAME_SESSION_IN_CHAIN = 3
-# Of a wake that waits for nothing any more.
+# The words of a wake that waits for nothing any more.
 STARTING = "starting"
 
 

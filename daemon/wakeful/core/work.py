@@ -72,13 +72,13 @@ class RecordAnswer(Struct, frozen=True, kw_only=True, tag_field="step", tag="ans
     answer: Answered
     usage: TokenUsage
     purpose: Purpose = "work"
-    # What the program itself says it cost. None: by the price of its tokens.
+    # The cost by the program's own word. None: by the price of its tokens.
     usd: float | None = None
     sub: SubWork | None = None
 
 
 class MeterTurn(Struct, frozen=True, kw_only=True, tag_field="step", tag="meter"):
-    """What the prompt of an external agent has taken until now. The run halts where that is more than it may spend.
+    """The spending of an external agent's prompt until now. The run halts if it is more than the run may spend.
 
     `usd`: what the program itself says it cost. None: it says nothing, and the price of its tokens counts."""
 
@@ -93,7 +93,7 @@ class RecordFault(Struct, frozen=True, kw_only=True, tag_field="step", tag="faul
     model: str
     fault: str
     words: str
-    # Of an answer that was of no use: what it took all the same. None: nothing is known of it.
+    # The tokens of an answer that was of no use. None: nothing is known of it.
     usage: TokenUsage | None = None
     sub: SubWork | None = None
 
@@ -109,7 +109,7 @@ class ReturnTool(Struct, frozen=True, kw_only=True, tag_field="step", tag="retur
     text: str
     is_error: bool = False
     wrote: tuple[WroteFile, ...] = ()
-    # Those that were kept before (POST /work/images).
+    # Images that were kept before (POST /work/images).
     images: tuple[Image, ...] = ()
     sub: SubWork | None = None
 
@@ -123,12 +123,12 @@ class AskPerson(Struct, frozen=True, kw_only=True, tag_field="step", tag="ask"):
 
 class Halt(Struct, frozen=True, kw_only=True, tag_field="step", tag="halt"):
     words: str
-    # Of a sub-agent: its work ends, and the run goes on.
+    # A sub-agent: its work ends, and the run goes on.
     sub: SubWork | None = None
 
 
 Step = Assemble | RequestTurn | RecordAnswer | MeterTurn | RecordFault | CallTool | ReturnTool | AskPerson | Halt
-# Those whose words a request tells the model.
+# The steps whose words a request tells the model.
 SentStep = RequestTurn | RecordAnswer | ReturnTool
 # What a process may post.
 PostedStep = RequestTurn | RecordAnswer | MeterTurn | RecordFault | CallTool | ReturnTool | AskPerson | Halt
@@ -217,11 +217,11 @@ class Progress(Struct, frozen=True, kw_only=True):
     """How far an agent's run has come, and what it took."""
 
     turns: int = 0
-    # Of the turns, those that made the conversation shorter.
+    # Turns that made the conversation shorter.
     summaries: int = 0
     tokens: int = 0
     usd: float = 0.0
-    # Of the tokens, those that no provider counted.
+    # Tokens that no provider counted.
     estimated_tokens: int = 0
     # Of the request under way, at its worst; what it took replaces them.
     reserved_tokens: int = 0

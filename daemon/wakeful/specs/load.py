@@ -225,12 +225,12 @@ def _build(value: dict[str, Any], name: str, around: Surroundings, defaults: Def
 
 
 def read_agent(data: bytes, name: str, blank: FileReading, surroundings: Surroundings) -> FileReading:
-    """An agent from its text. One that cannot be taken is known by the files of its prompt and skills all the same: they may be what is mended."""
+    """An agent from its text. The files of its prompt and skills are known also where the agent cannot be taken: a person may mend one of them."""
     keys: AgentKeys = validate(AgentKeys, read_mapping(data, blank.file), data, blank.file, "agent")
     built = build_agent(name, keys, surroundings)
     problems, warnings = (_place(found, data, blank.file, NO_DEFAULTS) if found else () for found in (built.findings, built.warnings))
     made = replace(blank, agent=built.spec, prompt=built.prompt, skill_files=built.skill_files, skill_folders=built.skill_folders, problems=problems, warnings=warnings)
-    # Who can write the prompt or a skill speaks as the agent.
+    # The author of a prompt or a skill speaks as the agent.
     others = (find_others(one.path) for one in (*made.agent_files, *made.skill_folders))
     return replace(made, others=blank.others or next((words for words in others if words is not None), None))
 

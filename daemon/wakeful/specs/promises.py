@@ -64,13 +64,13 @@ def _find_of_agent(agent: AgentSpec, budgets: list[Budget | None], prices: Price
 
 
 def name_spent(budget: Budget | None) -> str | None:
-    """Which amounts of it requests to a model spend; None where it bounds none of them."""
+    """The amounts of a budget that requests to a model spend; None if it bounds none of them."""
     bounds = [budget.run, *(budget.bound(period) for period in PERIODS)] if budget is not None else []
     return " and ".join(name for name in OF_REQUESTS if any(getattr(bound, name) is not None for bound in bounds if bound is not None)) or None
 
 
 def find_asking(session: SessionSpec, agent: AgentSpec | None) -> str | None:
-    """What may put a question to a person, in words."""
+    """The keys by which a question may reach a person, in words."""
     if session.is_approved_first:
         return "it asks before each run (approve: before_run)"
     tools = merge_tools(agent.tools, session.tools) if agent is not None else {}

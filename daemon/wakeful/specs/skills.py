@@ -70,7 +70,7 @@ def _list_skills(path: str, place: int, around: Surroundings, found: FoundSkills
         return [whole]
     inner = sorted(entry.path for entry in os.scandir(whole) if entry.is_dir(follow_symlinks=False) and not entry.name.startswith("."))
     skills = [folder for folder in inner if os.path.lexists(os.path.join(folder, SKILL_FILE))]
-    # One that has none yet may get it.
+    # A folder without such a file may get one.
     found.folders.extend(find_folder(folder) for folder in inner if folder not in skills)
     if not skills:
         found.problems.append((place, f"'{shown}' holds no {SKILL_FILE}, and no folder in it does; write {shown}/NAME/{SKILL_FILE}, with name and description between two lines ---"))

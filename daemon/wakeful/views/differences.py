@@ -1,4 +1,4 @@
-"""What differs between two states of a session, or between two sessions: facts, bindings, spec, files, memory, to-do list, hand-off.
+"""The differences between two states of a session, or between two sessions: facts, bindings, spec, files, memory, to-do list, hand-off.
 
 Both sides are folded sessions, so the same comparison serves two positions of one log and two logs. Only what differs is
 told; each entry has `a` and `b`, None where that side has nothing, or its default. Of files it is the versions that runs left that are known here.

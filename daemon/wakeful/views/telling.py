@@ -59,7 +59,7 @@ def tell(event: ev.Event) -> str:
 
 
 def tell_price(event: ev.Event) -> str:
-    """Of an answer: the tokens and the money it took, in brackets behind its words."""
+    """The tokens and the money of an answer, in brackets behind its words."""
     if not isinstance(event, ev.TurnAnswered):
         return ""
     cost = f", {event.usd:.4f} USD" if event.usd is not None else ""

@@ -24,7 +24,7 @@ from wakeful.agents.tools.web_request import MOST_BYTES, FetchRefused, Page, req
 from wakeful.counting import count
 from wakeful.quoting import quote_block
 
-# Those of the web, and none of the codecs that unpack or take long.
+# The encodings of text on the web. Codecs that unpack, or take long, are left out.
 _CHARSET = re.compile(
     r"charset=[\"']?((?:utf-?(?:8|16)|us-ascii|ascii|latin-?1|iso-8859-\d{1,2}|(?:windows-|cp)\d{3,4}|koi8-[ru]|shift_jis|euc-(?:jp|kr)|gb(?:2312|k|18030)|big5))\b",
     re.IGNORECASE,
@@ -35,7 +35,7 @@ _HTML = ("text/html", "application/xhtml+xml")
 _SNIFFED_BYTES = 1_024
 
 
-# What is remembered, so that the next part is of the same text.
+# Pages are remembered, so that the next part is of the same text.
 _MOST_REMEMBERED = 5
 # For the words around a part.
 _ROOM_BYTES = 2_048

@@ -175,7 +175,7 @@ class FileTools:
             if found is None:
                 raise Refused(f"nobody kept what {name} held when the last run saw it; give another bound file as `against`, or read it")
             old, label = found, f"{name} (as the last run saw it)"
-        # Its marks stand between the lines of a value that has several.
+        # The marks of a diff stand between the lines of a value of several lines.
         old, new = [await redact_content(content, self._redact) for content in (old, new)]
         return await asyncio.to_thread(show_difference, label, old, name, new)
 
@@ -201,7 +201,7 @@ def find_page_bytes(result_bytes: int) -> int:
 
 
 def find_longest_line(page_bytes: int) -> int:
-    """What is shown of one line."""
+    """The part of one line that is shown."""
     return min(_LONGEST_LINE, page_bytes // 2)
 
 
@@ -221,7 +221,7 @@ def show_lines(name: str, content: bytes, offset: int, limit: int, page_bytes: i
     shown: list[str] = []
     room, longest = page_bytes, find_longest_line(page_bytes)
     for number, line in enumerate(lines[offset - 1 : offset - 1 + limit], offset):
-        # Whoever reads on in a line gets as much of it as fits.
+        # A caller who reads on in a line gets as much of it as fits.
         is_read_on = number == offset and column > 1
         cut = cut_line(line, number, column if is_read_on else 1, (page_bytes - _LINE_NOTE_BYTES) // 4 if is_read_on else longest)
         room -= len(cut.encode(errors="replace")) + 1

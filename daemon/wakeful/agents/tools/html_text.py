@@ -82,7 +82,7 @@ class _Reader(HTMLParser):
     def handle_endtag(self, tag: str) -> None:
         self._is_title = False
         if self._hidden:
-            # One that was never closed ends with what it stands in.
+            # An element that was never closed ends with the element around it.
             if tag in self._hidden:
                 del self._hidden[self._hidden.index(tag) :]
             return

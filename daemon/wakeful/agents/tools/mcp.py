@@ -29,7 +29,7 @@ from wakeful.sendable import tell_sendable
 
 # A run goes on without a server after the time that is declared for it. The server itself may take longer.
 LONGEST_START_SECONDS = 120.0
-# Of a server that a call starts again.
+# The time limit for a server that a call starts again.
 AGAIN_SECONDS = 20.0
 CALL_SECONDS = 120.0
 LIST_SECONDS = 10.0
@@ -76,11 +76,11 @@ class McpTools:
 
     @property
     def down(self) -> tuple[DownServer, ...]:
-        """Which servers are not there, and why."""
+        """The servers that are down, each with the reason."""
         return tuple(server.down for server in self._servers if server.down is not None)
 
     async def wait(self, failing: Iterable[DownServer] = ()) -> None:
-        """Return when each server has told its tools, or its time is over. One that was too slow a moment ago (`failing`) is not waited for."""
+        """Return when each server has told its tools, or its time is over. A server that was too slow a moment ago (`failing`) is not waited for."""
         known = {one.name: one for one in failing}
         await asyncio.gather(*(server.wait(known.get(server.name)) for server in self._servers))
 
@@ -192,7 +192,7 @@ class _Server:
             await self.list_anew()
 
     def list_known(self) -> Iterable[_Listed]:
-        """Of one that is not there, a tool by which the model is told when it asks, not by the absence of what it was promised."""
+        """A tool in the place of a server that is down. A model that calls it is told the reason."""
         if self._listed is not None:
             return self._listed
         return [("", f"The MCP server {self.name} is down. Calling this tells why, and tries again.", _ANY_OBJECT)]
@@ -310,7 +310,7 @@ class _Server:
             self._is_stale = True
 
     def _make_transport(self) -> tuple[AbstractAsyncContextManager[Any], Callable[[], str | None], Callable[[], None]]:
-        """What opens the connection, what tells how its program ended, and who is told that it answered."""
+        """Three functions: one opens the connection, one tells how the program ended, one is called when the server answers."""
         library = importlib.import_module("mcp.client")
         if self._spec.url is not None:
             return self._open_address(library, self._spec.url), lambda: None, lambda: None
@@ -354,7 +354,7 @@ def _read_content(result: Any) -> str:
 
 
 def _read_images(result: Any) -> tuple[bytes, ...]:
-    """Those that a model can be shown, the first of them."""
+    """The first images of a result, of kinds that a model can be shown."""
     contents = (_decode_image(part) for part in result.content if part.type == "image")
     return tuple(content for content in contents if content is not None and find_obstacle(content) is None)[:MOST_IMAGES]
 

@@ -32,7 +32,7 @@ _TAIL_BYTES = 4_096
 _LAST_LINES = 6
 _LONGEST_REASON = 1_000
 _PIECE_BYTES = 1 << 14
-# After its input was closed, a server may end by itself for so long. One that never answered gets none.
+# After its input was closed, a server may end by itself for so long. A server that never answered gets no such time.
 _GRACE_SECONDS = 2.0
 _KILL_SECONDS = keeper.PATIENCE_SECONDS + 2.0
 
@@ -79,7 +79,7 @@ class ServerProgram:
         return f"{words} ended with exit code {self._code}{said}{self._say_denied()}"
 
     def _say_denied(self) -> str:
-        """What its own words name and its isolation keeps from it."""
+        """The paths that the program's last words name and that its isolation denies."""
         if self._narrowing is None:
             return ""
         granted = [*self._narrowing.reads, *self._narrowing.writes]

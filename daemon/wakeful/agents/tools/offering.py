@@ -16,9 +16,9 @@ from wakeful.agents.contract import ToolOffer, ToolResult
 from wakeful.errors import CallerError, OperatorError
 from wakeful.sendable import tell_sendable
 
-# What a model is shown of one call: some 12,000 tokens. The rest is paged.
+# The part of a result that the model is shown at once: some 12,000 tokens. The rest is paged.
 RESULT_BYTES = 48 * 1024
-# Of one result, what is kept to be paged.
+# The most bytes of a result that are kept to be paged.
 KEPT_BYTES = 4 * 1024 * 1024
 _TAIL_BYTES = 8 * 1024
 _LEAST_BYTES = 2_048
@@ -83,7 +83,7 @@ def find_result_bytes(compress_at: int) -> int:
 
 
 def bound_text(text: str, most: int = RESULT_BYTES) -> str:
-    """Text that can be sent, of at most so many bytes: beginning and end, and between them how much is missing. What can go on elsewhere says so itself."""
+    """Text that can be sent, of at most so many bytes: beginning and end, and between them how much is missing. A text that goes on elsewhere says so itself."""
     content = tell_sendable(text).encode()
     if len(content) <= most:
         return content.decode()

@@ -36,7 +36,7 @@ class Redaction:
             # A lone surrogate is no text that could be sent.
             window = (text[max(0, start - _MARGIN) : start], text[start:end], text[end : end + _MARGIN])
             before, part, after = (piece.encode(errors="replace").decode() for piece in window)
-            # Its key lets it be asked again where the daemon restarts meanwhile.
+            # With a key the call can be repeated if the daemon restarts meanwhile.
             answered = await self._link.post("/work/redact", {"before": before, "text": part, "after": after}, key="redact")
             pieces.append(answered["text"])
         return "".join(pieces)

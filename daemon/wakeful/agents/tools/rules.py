@@ -18,7 +18,7 @@ class NestedRules:
         self._told: set[str] = set()
 
     async def tell(self, folder: str) -> str:
-        """What is new on the way to this folder, which starts from root, as the first lines of a result. Nothing where all was told."""
+        """The rules of folders from root to this one that were not told yet, as the first lines of a result. Empty if all were told."""
         if folder in self._asked:
             return ""
         self._asked.add(folder)

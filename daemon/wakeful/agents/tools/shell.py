@@ -29,7 +29,7 @@ from wakeful.agents.tools.redaction import Redact, redact_nothing
 _MOST_SECONDS = 600
 # Kept of what a command says; more than a model is shown at once is paged.
 _HEAD_BYTES, _TAIL_BYTES = KEPT_BYTES // 2, KEPT_BYTES // 4
-# Of what is not kept, on either side: no secret may lie across the cut.
+# Bytes of the dropped middle that are read on either side: no secret may lie across the cut.
 _MARGIN_BYTES = 16 * 1024
 _PIECE_BYTES = 1 << 16
 # After SIGTERM to the keeper, which has to end what it keeps.

@@ -36,11 +36,11 @@ _Address = IPv4Address | IPv6Address
 
 
 class FetchRefused(CallerError):
-    """What was asked for may not be asked for, or did not come; the words are for the model."""
+    """The page may not be asked for, or did not come. The words are for the model."""
 
 
 class Page(Struct, frozen=True, kw_only=True):
-    """What came. `url` is where it came from in the end; `is_cut`: it had more than we take."""
+    """A page. `url` is its address after all redirects; `is_cut`: the page has more than we take."""
 
     url: str
     status: int
@@ -231,7 +231,7 @@ async def _hear(peer: h11.Connection, reader: asyncio.StreamReader) -> _Hop:
 
 
 class _Body:
-    """What is kept of a body, unpacked piece by piece: a small one may unpack to terabytes."""
+    """The part of a body that is kept, unpacked piece by piece: a small body may unpack to terabytes."""
 
     def __init__(self, encoding: str | None) -> None:
         self.content = bytearray()

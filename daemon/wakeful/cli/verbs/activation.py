@@ -99,7 +99,7 @@ def wait_for_run(client: Client, name: str, record: int) -> dict[str, Any]:
 
 
 def records_after(client: Client, name: str, head: int, *, is_live: bool = False) -> Iterator[dict[str, Any]]:
-    """What was recorded, then what will be: following begins before the log is read, so nothing falls between.
+    """The records so far, then those to come: following begins before the log is read, so nothing falls between.
 
     `is_live`: between the records, words in flight: lines that have `live` and no `seq`."""
     following = client.stream_lines("/follow", name=name, words="true", live="true" if is_live else None)

@@ -209,7 +209,7 @@ class Following:
 
 
 class Spending:
-    """What answers took, in tokens and money; `usd` None where nobody knows a price."""
+    """The cost of answers, in tokens and money; `usd` is None where no price is known."""
 
     def __init__(self) -> None:
         self.tokens = 0

@@ -19,7 +19,7 @@ HEADINGS = {
     "runs": "RUNS", "failed": "FAIL", "cpu_seconds": "CPU", "wall_seconds": "WALL", "tokens": "TOKENS", "usd": "USD",
     "read_bytes": "READ", "written_bytes": "WROTE", "output_bytes": "PRINTED",
 }  # fmt: skip
-# Of the tokens, those that no provider counted: a mark in the table, a column in CSV.
+# Tokens that no provider counted: a mark in the table, a column in CSV.
 ESTIMATED = "estimated_tokens"
 # Of a longer name this much tells it apart; a day has ten figures and is never cut.
 NARROWEST_KEY = 10

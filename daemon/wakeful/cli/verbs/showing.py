@@ -139,7 +139,7 @@ def _say_running(run: dict[str, Any]) -> str:
 
 
 def _say_subagents(run: dict[str, Any]) -> str:
-    """What sub-agents took in a run, in words that follow others."""
+    """The cost of sub-agents in a run, as the end of a sentence."""
     return "".join(f"; sub-agent {name}: {count(one['tokens'], 'token')}" for name, one in sorted((run.get("subagents") or {}).items()))
 
 

@@ -130,7 +130,7 @@ class _Conversation:
                 if held is None:
                     return
         except Failure as failure:
-            # What was refused is no end of the conversation; a daemon that is gone is.
+            # A refusal does not end the conversation. A daemon that is gone does.
             if failure.code not in (0, 1):
                 raise
             _print(str(failure), "warn")
@@ -155,7 +155,7 @@ class _Conversation:
         return None
 
     def _answer_question(self, question: dict[str, Any]) -> str | None:
-        """What an agent asks, and the answer that is typed; None leaves the question open."""
+        """Put an agent's question to the person, and return the answer; None leaves the question open."""
         for line in wrap(escape_lines(question["text"])):
             print(paint(line, "bold"))
         prompt = "yes or no > " if question.get("is_permission") else "your answer > "

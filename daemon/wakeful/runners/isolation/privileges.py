@@ -19,7 +19,7 @@ _VERSION_3 = 0x20080522
 # The same number on every architecture.
 _LANDLOCK_RESTRICT_SELF = 446
 _libc = ctypes.CDLL(None, use_errno=True)
-# Of capget: twice three words. Named once: each array type that ctypes makes is a cycle of its own.
+# The answer of capget: twice three words. The type is named once, since each array type that ctypes makes is a cycle of its own.
 _Capabilities = ctypes.c_char * 24
 
 # The capabilities root needs for files of other owners, by name and number in capability.h: the same four under `standard` and `strict`. All others go:

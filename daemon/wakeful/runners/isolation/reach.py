@@ -285,7 +285,7 @@ class Plan:
             raise ReachRefused(f"{output} lies in {guards[0]}, which no run may change; write elsewhere")
 
     def read_named(self, paths: Iterable[str]) -> None:
-        """Files that the author named. One that leads elsewhere was not declared by being named: it is denied, not refused."""
+        """Files that the author named. A link that leads elsewhere was not declared by its name: it is denied, not refused."""
         for path in paths:
             with contextlib.suppress(ReachRefused):
                 self.read(path)

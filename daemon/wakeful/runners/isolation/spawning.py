@@ -69,7 +69,7 @@ class Spawner:
                 try:
                     raise problem
                 finally:
-                    # Its traceback holds this frame: the two would keep each other, and all that the spawn refers to.
+                    # The traceback of the problem holds this frame. The two would keep each other, and all that the spawn refers to.
                     del problem
 
     def _is_gone(self) -> bool:
