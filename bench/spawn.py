@@ -106,7 +106,7 @@ class Rounds:
             os.rename(f"{self._folder}/{replaced}.new", f"{self._folder}/{replaced}")
         order = self.order(confinement, output, replaced)
         began = time.monotonic()
-        self._runner.start(order)
+        self._runner.prepare(order).launch()
         called = time.monotonic()
         report = await self._reports.get()
         ended = time.monotonic()

@@ -35,7 +35,7 @@ Result = TypeVar("Result")
 _Work = tuple[Future[Any], Callable[[], Any]]
 
 
-class _Threads:
+class _SharedExecutor:
     """All threads for blocking work. Any thread may call it."""
 
     def __init__(self) -> None:
@@ -106,16 +106,16 @@ class _Threads:
             return True
 
 
-_threads = _Threads()
+_executor = _SharedExecutor()
 
 
-def _forget_threads() -> None:
+def _start_over() -> None:
     """A fork has our memory and none of our threads."""
-    global _threads
-    _threads = _Threads()
+    global _executor
+    _executor = _SharedExecutor()
 
 
-os.register_at_fork(after_in_child=_forget_threads)
+os.register_at_fork(after_in_child=_start_over)
 
 
 class Pool(ThreadPoolExecutor):
@@ -129,7 +129,7 @@ class Pool(ThreadPoolExecutor):
         self._waiting: deque[_Work] = deque()
         self._under_way = 0
         self._is_closed = False
-        _threads.keep()
+        _executor.keep()
 
     def submit(self, fn: Callable[..., Result], /, *args: Any, **kwargs: Any) -> Future[Result]:
         future: Future[Result] = _ToldFuture()
@@ -141,7 +141,7 @@ class Pool(ThreadPoolExecutor):
                 self._waiting.append(work)
                 return future
             self._under_way += 1
-        _threads.give(partial(self._serve, work))
+        _executor.give(partial(self._serve, work))
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
@@ -163,9 +163,9 @@ class Pool(ThreadPoolExecutor):
                 else:
                     self._under_way -= 1
                     self._changed.notify_all()
-            if work is not None and _threads.is_short:
+            if work is not None and _executor.is_short:
                 # Other pools have their turn.
-                _threads.give(partial(self._serve, work))
+                _executor.give(partial(self._serve, work))
                 return
 
 

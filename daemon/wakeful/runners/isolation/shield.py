@@ -1,7 +1,7 @@
 """Whether this machine can shield a place from a run inside a folder that the run may write, and by which way.
 
 Root's daemon mounts in the thread that spawns the run. A thread of an ordinary user's daemon may not, so there a small program does it in a user
-namespace of its own (launcher.py), where the kernel lets users have those. `reach` asks before it opens a folder, `confine` when it launches.
+namespace of its own (launcher.py), where the kernel lets users have those. `reach` asks before it opens a folder, `confined_spawn` when it launches.
 """
 
 from __future__ import annotations

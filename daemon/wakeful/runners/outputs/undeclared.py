@@ -1,7 +1,7 @@
 """What changed in the folders that an output opened, although no binding declares it.
 
 Landlock opens a whole folder so that a file in it can be replaced; what else was written there is reported with the run, never
-hidden. `preparing` surveys the folders before the run, `saving` asks at its end, in a thread. Both looks are bounded. Somebody else's change at the
+hidden. `Preparation` surveys the folders before the run, `saving` asks at its end, in a thread. Both looks are bounded. Somebody else's change at the
 same time is reported as well, for the folder alone cannot tell who it was; but not what another run declares, changed while that one wrote (`writers.py`).
 """
 

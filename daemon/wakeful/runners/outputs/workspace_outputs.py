@@ -1,6 +1,6 @@
 """What became of a run's workspace: which outputs it made, changed or removed there, and what else it touched (rule 27).
 
-`preparing` makes one for a run whose spec says `workspace`: `take_stock` before anything of the run exists, `collect` (by `saving`) when its
+`Preparation` makes one for a run whose spec says `workspace`: `take_stock` before anything of the run exists, `collect` (by `saving`) when its
 last process is gone; both block, and run in a thread. The workspace was laid out by `workspaces/run_workspaces.py`; what is collected is recorded and put in
 place as the outputs of a strict run are. No link is followed in it, and nothing of git is run there.
 """
@@ -19,7 +19,7 @@ from wakeful.core.observations import StagedOutput
 from wakeful.core.spec.session import DEFAULT_EXCLUDES
 from wakeful.errors import OperatorError
 from wakeful.runners.contract import WorkspaceOrder
-from wakeful.runners.isolation.open_beneath import LeadsOutside, open_beneath
+from wakeful.runners.isolation.opened_places import LeadsOutside, open_beneath
 from wakeful.runners.outputs.staging import digest_entry, shorten_told, stamp_of
 
 # Written by every run of python and by every question to git: nobody wants to hear of it.

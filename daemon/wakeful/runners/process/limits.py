@@ -19,7 +19,7 @@ from wakeful.core.observations import Usage
 from wakeful.core.spec.budget import Amounts
 from wakeful.core.spec.session import RunLimits
 from wakeful.runners.process import proc
-from wakeful.runners.run.problems import describe_overspent
+from wakeful.runners.process.problems import describe_overspent
 
 Launched = TypeVar("Launched")
 

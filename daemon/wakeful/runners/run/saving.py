@@ -15,7 +15,7 @@ from msgspec import Struct
 from wakeful.core.observations import Output, StagedOutput, Traced
 from wakeful.errors import OperatorError
 from wakeful.runners.contract import RunOrder
-from wakeful.runners.isolation.denial_hints import name_addresses, tell_command
+from wakeful.runners.isolation.denials import name_addresses, tell_command
 from wakeful.runners.outputs.undeclared import find_undeclared
 from wakeful.runners.outputs.writers import Writer
 from wakeful.runners.prepare.preparation import Prepared, is_staged
