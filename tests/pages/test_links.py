@@ -5,9 +5,13 @@ from __future__ import annotations
 import re
 
 import pytest
+
 from pages.blocks import PAGES, REPOSITORY
 
-ALL = {**PAGES, **{name: REPOSITORY / name for name in ("CONTRIBUTING.md", "CHANGELOG.md") if (REPOSITORY / name).is_file()}}
+ALL = {
+    **PAGES,
+    **{name: REPOSITORY / name for name in ("CONTRIBUTING.md", "CHANGELOG.md") if (REPOSITORY / name).is_file()},
+}
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"#+ +(.*)")
 _FENCED = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
