@@ -1,7 +1,9 @@
-"""The words of a model on their way to followers: written to the run's output, and posted to the daemon as words in flight.
+"""The words of a model on their way to followers: written to the run's output,
+and posted to the daemon as words in flight.
 
-Nobody waits for it. One post is under way at a time; what comes meanwhile is put together for the next. While the daemon is slow or
-away no more than a bound is held: words beyond it are dropped, and followers are told. The log has every finished turn in any case.
+Nobody waits for it. One post is under way at a time; what comes meanwhile is put together for the next. While the
+daemon is slow or away no more than a bound is held: words beyond it are dropped, and followers are told. The log has
+every finished turn in any case.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ from wakeful.agents.contract import Say, WordKind
 from wakeful.agents.daemon_client import DaemonLink
 from wakeful.errors import WakefulError
 
-# The first words leave at once, those after them not more often than this: a reader sees no difference, and the daemon does.
+# The first words leave at once, those after them not more often than this: a reader sees no difference,
+# and the daemon does.
 PAUSE_SECONDS = 0.03
 # A daemon that is slower than this has other things to do than to show thoughts.
 SETTLE_SECONDS = 0.1
@@ -77,7 +80,8 @@ class Voice:
                     self._held.insert(0, words[-1] | {"kind": "lost", "text": ""})
 
     async def settle(self) -> None:
-        """Let thoughts out before their turn is recorded: what is late of the text is in the record, and thoughts are shown nowhere else."""
+        """Let thoughts out before their turn is recorded: what is late of the text is in the record,
+        and thoughts are shown nowhere else."""
         if any(one["kind"] == "thinking" for one in self._held):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(SETTLE_SECONDS):

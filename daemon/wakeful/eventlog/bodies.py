@@ -1,7 +1,8 @@
 """Payloads against their hashes: the half of a verification that can be done apart from the chain.
 
-`verify` calls it on its own connection, or, for a large store and outside of a daemon, has a second process do it meanwhile: a million
-records are then verified in half the time. It tells what was erased from what is archived from what is damaged.
+`verify` calls it on its own connection, or, for a large store and outside of a daemon, has a second process do it
+meanwhile: a million records are then verified in half the time.
+It tells what was erased from what is archived from what is damaged.
 """
 
 from __future__ import annotations
@@ -69,7 +70,8 @@ def check_beside(database: Path, session: str | None, *, is_apart: bool) -> Iter
     if not is_apart or (os.cpu_count() or 1) < 2:
         yield BodiesAhead(database, session, None)
         return
-    # A program of its own, never a fork: that would share the connections this process has open. -P: not of the present folder.
+    # A program of its own, never a fork: that would share the connections this process has open. -P:
+    # not of the present folder.
     words = [sys.executable, "-P", "-m", __name__, str(database), *([session] if session is not None else [])]
     with subprocess.Popen(
         words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
@@ -142,8 +144,12 @@ class _Session:
         return not self._is_folded or self._erasures is None or seq in self._erasures
 
     def _read_erasures(self, connection: apsw.Connection, key: int) -> set[int] | None:
-        """The seqs that records of erasures name; None where such a record lies in the archive, and cannot be read here."""
-        sql = "SELECT e.seq, p.body FROM event e LEFT JOIN payload p ON p.event = e.id WHERE e.session = ? AND e.kind = ? ORDER BY e.seq DESC"
+        """The seqs that records of erasures name; None where such a record lies in the archive,
+        and cannot be read here."""
+        sql = (
+            "SELECT e.seq, p.body FROM event e LEFT JOIN payload p ON p.event = e.id WHERE e.session = ? AND "
+            "e.kind = ? ORDER BY e.seq DESC"
+        )
         named: dict[int, dict[str, object]] = {}
         rows: list[tuple[Any, ...]] = connection.execute(sql, (key, ERASURE)).fetchall()
         for seq, body in rows:
@@ -166,7 +172,8 @@ class _Erasure(msgspec.Struct):
 
 def _read_sessions(connection: apsw.Connection, session: str | None) -> list[tuple[int, str, int, int]]:
     rows: list[tuple[Any, ...]] = connection.execute(
-        "SELECT s.key, s.id, coalesce(a.first_seq, 0), coalesce(a.last_seq, -1) FROM session s LEFT JOIN archived a ON a.session = s.key "
+        "SELECT s.key, s.id, coalesce(a.first_seq, 0), coalesce(a.last_seq, "
+        "-1) FROM session s LEFT JOIN archived a ON a.session = s.key "
         "WHERE s.id = coalesce(?, s.id) ORDER BY s.key",
         (session,),
     ).fetchall()

@@ -2,7 +2,8 @@
 
 The reactor appends and reads through `EventLog`; views, verification and the command line only read.
 A record is addressed by session and seq; seqs of a session are gap-free and begin at 1. An append is atomic over all
-sessions it names, and acknowledged only when it is on disk. This module holds values, errors and the protocol; it does no I/O.
+sessions it names, and acknowledged only when it is on disk. This module holds values, errors and the protocol;
+it does no I/O.
 """
 
 from __future__ import annotations
@@ -27,11 +28,13 @@ class Conflict(InternalError):
 
 
 class BadAppend(CallerError):
-    """An append no engine can record: no drafts, a number out of range, text that is not Unicode; nothing was written."""
+    """An append no engine can record: no drafts, a number out of range, text that is not Unicode;
+    nothing was written."""
 
 
 class BadImport(CallerError):
-    """Records that are not what their hashes say, that leave a gap, or that nobody announced; nothing of them was written."""
+    """Records that are not what their hashes say, that leave a gap, or that nobody announced;
+    nothing of them was written."""
 
 
 class BadSearch(CallerError):
@@ -43,11 +46,13 @@ class StoreBehindAnchor(OperatorError):
 
 
 class StoreUnsafe(OperatorError):
-    """Writing here could lose what was acknowledged: an affected library, a file system or an owner that is not ours."""
+    """Writing here could lose what was acknowledged: an affected library,
+    a file system or an owner that is not ours."""
 
 
 class StoreShort(OperatorError):
-    """The system has no descriptor or memory to read with now; it says nothing against the log, and later reads may succeed."""
+    """The system has no descriptor or memory to read with now; it says nothing against the log,
+    and later reads may succeed."""
 
 
 class StoreDamaged(OperatorError):
@@ -55,7 +60,8 @@ class StoreDamaged(OperatorError):
 
 
 class StoreUnfinished(OperatorError):
-    """The first start was cut short before the store had its schema: it holds nothing, and the next start makes it anew."""
+    """The first start was cut short before the store had its schema: it holds nothing,
+    and the next start makes it anew."""
 
 
 class StoreFailed(OperatorError):
@@ -118,7 +124,10 @@ class Append(msgspec.Struct, frozen=True):
 
 
 class Appended(msgspec.Struct, frozen=True, gc=False):
-    """Where an append landed. A duplicate repeats where it landed the first time; 0 where it named no key of its own."""
+    """Where an append landed.
+
+    A duplicate repeats where it landed the first time; 0 where it named no key of its own.
+    """
 
     session: str
     first_seq: int
@@ -127,7 +136,9 @@ class Appended(msgspec.Struct, frozen=True, gc=False):
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
-    """One event as recorded. `at` is microseconds UTC; `payload` is None when it was erased or archived, its hash stays.
+    """One event as recorded.
+
+    `at` is microseconds UTC; `payload` is None when it was erased or archived, its hash stays.
 
     `is_damaged`: a payload is there, but is not the one that was recorded, and so is not given out."""
 
@@ -187,7 +198,8 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Mended(msgspec.Struct, frozen=True):
-    """What mending did, in words, the copy it made before, and what verification still finds: that is in the records themselves."""
+    """What mending did, in words, the copy it made before, and what verification still finds:
+    that is in the records themselves."""
 
     done: tuple[str, ...]
     copy: Path | None
@@ -211,9 +223,12 @@ class Report(msgspec.Struct, frozen=True):
 
 
 class Durable(asyncio.Future[tuple[Appended, ...]]):
-    """Done when an append is durable, or refused. It is never cancelled: what was handed over is written, whoever still waits for it.
+    """Done when an append is durable, or refused.
 
-    `then` is called in the turn of the loop in which that is heard; the callbacks of a future, and whoever awaits it, have theirs in the next."""
+    It is never cancelled: what was handed over is written, whoever still waits for it.
+
+    `then` is called in the turn of the loop in which that is heard; the callbacks of a future, and whoever awaits
+    it, have theirs in the next."""
 
     then: Callable[[Durable], None] | None = None
 
@@ -235,12 +250,13 @@ class Durable(asyncio.Future[tuple[Appended, ...]]):
     def give_way(self, seconds: float) -> None:
         """Blocks until it is written but for its flush, at most for so long; not at all where others are written first.
 
-        For who has work that does not depend on it: done now, it would share the interpreter with the writer, and each system call of one would
-        wait for the other (0.4 ms more until both are done). A flush takes no interpreter."""
+        For who has work that does not depend on it: done now, it would share the interpreter with the writer, and each
+        system call of one would wait for the other (0.4 ms more until both are done). A flush takes no interpreter."""
         is_worth_waiting, self._is_worth_waiting = self._is_worth_waiting, False
         if is_worth_waiting:
             self._unwritten.acquire(timeout=seconds)
-            # Woken on the writer's processor one would go ahead of it, and the flush would only begin when all work is done.
+            # Woken on the writer's processor one would go ahead of it,
+            # and the flush would only begin when all work is done.
             os.sched_yield()
 
     def note_outcome(self, outcome: tuple[Appended, ...] | Exception) -> None:
@@ -250,7 +266,10 @@ class Durable(asyncio.Future[tuple[Appended, ...]]):
             self._unknown.release()
 
     def hear(self, seconds: float = 0.0) -> None:
-        """On the loop: be done now, if the outcome is known, and not a turn later. Blocks for it, at most for so long."""
+        """On the loop: be done now, if the outcome is known, and not a turn later.
+
+        Blocks for it, at most for so long.
+        """
         if self.done() or not self._unknown.acquire(timeout=seconds) or self._outcome is None:
             return
         if isinstance(self._outcome, Exception):
@@ -277,8 +296,8 @@ class Durable(asyncio.Future[tuple[Appended, ...]]):
 class EventLog(Protocol):
     """The log as the reactor knows it. Appends are called on the event loop and never block it; reads are short and do.
 
-    What moves whole histories (importing, erasing, archiving, searching, verifying, backing up) takes as long as they are
-    large and blocks its caller: off the loop. Appends go on meanwhile."""
+    What moves whole histories (importing, erasing, archiving, searching, verifying, backing up) takes as long as they
+    are large and blocks its caller: off the loop. Appends go on meanwhile."""
 
     @property
     def store(self) -> str:
@@ -289,7 +308,10 @@ class EventLog(Protocol):
         """Why nothing can be appended, in words; None when appends are taken."""
 
     def append(self, appends: Sequence[Append], at: int) -> Durable:
-        """Record all of `appends` or nothing; done once durable. A known (session, key) writes nothing of the whole call."""
+        """Record all of `appends` or nothing; done once durable.
+
+        A known (session, key) writes nothing of the whole call.
+        """
 
     def append_blocking(self, appends: Sequence[Append], at: int) -> tuple[Appended, ...]:
         """The same for callers without an event loop."""
@@ -318,7 +340,8 @@ class EventLog(Protocol):
     def head(self, session: str) -> Head: ...
 
     def heads(self) -> dict[str, Head]:
-        """Of every session, as it was before an import that is not finished; one that was not here before is left out."""
+        """Of every session, as it was before an import that is not finished;
+        one that was not here before is left out."""
 
     def find_key(self, session: str, key: str) -> Appended | None:
         """Where the append with this key landed."""
@@ -332,8 +355,8 @@ class EventLog(Protocol):
     def tails(self) -> Iterator[tuple[str, Snapshot | None, list[Record] | StoreDamaged]]:
         """Every session with its newest snapshot and the records after it: all a start needs, in one pass.
 
-        Half a history has no state: a session whose import is not finished ends where it ended before, and is left out where it was not here.
-        One whose records cannot be read comes with the reason."""
+        Half a history has no state: a session whose import is not finished ends where it ended before, and is left out
+        where it was not here. One whose records cannot be read comes with the reason."""
 
     def position(self) -> int:
         """The newest record's place in the order of all sessions; 0 when there is none."""
@@ -347,18 +370,21 @@ class EventLog(Protocol):
         imported: bool = False,
         most_bytes: int | None = None,
     ) -> tuple[int, list[Record]]:
-        """The next records of all sessions (of these kinds) in the order they were recorded, and the position after them.
+        """The next records of all sessions (of these kinds) in the order they were recorded,
+        and the position after them.
 
-        No more are read once their payloads have `most_bytes` together; one is read in any case, so that whoever reads gets on.
-        Imported records are passed over unless asked for: they happened elsewhere, and nobody who follows this log missed them."""
+        No more are read once their payloads have `most_bytes` together; one is read in any case, so that whoever reads
+        gets on. Imported records are passed over unless asked for: they happened elsewhere,
+        and nobody who follows this log missed them."""
 
     def begin_import(self, session: str, last_seq: int, head: bytes, *, extend: bool = False) -> int:
         """Announce that a session's records up to `last_seq`, whose hash is `head`, will be brought from elsewhere.
 
         Returns the seq of the first one that is missing; `last_seq` + 1 says that all are here, and nothing was begun.
         A session that is here and shorter is taken up only with `extend`; one with another history is a Conflict.
-        Until the import is finished the session takes no appends, but one that finishes it. Begun again, it goes on where it was left.
-        A longer history may take the place of one that was announced and never finished: its records are compared with those that came."""
+        Until the import is finished the session takes no appends, but one that finishes it. Begun again, it goes on
+        where it was left. A longer history may take the place of one that was announced and never finished: its
+        records are compared with those that came."""
 
     def import_records(self, session: str, records: Sequence[Record]) -> Head:
         """Record them as they are: seq, time, author, hashes. Each is checked against the chain while it is written.
@@ -376,21 +402,27 @@ class EventLog(Protocol):
         import is finished again without."""
 
     def imports(self) -> tuple[Import, ...]:
-        """Those begun and not finished: their records are hidden from heads, tails and search, and resumed by importing the same again."""
+        """Those begun and not finished: their records are hidden from heads, tails and search,
+        and resumed by importing the same again."""
 
     def erase(self, session: str, seqs: Iterable[int]) -> int:
         """Forget these payloads for good; returns how many were still there. The records and their hashes stay.
 
         When this returns, the bytes are on no disk under the log's care: not in a snapshot of the session that could
-        hold them, not in the search, not in a copy the log made of itself. Backups made by a person are that person's."""
+        hold them, not in the search, not in a copy the log made of itself.
+        Backups made by a person are that person's."""
 
     def archive(self, session: str, through_seq: int) -> int:
-        """Take the payloads up to a seq out of the log, which keep their hashes; returns how many. For payloads kept elsewhere."""
+        """Take the payloads up to a seq out of the log, which keep their hashes; returns how many.
+
+        For payloads kept elsewhere.
+        """
 
     def restore_payloads(self, session: str, records: Sequence[Record]) -> int:
         """Put archived payloads back, in the order of seqs, each checked against its hash; returns how many.
 
-        Begins where the archived span begins (earlier records are passed over). What was erased meanwhile stays erased."""
+        Begins where the archived span begins (earlier records are passed over).
+        What was erased meanwhile stays erased."""
 
     def sizes(self) -> dict[str, int]:
         """How many bytes of payloads each session has at hand; reads all of them, so call it off the loop."""
@@ -410,8 +442,8 @@ class EventLog(Protocol):
     ) -> list[Record]:
         """Records whose payload or rationale holds all the words of `text`, the newest recorded first.
 
-        A word ending in * stands for its beginnings, "several words" in quotes stand together. Erased and archived payloads
-        and unfinished imports are not found."""
+        A word ending in * stands for its beginnings, "several words" in quotes stand together. Erased and archived
+        payloads and unfinished imports are not found."""
 
     def verify(self, session: str | None = None, progress: Progress | None = None) -> Report:
         """Recompute everything that can be, and name every record or span that does not hold."""
@@ -420,7 +452,10 @@ class EventLog(Protocol):
         """Write a verified copy to `path` while appends go on; takes as long as the store is large."""
 
     def find_loss(self) -> StoreGone | None:
-        """What became of the store's files, where they are no longer those that were opened. Appends find it out by themselves."""
+        """What became of the store's files, where they are no longer those that were opened.
+
+        Appends find it out by themselves.
+        """
 
     def close(self) -> None:
         """Finish what was taken, then let go of the store."""

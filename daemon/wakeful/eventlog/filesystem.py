@@ -1,8 +1,9 @@
 """Which file system a folder lies on, and whether a log may lie there.
 
-Asked when a state folder is locked, and by `doctor`. A write-ahead log needs locks that all processes see, a shared index in memory and flushes that reach a
-disk. Network file systems and shared folders of virtual machines promise none of them. An overlay of local disks (the disk of a container) keeps all three,
-once a file is in its upper layer, where every file that is written lies.
+Asked when a state folder is locked, and by `doctor`. A write-ahead log needs locks that all processes see, a shared
+index in memory and flushes that reach a disk. Network file systems and shared folders of virtual machines promise none
+of them. An overlay of local disks (the disk of a container) keeps all three, once a file is in its upper layer, where
+every file that is written lies.
 """
 
 from __future__ import annotations

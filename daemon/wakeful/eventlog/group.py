@@ -1,8 +1,8 @@
 """One group commit, planned: queued calls in, rows and answers out.
 
 The writer fills a group with the calls it found waiting and then writes the rows in one transaction. Here it is decided
-which call conflicts, which repeats a key, and what every record hashes to. Nothing is written here; what the store knows
-is asked through `Known`. A refused call leaves the group as it was.
+which call conflicts, which repeats a key, and what every record hashes to. Nothing is written here; what the store
+knows is asked through `Known`. A refused call leaves the group as it was.
 """
 
 from __future__ import annotations
@@ -104,7 +104,9 @@ class Group:
             raise
 
     def add_records(self, session: str, records: Sequence[Record], *, is_whole: bool = False) -> Head:
-        """Take a batch of an import whole. Raises Conflict or BadImport and takes nothing of it. `is_whole`: it is the import.
+        """Take a batch of an import whole.
+
+        Raises Conflict or BadImport and takes nothing of it. `is_whole`: it is the import.
 
         The writer ends a group with such a batch, so what the store holds is all there is of its session."""
         if not records:
@@ -141,7 +143,8 @@ class Group:
             append.finishes_import and tip is not None and (tip.seq, tip.hash) == (begun.last_seq, begun.head)
         ):
             raise Conflict(
-                f"session {session}: its import is not finished, so nothing follows its last record yet; finish it first"
+                f"session {session}: its import is not finished, so nothing follows its last record yet; "
+                "finish it first"
             )
         is_new = tip is None
         if tip is None:
@@ -184,7 +187,8 @@ class Group:
         for record in records:
             position += 1
             self.rows.events.append(
-                (position, key, record.seq, record.at, record.kind, record.author, record.run, record.parent, record.rationale,
+                (position, key, record.seq, record.at, record.kind, record.author, record.run, record.parent,
+                record.rationale,
                  record.payload_hash, record.hash)
             )  # fmt: skip
             self.rows.payloads.append((position, record.payload))
@@ -235,7 +239,8 @@ class Group:
 def _announce_whole(session: str, records: Sequence[Record], begun: Import | None) -> Import:
     if begun is not None:
         raise Conflict(
-            f"session {session}: another import, up to seq {begun.last_seq}, is not finished; finish it with its own bundle first"
+            f"session {session}: another import, up to seq {begun.last_seq}, is not finished; "
+            "finish it with its own bundle first"
         )
     last = records[-1]
     return Import(session, last.seq, last.hash, records[0].seq - 1)

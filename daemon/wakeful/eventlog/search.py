@@ -1,8 +1,9 @@
 """Full text over all payloads: an index beside the log, never the truth.
 
-The engine asks it when somebody searches; at rest and while records are written it costs nothing. Each search first reads what was
-recorded since the last one, then asks. The index holds words and places, no text: what is found is read from the log. One that
-is missing, damaged, of another store or of another count of erasures is made anew, a million records in about half a minute.
+The engine asks it when somebody searches; at rest and while records are written it costs nothing. Each search first
+reads what was recorded since the last one, then asks. The index holds words and places, no text: what is found is read
+from the log. One that is missing, damaged, of another store or of another count of erasures is made anew, a million
+records in about half a minute.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ _WORDS = re.compile(r'"([^"]*)"|(\S+)')
 _SCHEMA = f"""
 PRAGMA user_version = {_LAYOUT};
 CREATE TABLE reached (store BLOB NOT NULL, change INTEGER NOT NULL, position INTEGER NOT NULL) STRICT;
-CREATE VIRTUAL TABLE word USING fts5 (text, session, kind, author, content = '', tokenize = 'unicode61 remove_diacritics 2');
+CREATE VIRTUAL TABLE word USING fts5 (text, session, kind, author, content = '', tokenize = 'unicode61 \
+remove_diacritics 2');
 """
 
 
@@ -55,7 +57,8 @@ class Wanted(msgspec.Struct, frozen=True):
         )
 
     def write_query(self) -> str:
-        """All of it that words can narrow: a session among many is found by the index, not by reading the others' records."""
+        """All of it that words can narrow: a session among many is found by the index,
+        not by reading the others' records."""
         parts = [f"text : ({write_phrases(self.text)})"]
         for column, names in (("session", [self.session]), ("kind", self.kinds or []), ("author", [self.author])):
             quoted = [_quote(name) for name in names if name is not None and _has_word(name)]
@@ -98,7 +101,8 @@ def remove(files: StoreFiles) -> None:
 
 
 def write_phrases(text: str) -> str:
-    """The person's words as the index understands them: each a quoted phrase, so that no sign of theirs is an operator."""
+    """The person's words as the index understands them: each a quoted phrase,
+    so that no sign of theirs is an operator."""
     phrases = []
     for quoted, word in _WORDS.findall(text):
         phrase, is_beginning = (quoted, False) if quoted else (word.rstrip("*"), word.endswith("*"))
@@ -182,7 +186,8 @@ def _prepare(index: apsw.Connection, log: apsw.Connection) -> int:
 
 
 def _catch_up(index: apsw.Connection, log: apsw.Connection) -> None:
-    """Read the log inside the index's own transaction: an erasure that comes between finds it locked, and empties it after."""
+    """Read the log inside the index's own transaction: an erasure that comes between finds it locked,
+    and empties it after."""
     is_behind = True
     while is_behind:
         with write_index(index):
@@ -217,7 +222,8 @@ def write_index(index: apsw.Connection) -> Iterator[None]:
 
 
 def read_text(record: Record) -> str:
-    """What a person could have read in a record: the values of its payload and its reason, without the names of fields."""
+    """What a person could have read in a record: the values of its payload and its reason,
+    without the names of fields."""
     assert record.payload is not None
     parts: list[str] = [record.rationale] if record.rationale else []
     try:

@@ -1,8 +1,9 @@
 """Which snapshots of a session are worth their space. Pure.
 
-Opening needs the newest; looking at the past, forking and rewinding need one not far before any seq. Kept are the oldest, the
-newest few and, between them, fewer the older they are: the gap around a moment is about an eighth of its age, and never wider than
-what folds in some 7 ms. A session of a million events keeps a thousand, a few megabytes beside its gigabyte.
+Opening needs the newest; looking at the past, forking and rewinding need one not far before any seq. Kept are the
+oldest, the newest few and, between them, fewer the older they are: the gap around a moment is about an eighth of its
+age, and never wider than what folds in some 7 ms. A session of a million events keeps a thousand,
+a few megabytes beside its gigabyte.
 """
 
 from __future__ import annotations

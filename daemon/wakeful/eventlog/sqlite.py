@@ -1,8 +1,8 @@
 """The embedded engine of the log: one SQLite file, one writer, any number of readers.
 
-`open_log` is called by wiring, once; `open_reader` by tools beside a running daemon. The store is looked at through a reading
-connection first: a damaged one is never touched by a writing connection, which would overwrite what might be rescued.
-Appends go to the writer's queue; reads happen here, on the caller's thread.
+`open_log` is called by wiring, once; `open_reader` by tools beside a running daemon. The store is looked at through a
+reading connection first: a damaged one is never touched by a writing connection, which would overwrite what might be
+rescued. Appends go to the writer's queue; reads happen here, on the caller's thread.
 """
 
 from __future__ import annotations
@@ -129,7 +129,8 @@ def open_reader(state_dir: Path) -> SqliteLog:
 
 
 def judge_state(state_dir: Path) -> str | None:
-    """Why a daemon would not write to the store of this folder, in words; None when it would, also when there is no store yet.
+    """Why a daemon would not write to the store of this folder, in words; None when it would,
+    also when there is no store yet.
 
     Compares the end of the store with its anchor and nothing else: quick, takes no lock and changes nothing."""
     files = StoreFiles(state_dir)
@@ -186,7 +187,10 @@ def _open_locked(
 
 
 def _judge_present(files: StoreFiles, connection: apsw.Connection) -> str | None:
-    """Why a database that has tables is not written to, in words; None where it is. Raises where it cannot even be read as a log."""
+    """Why a database that has tables is not written to, in words; None where it is.
+
+    Raises where it cannot even be read as a log.
+    """
     refuse_newer(connection, load_migrations(), files.database)
     if read_version(connection) == 0:
         if count_tables(connection) == 0:
@@ -201,7 +205,8 @@ def _judge_present(files: StoreFiles, connection: apsw.Connection) -> str | None
 
 
 def _refuse_empty_start(files: StoreFiles) -> None:
-    """A store without records beside an anchor that remembers some, or beside what only runs of another log left: starting empty would hide the loss."""
+    """A store without records beside an anchor that remembers some, or beside what only runs of another log left:
+    starting empty would hide the loss."""
     anchor = read_anchor(files.anchor)
     if anchor is not None and anchor.flush > 0:
         raise StoreBehindAnchor(
@@ -210,9 +215,11 @@ def _refuse_empty_start(files: StoreFiles) -> None:
     remains = [name for name in _REMAINS if _holds_files(files.state_dir / name)]
     if remains:
         raise StoreBehindAnchor(
-            f"{files.state_dir} has no log, but holds what the runs of one left ({', '.join(remains)}): its log was deleted or moved away. "
+            f"{files.state_dir} has no log, but holds what the runs of one left ({', '.join(remains)}): "
+            "its log was deleted or moved away. "
             "Put it back, or go back to a backup with: wakeful restore BACKUP. "
-            f"To begin anew with an empty log, move the rest out of the way: mv {shlex.quote(str(files.state_dir))} {shlex.quote(f'{files.state_dir}.old')}"
+            f"To begin anew with an empty log, move the rest out of the way: mv {shlex.quote(str(files.state_dir))} "
+            f"{shlex.quote(f'{files.state_dir}.old')}"
         )
 
 
@@ -316,7 +323,8 @@ class SqliteLog:
         row = (
             self._reader()
             .execute(
-                "SELECT i.first_seq, i.last_seq FROM session s JOIN idempotency i ON i.session = s.key WHERE s.id = ? AND i.key = ?",
+                "SELECT i.first_seq, i.last_seq FROM session s JOIN idempotency i ON i.session = s.key WHERE s.id = ? "
+                "AND i.key = ?",
                 (session, key),
             )
             .fetchone()
@@ -326,7 +334,8 @@ class SqliteLog:
     def find_keys(self, key: str) -> list[Appended]:
         # One seek a session: an index by key alone would cost every append that has one.
         rows = self._reader().execute(
-            "SELECT s.id, i.first_seq, i.last_seq FROM session s CROSS JOIN idempotency i ON i.session = s.key AND i.key = ? ORDER BY s.key",
+            "SELECT s.id, i.first_seq, i.last_seq FROM session s CROSS JOIN idempotency i ON i.session = s.key AND "
+            "i.key = ? ORDER BY s.key",
             (key,),
         )
         return [Appended(*row) for row in rows]
@@ -347,7 +356,8 @@ class SqliteLog:
             return (
                 self._reader()
                 .execute(
-                    "SELECT n.seq, CAST(n.state AS BLOB), CAST(n.state_hash AS BLOB) FROM session s JOIN snapshot n ON n.session = s.key "
+                    "SELECT n.seq, CAST(n.state AS BLOB), CAST(n.state_hash AS BLOB) FROM session s JOIN snapshot n "
+                    "ON n.session = s.key "
                     "WHERE s.id = ? AND n.seq <= ? ORDER BY n.seq DESC LIMIT 1",
                     (session, bound),
                 )

@@ -1,8 +1,9 @@
 """One daemon per state folder, kept by the kernel.
 
-The daemon locks its state folder before anything else; a restore takes the same lock. The lock is a `flock` on the folder itself and on the file `lock` in it,
-which ends with the process, however it ends. A deleted `lock` lets nobody in: the folder is still locked. What the file says about its holder is for people: a
-stale text never keeps anyone out. Only here is a state folder made.
+The daemon locks its state folder before anything else; a restore takes the same lock. The lock is a `flock` on the
+folder itself and on the file `lock` in it, which ends with the process, however it ends. A deleted `lock` lets nobody
+in: the folder is still locked. What the file says about its holder is for people: a stale text never keeps anyone out.
+Only here is a state folder made.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ class StateLock:
 
 
 def find_holder(state_dir: Path) -> int | None:
-    """The pid of the process that has the folder, as the kernel lists it; takes no lock, so it is never in anyone's way."""
+    """The pid of the process that has the folder, as the kernel lists it; takes no lock,
+    so it is never in anyone's way."""
     try:
         inodes = {str(os.stat(path).st_ino) for path in (state_dir, state_dir / LOCK) if os.path.exists(path)}
         locks = Path("/proc/locks").read_text(encoding="ascii").splitlines()
@@ -54,7 +56,10 @@ def find_holder(state_dir: Path) -> int | None:
 
 
 def lock_state(state_dir: Path, started_at: str = "") -> StateLock:
-    """Take the folder for this process or raise StateInUse naming who has it. `started_at` is shown to the next who tries."""
+    """Take the folder for this process or raise StateInUse naming who has it.
+
+    `started_at` is shown to the next who tries.
+    """
     descriptors: list[int] = []
     try:
         _make_durable(state_dir)
@@ -75,7 +80,8 @@ def lock_state(state_dir: Path, started_at: str = "") -> StateLock:
 
 
 def _make_durable(state_dir: Path) -> None:
-    """A new folder's name outlasts a power cut, as the log in it does: each folder above that was missing is synced, too."""
+    """A new folder's name outlasts a power cut, as the log in it does:
+    each folder above that was missing is synced, too."""
     existing = state_dir.absolute()
     while not existing.exists():
         existing = existing.parent
@@ -93,7 +99,8 @@ def _take(descriptor: int, state_dir: Path) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         raise StateInUse(
-            f"{state_dir} is in use by {_read_holder(state_dir)}; stop that daemon first or give this one its own --state"
+            f"{state_dir} is in use by {_read_holder(state_dir)}; "
+            "stop that daemon first or give this one its own --state"
         ) from error
 
 
@@ -115,7 +122,8 @@ def _name_holder(descriptor: int, started_at: str) -> None:
 def _explain(state_dir: Path, error: OSError) -> StoreFull | StoreUnsafe:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return StoreFull(
-            f"{state_dir} cannot be locked: {error.strerror}; nothing was changed in it: make room on its disk and start again"
+            f"{state_dir} cannot be locked: {error.strerror}; nothing was changed in it: "
+            "make room on its disk and start again"
         )
     return StoreUnsafe(
         f"{state_dir} cannot be used as state folder: {error}; make it writable or choose another with --state"

@@ -1,9 +1,10 @@
 """Recompute everything the log claims and name every place where it does not hold.
 
-Called by `wakeful verify`, by doctor, and on every backup and restore. It reads through connections of its own and one session at
-a time; damage in one place does not hide the rest. SQLite's own check sees few flipped bits (6 of 200 measured), the chain
-nearly all, and neither sees a lost tail: that is the anchor's part. Three things go on at once where there are cores for them: the
-chain here, the payloads in a second process (bodies.py), and SQLite's look at its own pages on a thread, without Python's lock.
+Called by `wakeful verify`, by doctor, and on every backup and restore. It reads through connections of its own and one
+session at a time; damage in one place does not hide the rest. SQLite's own check sees few flipped bits (6 of 200
+measured), the chain nearly all, and neither sees a lost tail: that is the anchor's part. Three things go on at once
+where there are cores for them: the chain here, the payloads in a second process (bodies.py), and SQLite's look at its
+own pages on a thread, without Python's lock.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from wakeful.text.counting import count
 PROGRESS_RECORDS = 10_000
 _UNREADABLE = bodies.UNREADABLE
 _LINK_BROKEN = "its hash does not follow from its content and the record before it"
-# As SQLite words it: "row 12 missing from index event_by_seq", "wrong # of entries in index event_by_seq", "Tree 9 page 9 cell 0: ...".
+# As SQLite words it: "row 12 missing from index event_by_seq", "wrong # of entries in index event_by_seq",
+# "Tree 9 page 9 cell 0: ...".
 _INDEX_DISAGREES = re.compile(r"missing from index|entries in index|values differ from index|non-unique entry in index")
 _TREE = re.compile(r"Tree (\d+) ")
 _SCHEMA_ROWS = "SELECT name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite!_%' ESCAPE '!'"
@@ -62,7 +64,8 @@ def verify_store(
     *,
     is_apart: bool = False,
 ) -> Report:
-    """Check one session, or everything: then also the anchor (a backup has none), the order of all and SQLite's own structure.
+    """Check one session, or everything: then also the anchor (a backup has none),
+    the order of all and SQLite's own structure.
 
     `is_apart`: this process may start a second one for a large store. A daemon may not: it counts its children."""
     counts = _Counts(progress=progress)
@@ -164,7 +167,8 @@ def _guarded_records(connection: apsw.Connection, session: _Session, counts: _Co
 
 
 def _find_undecodable(connection: apsw.Connection, session: _Session) -> Iterator[tuple[int, str]]:
-    """Which record's text is none: SQLite hands the bytes out as they are, and one flipped bit of them can stop a reading."""
+    """Which record's text is none: SQLite hands the bytes out as they are,
+    and one flipped bit of them can stop a reading."""
     columns = ("kind", "author", "parent", "rationale")
     read = ", ".join(f"CAST({column} AS BLOB)" for column in columns)
     rows = connection.execute(
@@ -318,7 +322,10 @@ def _check_structure(connection: apsw.Connection) -> Iterator[Finding]:
 
 
 def _check_schema(connection: apsw.Connection) -> Iterator[Finding]:
-    """Compare the declarations of tables and indices with those that the migrations make. SQLite itself accepts a column of another name."""
+    """Compare the declarations of tables and indices with those that the migrations make.
+
+    SQLite itself accepts a column of another name.
+    """
     made = apsw.Connection(":memory:")
     try:
         for step in load_migrations():

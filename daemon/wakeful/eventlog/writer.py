@@ -1,11 +1,11 @@
 """The one writer: a thread that owns the only connection that writes.
 
 The engine hands it calls through a queue; it takes all that wait (no artificial delay), writes them in one transaction,
-notes the anchor, makes sure that the files are still there, and only then answers, all of a group with one wake-up of the event loop. The anchor is flushed
-a little later. It also does every checkpoint.
+notes the anchor, makes sure that the files are still there, and only then answers, all of a group with one wake-up of
+the event loop. The anchor is flushed a little later. It also does every checkpoint.
 A write or flush that fails has an unknown effect, and a flush is never tried again: the writer stops acknowledging and
-calls `on_fatal`. The one exception is a full disk noticed before the commit: that group is refused whole and the log goes on
-(whether its caller can is for the caller to say: the reactor's state is ahead of the log then, so it ends).
+calls `on_fatal`. The one exception is a full disk noticed before the commit: that group is refused whole and the log
+goes on (whether its caller can is for the caller to say: the reactor's state is ahead of the log then, so it ends).
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ REST_PAGES = 500
 REST_SECONDS = 0.5
 # How long the write-ahead log is laid out to be: what gathers until it is put away at rest, and a little more.
 LAID_OUT_BYTES = 5 * 1024 * 1024
-# How long a note in the anchor waits for its flush, and how many groups one flush may be for. Whoever is answered acts on it, often by starting
-# a run, and a flush at the same time takes a third of a millisecond from that.
+# How long a note in the anchor waits for its flush, and how many groups one flush may be for. Whoever is answered acts
+# on it, often by starting a run, and a flush at the same time takes a third of a millisecond from that.
 ANCHOR_SECONDS = 0.005
 ANCHOR_GROUPS = 4
 # How often the files are looked at while nothing is appended.
@@ -88,7 +88,10 @@ class SnapshotCall(msgspec.Struct, frozen=True):
 
 
 class ImportCall(msgspec.Struct, frozen=True):
-    """A batch of records from elsewhere; it is the last call of its group. `is_whole`: nothing was announced, and nothing follows."""
+    """A batch of records from elsewhere; it is the last call of its group.
+
+    `is_whole`: nothing was announced, and nothing follows.
+    """
 
     session: str
     records: Sequence[Record]
@@ -171,7 +174,8 @@ class Writer:
         if tip is not None:
             return tip
         row = self._connection.execute(
-            "SELECT s.key, e.seq, e.at, e.hash FROM session s JOIN event e ON e.session = s.key WHERE s.id = ? ORDER BY e.seq DESC LIMIT 1",
+            "SELECT s.key, e.seq, e.at, e.hash FROM session s JOIN event e ON e.session = s.key WHERE s.id = ? "
+            "ORDER BY e.seq DESC LIMIT 1",
             (session,),
         ).fetchone()
         if row is None:
@@ -189,7 +193,8 @@ class Writer:
 
     def read_hashes(self, session: str, first: int, last: int) -> list[bytes]:
         rows = self._connection.execute(
-            "SELECT e.hash FROM session s JOIN event e ON e.session = s.key WHERE s.id = ? AND e.seq BETWEEN ? AND ? ORDER BY e.seq",
+            "SELECT e.hash FROM session s JOIN event e ON e.session = s.key WHERE s.id = ? AND e.seq BETWEEN ? AND ? "
+            "ORDER BY e.seq",
             (session, first, last),
         )
         return [digest for (digest,) in rows]
@@ -292,7 +297,10 @@ class Writer:
         _answer(calls, outcomes)
 
     def _refuse_loss(self) -> None:
-        """Raise StoreGone where the files are not those that were opened. The records of a write-ahead log that alone was deleted are saved first."""
+        """Raise StoreGone where the files are not those that were opened.
+
+        The records of a write-ahead log that alone was deleted are saved first.
+        """
         lost = self._presence.find_loss(self._wal_pages)
         if lost is None:
             return
@@ -331,7 +339,8 @@ class Writer:
         self._empty_wal()
 
     def _empty_wal(self) -> None:
-        """Move the whole write-ahead log into the main file and cut it to nothing: erased bytes stand in both until then."""
+        """Move the whole write-ahead log into the main file and cut it to nothing:
+        erased bytes stand in both until then."""
         self._connection.set_busy_timeout(0)  # a reader's moment is waited for between two groups, not by all appends
         try:
             self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
@@ -354,7 +363,8 @@ class Writer:
         if self._erased:
             self._empty_wal()
         held = StoreClosed(
-            "the payloads are erased, but a reader kept their bytes in the write-ahead log until the log was closed; the next start removes them"
+            "the payloads are erased, but a reader kept their bytes in the write-ahead log until the log was closed; "
+            "the next start removes them"
         )
         self._erased = [(call, held) for call, _ in self._erased]
         self._answer_erased()
@@ -424,7 +434,8 @@ class Writer:
             frames, moved = self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
             self._tell_held(frames * self._presence.frame_bytes, is_held=moved < frames)
         except (apsw.BusyError, apsw.FullError):
-            # Someone else's hand on the store, or no space for the main file to grow: the write-ahead log still holds everything.
+            # Someone else's hand on the store, or no space for the main file to grow:
+            # the write-ahead log still holds everything.
             return
         finally:
             self._wal_pages = 0  # counted again by the next commit, so a checkpoint that could not is tried again then
@@ -436,7 +447,8 @@ class Writer:
         elif wal_bytes > WAL_KEPT_BYTES and not self._is_held_told:
             self._is_held_told = True
             self._tell(
-                f"the write-ahead log of the log has grown to {wal_bytes // 1_000_000} MB, because a process reads the log and does not let go of it; "
+                f"the write-ahead log of the log has grown to {wal_bytes // 1_000_000} MB, because a process reads the "
+                "log and does not let go of it; "
                 "nothing is lost, but the disk fills: wakeful doctor says how to find that process"
             )
 
@@ -473,7 +485,8 @@ class Writer:
 
 def _say_gone(lost: Loss) -> StoreGone:
     return StoreGone(
-        f"the log was taken away from under the daemon: {lost.words}; nothing is acknowledged any more, and the daemon ends. "
+        f"the log was taken away from under the daemon: {lost.words}; nothing is acknowledged any more, "
+        "and the daemon ends. "
         "Put the files back, or go back to a backup with: wakeful restore BACKUP; then start the daemon again"
     )
 
@@ -481,7 +494,8 @@ def _say_gone(lost: Loss) -> StoreGone:
 _UNKNOWN = "what was not acknowledged is unknown and will be read again at the next start"
 # Made ahead: when it is needed there is no memory for its words.
 _NO_MEMORY = StoreFailed(
-    f"the log could not be written: there was no memory for it; {_UNKNOWN}; give the daemon more memory (MemoryMax=, ulimit -v), then start it again"
+    f"the log could not be written: there was no memory for it; {_UNKNOWN}; give the daemon more memory (MemoryMax=, "
+    "ulimit -v), then start it again"
 )
 _SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE})
 
@@ -494,7 +508,10 @@ def _describe_failure(error: Exception) -> str:
         if is_short and not has_descriptor()
         else "look at the disk"
     )
-    return f"the log could not be written: {type(error).__name__}: {error}; {_UNKNOWN}; {remedy}, then start the daemon again"
+    return (
+        f"the log could not be written: {type(error).__name__}: {error}; {_UNKNOWN}; {remedy}, "
+        "then start the daemon again"
+    )
 
 
 _MALFORMED = frozenset({apsw.SQLITE_CONSTRAINT_DATATYPE, apsw.SQLITE_CONSTRAINT_NOTNULL})
@@ -512,7 +529,8 @@ def _decide(group: Group, call: Call) -> Outcome:
                 tip = group.tip(call.session)
                 if tip is None or not 0 < call.seq <= tip.seq:
                     raise BadAppend(
-                        f"session {call.session}: a snapshot at seq {call.seq}, but its log ends at {tip.seq if tip else 0}"
+                        f"session {call.session}: a snapshot at seq {call.seq}, "
+                        f"but its log ends at {tip.seq if tip else 0}"
                     )
                 return None
             case KeepCall():

@@ -1,7 +1,8 @@
 """The sessions that a log holds, folded at the start of a daemon.
 
-Each session comes from its newest snapshot and the records after it. A session of which a record is damaged does not keep the others from starting: it
-becomes a `DamagedSession`, folded as far as its records can be read, which is shown and takes nothing. Reads the log, changes nothing.
+Each session comes from its newest snapshot and the records after it. A session of which a record is damaged does not
+keep the others from starting: it becomes a `DamagedSession`, folded as far as its records can be read, which is shown
+and takes nothing. Reads the log, changes nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from wakeful.eventlog.codec import decode
 from wakeful.eventlog.contract import EventLog, Record, StoreDamaged
 from wakeful.history.positions import decode_snapshot, fold_records
 
-# What a payload that is damaged, or that follows a damaged one, makes of a fold: bytes that are no event, or an event that nothing precedes.
+# What a payload that is damaged, or that follows a damaged one, makes of a fold: bytes that are no event,
+# or an event that nothing precedes.
 _UNFOLDABLE = (WakefulError, msgspec.MsgspecError, AssertionError, AttributeError, KeyError, TypeError, ValueError)
 
 
@@ -63,7 +65,10 @@ def _fold_tail(
 
 
 def _find_damage(log: EventLog, session_id: str, error: Exception) -> str:
-    """The damage to the session's records, in words. Raises the error again where they are sound: then it is a defect, or of a newer release."""
+    """The damage to the session's records, in words.
+
+    Raises the error again where they are sound: then it is a defect, or of a newer release.
+    """
     findings = [finding for finding in log.verify(session_id).findings if not finding.is_derived]
     if not findings:
         raise error
@@ -75,7 +80,8 @@ def _find_damage(log: EventLog, session_id: str, error: Exception) -> str:
 
 
 def salvage(log: EventLog, session_id: str, words: str, taken: set[str]) -> DamagedSession:
-    """The session as far as its records can be read, under its name, or under one by its id where the name is not known or is another's."""
+    """The session as far as its records can be read, under its name,
+    or under one by its id where the name is not known or is another's."""
     session = _fold_readable(log, session_id)
     name = session.name if session is not None else _find_name(log, session_id)
     if not name or name in taken:

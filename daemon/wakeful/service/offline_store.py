@@ -1,7 +1,8 @@
 """The store without a daemon: what `verify`, `restore`, `doctor` and `output` do to a state folder.
 
-A second, small wiring: it constructs the embedded log's reader, and nothing that writes to a live store. `examine` looks at
-everything that a state folder keeps and that could be wrong; `mend_store` makes what is derived anew, under the daemon's own lock.
+A second, small wiring: it constructs the embedded log's reader, and nothing that writes to a live store. `examine`
+looks at everything that a state folder keeps and that could be wrong; `mend_store` makes what is derived anew,
+under the daemon's own lock.
 """
 
 from pathlib import Path
@@ -81,7 +82,10 @@ def read_stored_output(state_dir: Path, name: str, run: int | None) -> RunOutput
 
 
 def find_session(log: EventLog, name: str) -> Session:
-    """By its present name, which only its state tells. A session with a damaged record is found by the name that its readable records say."""
+    """By its present name, which only its state tells.
+
+    A session with a damaged record is found by the name that its readable records say.
+    """
     sessions, _ = load_sessions(log)
     found = next((session for session in sessions if session.name == name), None)
     if found is not None:

@@ -1,7 +1,7 @@
 """Puts the daemon together, and is the only place that constructs edges.
 
-`run_daemon` is `wakeful daemon`: lock the state folder, open the log, fold it, construct the edges and what they report to,
-and hand them to `Daemon`, which lives (daemon.py). Nothing here runs after that.
+`run_daemon` is `wakeful daemon`: lock the state folder, open the log, fold it, construct the edges and what they report
+to, and hand them to `Daemon`, which lives (daemon.py). Nothing here runs after that.
 """
 
 from __future__ import annotations
@@ -146,7 +146,8 @@ def run_daemon(
 
 
 def _watch_children() -> None:
-    """By descriptors: before 3.12 Python starts a thread for each process that asyncio starts, and there may be none."""
+    """By descriptors: before 3.12 Python starts a thread for each process that asyncio starts,
+    and there may be none."""
     if sys.version_info < (3, 12) and can_tell_ends():
         asyncio.set_child_watcher(asyncio.PidfdChildWatcher())
 
@@ -158,7 +159,8 @@ def _place_socket(places: Places, handed_over: Socket | None, named: str | None)
     path = handed_over.getsockname()
     if named and os.path.realpath(places.socket) != os.path.realpath(path):
         raise OperatorError(
-            f"systemd listens on {path} for this daemon, and --socket says {places.socket}: leave --socket out, or change ListenStream="
+            f"systemd listens on {path} for this daemon, and --socket says {places.socket}: leave --socket out, "
+            "or change ListenStream="
         )
     return replace(places, socket=Path(path))
 
@@ -167,12 +169,16 @@ def _tell_other_project(places: Places) -> None:
     """A project's own state folder is for commands; a daemon uses it where that is said (design.md, section 8)."""
     project = find_project().folder
     if project is not None and Path(project) != places.state:
-        words = f"wakeful: the log of this daemon is in {places.state}. Commands given here look for the daemon of {project}: to start that one, add --state {project}"
+        words = (
+            f"wakeful: the log of this daemon is in {places.state}. Commands given here look for the daemon of "
+            f"{project}: to start that one, add --state {project}"
+        )
         print(visible(words, 1000), file=sys.stderr, flush=True)
 
 
 def _find_specs(folder: Path, *, is_named: bool) -> None:
-    """A folder that is not there would undeclare every session: one that was named is missed, the default one is made."""
+    """A folder that is not there would undeclare every session: one that was named is missed,
+    the default one is made."""
     if folder.is_dir():
         return
     if is_named:
@@ -195,7 +201,8 @@ async def _live(
         ) from error
 
     def end(failed: StoreFailed) -> None:
-        """Called by the log's writer. A log that was taken away can still be left in good order; one whose writes fail cannot."""
+        """Called by the log's writer. A log that was taken away can still be left in good order;
+        one whose writes fail cannot."""
         if not isinstance(failed, StoreGone):
             exit_process(failed)
         loop.call_soon_threadsafe(lambda: daemon.abandon(failed))
@@ -222,7 +229,8 @@ def build_daemon(
     style: Style | None = None,
     origin: Sign | None = None,
 ) -> Daemon:
-    """Inside the loop it will live in. `style` is how it speaks; unless told, to the journal where that listens, else as text.
+    """Inside the loop it will live in. `style` is how it speaks; unless told, to the journal where that listens,
+    else as text.
 
     `origin` is the sign of the run that started this daemon, if one did."""
     sessions, snapshots = load_sessions(log)
@@ -328,7 +336,8 @@ def _find_kept(handed_over: HandedOver, sessions: list[Session]) -> KeptRuns | N
 
 
 def _build_secrets(reactor: Reactor, places: SecretPlaces) -> KnownSecrets:
-    """Whatever comes in passes it, before anything is made of it; also what libraries write to standard error of their own accord."""
+    """Whatever comes in passes it, before anything is made of it;
+    also what libraries write to standard error of their own accord."""
 
     def list_all_needed() -> set[str]:
         return {
@@ -413,7 +422,8 @@ def _tell_of_runs(house: HouseReader, reached: ReachedBy, core: Core, runner: Co
 
 
 def connect_to_log(house: HouseReader, core: Core) -> None:
-    """A bundle's claim about its own spec is not trusted. Only the text of a spec file that was in force on this host counts as known."""
+    """A bundle's claim about its own spec is not trusted.
+    Only the text of a spec file that was in force on this host counts as known."""
 
     def find_known(name: str) -> str | None:
         session = core.state.by_name(name) if name in core.state.ids else None
@@ -432,7 +442,8 @@ def _build_desk(ledger: Ledger, house: HouseReader, core: Core) -> TrustDesk:
 
 
 def _watch_programs(house: HouseReader, specs: DeclarationsWatch) -> FindDistrust:
-    """Asked before every run. What was found changed is read at once: the session is to sleep before its run is told to have failed."""
+    """Asked before every run. What was found changed is read at once:
+    the session is to sleep before its run is told to have failed."""
     loop = asyncio.get_running_loop()
 
     def find(name: str) -> str | None:
@@ -503,7 +514,8 @@ def _build_sources(
 
 
 def _find_git_writer(core: Core) -> FindWriter:
-    """Make the lookup for a session that could have replaced a `.git`. The code that reads repositories knows nothing of runs."""
+    """Make the lookup for a session that could have replaced a `.git`.
+    The code that reads repositories knows nothing of runs."""
 
     def find(top: str, *, was_there: bool, is_running: bool) -> str | None:
         for session in core.state:
@@ -583,7 +595,8 @@ def _build_landing(
 
 
 def _find_protected(places: Places, run_folders: str, known: KnownSecrets) -> Protected:
-    """What no run may change, wherever it lies: also what starts the daemon, and what tells it what to trust. And what none may read."""
+    """What no run may change, wherever it lies: also what starts the daemon, and what tells it what to trust.
+    And what none may read."""
     settings = find_settings_file(places.specs)
     own = settings_home(os.environ)
     return Protected(
@@ -604,7 +617,8 @@ def _find_protected(places: Places, run_folders: str, known: KnownSecrets) -> Pr
 
 
 class _Written:
-    """Tells what runs may write, of every session on record: what one wrote before it was closed or undeclared lies there still."""
+    """Tells what runs may write, of every session on record:
+    what one wrote before it was closed or undeclared lies there still."""
 
     def __init__(self, sessions: Iterable[Session]) -> None:
         self.places = WrittenPlaces()
@@ -631,7 +645,8 @@ def _redeclare(reactor: Reactor, runner: Runner, written: _Written) -> Callable[
 
 def _make_replay_order(core: Core) -> MakeReplayOrder:
     def make(session: Session, run: OpenRun, folder: str, *, causes: bytes) -> RunOrder:
-        # No socket, no token and no secrets: a replay changes nothing, also not by asking, and reaches nobody in our name.
+        # No socket, no token and no secrets: a replay changes nothing, also not by asking,
+        # and reaches nobody in our name.
         premises = Premises(
             scratch=f"{folder}/scratch",
             temporary=f"{folder}/temporary",
@@ -653,7 +668,8 @@ def _make_replay_order(core: Core) -> MakeReplayOrder:
 
 
 def _find_code() -> tuple[str, ...]:
-    """Where the code of the process that thinks lies: the interpreter's own folders, and ours where it is not installed there."""
+    """Where the code of the process that thinks lies: the interpreter's own folders,
+    and ours where it is not installed there."""
     # Not all of sys.path: the folder somebody stood in may be on it.
     packages = (place for place in sys.path if os.path.basename(place) in ("site-packages", "dist-packages"))
     places = (sys.prefix, sys.base_prefix, *packages, str(Path(__file__).parent))

@@ -1,7 +1,7 @@
 """Unexpected exceptions met while looking: each is told once, counted, and shown by `doctor`.
 
-All sources share one object. A source catches the exception of one path, one target or one repository, hands it over, and
-goes on with the rest. Nothing here decides what becomes of the target: its source reports it as unknown (rule 5).
+All sources share one object. A source catches the exception of one path, one target or one repository, hands it over,
+and goes on with the rest. Nothing here decides what becomes of the target: its source reports it as unknown (rule 5).
 """
 
 from __future__ import annotations

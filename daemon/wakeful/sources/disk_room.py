@@ -1,7 +1,7 @@
 """Watches the free space of the disk that holds the log, and reports when runs must wait for room, and when no more.
 
-Wiring constructs it; the daemon looks once before anything may start and then keeps it beside everything else. One call of
-the system a look, on the loop: the state folder never lies on a network file system.
+Wiring constructs it; the daemon looks once before anything may start and then keeps it beside everything else. One call
+of the system a look, on the loop: the state folder never lies on a network file system.
 """
 
 from __future__ import annotations

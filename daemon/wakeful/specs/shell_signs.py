@@ -1,7 +1,9 @@
-"""Signs of a shell in the words of a command: pipes, redirections, globs, variables, which no program but a shell obeys.
+"""Signs of a shell in the words of a command: pipes, redirections, globs, variables,
+which no program but a shell obeys.
 
-`new` asks about a line that a person typed: with such a sign it becomes a script. `check` asks about the words of a list, where each may also
-be meant for the program itself (`find -name "*.py"`): it warns only of what is hardly meant so. Pure text, but for the globs that `check` tries.
+`new` asks about a line that a person typed: with such a sign it becomes a script. `check` asks about the words of a
+list, where each may also be meant for the program itself (`find -name "*.py"`): it warns only of what is hardly meant
+so. Pure text, but for the globs that `check` tries.
 """
 
 from __future__ import annotations
@@ -49,12 +51,14 @@ _OWN_PATTERNS = {
 }
 # A shell's own words, which no file of PATH stands for.
 SHELL_WORDS = frozenset(
-    "cd export source . set unset if for while until case alias ulimit umask eval exec trap read shift wait local function pushd popd let declare".split()
+    "cd export source . set unset if for while until case alias ulimit umask eval exec trap read shift wait "
+    "local function pushd popd let declare".split()
 )
 
 
 class Sign(NamedTuple):
-    """One word that a shell would read otherwise than a program does: its place in the list, and the words for what is seen."""
+    """One word that a shell would read otherwise than a program does: its place in the list,
+    and the words for what is seen."""
 
     place: int
     words: str
@@ -92,7 +96,10 @@ def _opens(line: str, index: int, character: str, is_new_word: bool) -> bool:
 
 
 def find_signs(argv: Sequence[str], cwd: str, bound: Sequence[str] = ()) -> Iterator[Sign]:
-    """The words of a command that look as if they were meant for a shell. `bound` are the patterns of the session's files."""
+    """The words of a command that look as if they were meant for a shell.
+
+    `bound` are the patterns of the session's files.
+    """
     program = os.path.basename(argv[0])
     code = {index for index, _ in find_code(argv, range(len(argv)))}
     for index, word in enumerate(argv[1:], 1):

@@ -1,6 +1,7 @@
 """The names of tools in an agent's file and in a session's: which there are, and what is wrong with another.
 
-Called by build and agents, which know where a name stands. Whether an MCP server is declared is theirs to say; here is only how it is written.
+Called by build and agents, which know where a name stands. Whether an MCP server is declared is theirs to say;
+here is only how it is written.
 """
 
 from __future__ import annotations

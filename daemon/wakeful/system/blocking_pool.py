@@ -1,8 +1,9 @@
 """Threads that exist from the beginning and outlive a shortage: the pool behind all blocking work of the daemon.
 
-Python's own pool starts a thread when work comes. A run that took all processes of its user then made the daemon fail, and a thread that died
-for want of memory was never replaced: its callers waited for ever. Here all threads start with the pool, a lack of memory ends one piece of
-work and no thread, and whoever closes the pool waits a bounded time for work that hangs in the kernel.
+Python's own pool starts a thread when work comes. A run that took all processes of its user then made the daemon fail,
+and a thread that died for want of memory was never replaced: its callers waited for ever. Here all threads start with
+the pool, a lack of memory ends one piece of work and no thread, and whoever closes the pool waits a bounded time for
+work that hangs in the kernel.
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ class Pool(ThreadPoolExecutor):
 
     def _serve(self) -> None:
         while True:
-            # Work that fails tells its future. An error here is a shortage in between, and the next piece of work is taken all the same.
+            # Work that fails tells its future. An error here is a shortage in between,
+            # and the next piece of work is taken all the same.
             try:
                 given = self._given.get()
                 if given is None:

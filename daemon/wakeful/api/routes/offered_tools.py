@@ -1,6 +1,8 @@
-"""The tools of an agent's last run as its requests recorded them, and the MCP servers it had to do without: for people who ask, and for the next run.
+"""The tools of an agent's last run as its requests recorded them, and the MCP servers it had to do without: for people
+who ask, and for the next run.
 
-Blocks: the log is read. A server that did not start in its time is not waited for again by the runs of the next minutes.
+Blocks: the log is read. A server that did not start in its time is not waited for again by the runs of the next
+minutes.
 """
 
 from __future__ import annotations
@@ -43,7 +45,10 @@ def find_slow_servers(log: EventLog, session: Session, agent: AgentSpec, now: in
 
 
 def read_offered(log: EventLog, session: Session) -> tuple[ev.TurnRequested | None, int]:
-    """The last request that told the tools of its run, and its moment; None before the first. Those of MCP servers are known when a run starts."""
+    """The last request that told the tools of its run, and its moment; None before the first.
+
+    Those of MCP servers are known when a run starts.
+    """
     for record in log.read(session.id, kinds=("turn_requested",), newest_first=True, limit=_MOST_REQUESTS):
         match decode(record.kind, record.payload) if record.payload is not None else None:
             case ev.TurnRequested(tools=tools, sub=None) as event if tools:

@@ -1,8 +1,8 @@
 """What lies in the folders of thousands of targets, found by another process while the daemon still takes in its specs.
 
-Owned by the file source, which arms the folders before it asks: what is found here is as good as a look of that moment. A
-change that comes later is reported, so all of it is dropped before any report is taken in. Each folder is taken once, on the
-loop, by a first look; whoever finds nothing here lists by himself.
+Owned by the file source, which arms the folders before it asks: what is found here is as good as a look of that moment.
+A change that comes later is reported, so all of it is dropped before any report is taken in. Each folder is taken once,
+on the loop, by a first look; whoever finds nothing here lists by himself.
 """
 
 from __future__ import annotations

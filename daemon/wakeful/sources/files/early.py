@@ -1,8 +1,10 @@
-"""Looks made before they are asked for: when hints were lost everything is to be looked at, and while it settles nobody works.
+"""Looks made before they are asked for: when hints were lost everything is to be looked at,
+and while it settles nobody works.
 
-Owned by the file source, on the loop. A look arms before it reads, so what it found early is what the look that is asked for
-would find, unless something was hinted at its target since: then it counts for nothing. One early look at a target for each
-that is asked for: while a writer goes on and hints are lost again and again, reading as often would only take his time.
+Owned by the file source, on the loop. A look arms before it reads, so what it found early is what the look that is
+asked for would find, unless something was hinted at its target since: then it counts for nothing. One early look at a
+target for each that is asked for: while a writer goes on and hints are lost again and again,
+reading as often would only take his time.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which links lead to a file: a file that changes somewhere else changes what its links mean.
 
-Owned by the file source, on the loop. Looks tell where each link led; a hint about a file is then one about its links as
-well. Two paths may lead to each other in turn, so that nothing here follows links without counting.
+Owned by the file source, on the loop. Looks tell where each link led; a hint about a file is then one about its links
+as well. Two paths may lead to each other in turn, so that nothing here follows links without counting.
 """
 
 from __future__ import annotations

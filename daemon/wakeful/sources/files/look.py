@@ -75,7 +75,8 @@ class Followed:
     """One target and what is known of it. Ten thousand of these at rest: nothing is kept twice."""
 
     __slots__ = (
-        "asked_again", "folders", "is_looking", "is_remounted", "is_whole", "key", "looked_at", "manifest", "mounts", "naming", "paths", "pattern",
+        "asked_again", "folders", "is_looking", "is_remounted", "is_whole", "key", "looked_at", "manifest", "mounts",
+        "naming", "paths", "pattern",
         "problem", "refused", "target", "trees", "version", "walker",
     )  # fmt: skip
 
@@ -92,7 +93,8 @@ class Followed:
         self.looked_at: float | None = None
         # Folders armed for this target -> their mtime when they were listed, -1 where they were only armed.
         self.folders: dict[str, int] = {}
-        # The mount points that its paths lay on when they were last seen: where one is missing, nothing can be seen (rule 5).
+        # The mount points that its paths lay on when they were last seen: where one is missing,
+        # nothing can be seen (rule 5).
         self.mounts: frozenset[str] = frozenset()
         # Something was mounted or unmounted at one of them since: a run may have read what lies below (rule 17).
         self.is_remounted = False
@@ -231,7 +233,8 @@ class Survey:
 
 
 class Looker:
-    """What all looks share: the cache, the watcher, the state folder. Holds no state of its own; used from any thread."""
+    """What all looks share: the cache, the watcher, the state folder. Holds no state of its own;
+    used from any thread."""
 
     def __init__(
         self,
@@ -267,8 +270,8 @@ class Looker:
     ) -> Finding:
         """`ahead` is for looks on the loop.
 
-        Raises TooLarge when the allowance is spent, and BeingWritten, unless it `takes_open`, where a file that changed is open for
-        writing; nothing has changed then but watches.
+        Raises TooLarge when the allowance is spent, and BeingWritten, unless it `takes_open`, where a file that changed
+        is open for writing; nothing has changed then but watches.
         """
         survey = self.survey(
             followed, errand, wants_content=followed.wants_content, allowance=allowance, reader=reader, ahead=ahead
@@ -360,7 +363,8 @@ class Looker:
         return refused
 
     def arm_all(self, many: Iterable[Followed]) -> list[str]:
-        """Arm all folders on the way to where these targets begin, as their looks would; the last ones, where that could be done.
+        """Arm all folders on the way to where these targets begin, as their looks would; the last ones,
+        where that could be done.
 
         Only those that looks are to list: no single paths, nothing in the state folder."""
         ways: list[list[str]] = []
@@ -706,7 +710,8 @@ def _list_changed(followed: Followed, survey: Survey) -> list[tuple[str, Seen | 
 
 
 def _find_open(changed: list[tuple[str, Seen | None, Seen]]) -> dict[str, int]:
-    """Those that somebody holds open for writing, with the time of their last change. A burst is asked about its newest files."""
+    """Those that somebody holds open for writing, with the time of their last change.
+    A burst is asked about its newest files."""
     newest = (
         changed
         if len(changed) <= _ASKED_AT_ONCE

@@ -1,6 +1,7 @@
 """Paths that were hashed so soon after their last change that another change could hide in the same timestamp.
 
-Owned by the file source, on the loop. Each is handed out once, some seconds later, to be read again (the racy-clean rule of git).
+Owned by the file source, on the loop. Each is handed out once, some seconds later,
+to be read again (the racy-clean rule of git).
 """
 
 from __future__ import annotations

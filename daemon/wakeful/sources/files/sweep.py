@@ -1,7 +1,7 @@
 """The slow sweep: every path is looked at again within ten minutes, whatever the hints said or failed to say.
 
-Finds what no watcher reports: writes through mmap or a hard link elsewhere, lost hints, a replaced ancestor. One slice a
-second, a stat per path, at most a millisecond; driven by the file source's timer. Reads no content.
+Finds what no watcher reports: writes through mmap or a hard link elsewhere, lost hints, a replaced ancestor. One slice
+a second, a stat per path, at most a millisecond; driven by the file source's timer. Reads no content.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The folders that are armed, and how many targets need each of them.
 
-Owned by the file source, on the loop. A folder that nobody needs any more is handed out to be disarmed; one that was armed as
-soon as it was reported is kept for a while, until a look has found and counted it.
+Owned by the file source, on the loop. A folder that nobody needs any more is handed out to be disarmed; one that was
+armed as soon as it was reported is kept for a while, until a look has found and counted it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ class WatchedFolders:
         return folder in self._needed
 
     def renew(self, before: Mapping[str, int], left: dict[str, int], found: Mapping[str, int]) -> dict[str, int]:
-        """One target needed the folders `before` and needs those `left`, of which `found` were just visited; what it is to keep."""
+        """One target needed the folders `before` and needs those `left`, of which `found` were just visited;
+        what it is to keep."""
         for folder in left.keys() - before.keys():
             self._needed[folder] = self._needed.get(folder, 0) + 1
         for folder, mtime in found.items():
