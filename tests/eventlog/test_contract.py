@@ -128,6 +128,20 @@ async def test_a_cancelled_wait_does_not_undo_or_disturb(log: EventLog) -> None:
         await given_up
 
 
+@pytest.mark.asyncio
+async def test_an_append_cannot_be_cancelled_and_its_callbacks_come_in_the_order_they_were_added(log: EventLog) -> None:
+    """Also where the append is refused."""
+    for expected, error in ((0, None), (7, Conflict)):
+        told: list[str] = []
+        appended = log.append([Append("a", expected, (draft("one"),))], at=1)
+        appended.add_done_callback(lambda _: told.append("first"))
+        assert not appended.cancel()
+        await asyncio.wait((appended,))
+        told.append("then whoever waited")
+        assert told == ["first", "then whoever waited"]
+        assert appended.exception() is None if error is None else isinstance(appended.exception(), error)
+
+
 @pytest.mark.parametrize("text", ["", "naïve ☃ 🌊", "a\x00b", "line\nbreak", "x" * 100_000])
 def test_any_text_survives(log: EventLog, text: str) -> None:
     log.append_blocking([Append(f"s{text[:50]}", 0, (Draft("kind", text.encode(), f"me{text[:50]}", rationale=text),))], at=-5)

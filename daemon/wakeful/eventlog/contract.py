@@ -8,10 +8,8 @@ sessions it names, and acknowledged only when it is on disk. This module holds v
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from threading import Lock
 from typing import Protocol, TypeAlias
 
 import msgspec
@@ -212,64 +210,9 @@ class Report(msgspec.Struct, frozen=True):
 
 
 class Durable(asyncio.Future[tuple[Appended, ...]]):
-    """Done when an append is durable, or refused. It is never cancelled: what was handed over is written, whoever still waits for it.
+    """The answer to an append: done once the append is durable, or refused.
 
-    `then` is called in the turn of the loop in which that is heard; the callbacks of a future, and whoever awaits it, have theirs in the next."""
-
-    then: Callable[[Durable], None] | None = None
-
-    def __init__(self, *, loop: asyncio.AbstractEventLoop, is_begun_at_once: bool = False) -> None:
-        """`is_begun_at_once`: nothing stands between it and being written."""
-        super().__init__(loop=loop)
-        self._outcome: tuple[Appended, ...] | Exception | None = None
-        self._is_worth_waiting = is_begun_at_once
-        self._unwritten = Lock()
-        self._unwritten.acquire()
-        self._unknown = Lock()
-        self._unknown.acquire()
-
-    def note_written(self) -> None:
-        """By whoever writes, in any thread: what is left is the flush."""
-        if self._unwritten.locked():
-            self._unwritten.release()
-
-    def give_way(self, seconds: float) -> None:
-        """Blocks until it is written but for its flush, at most for so long; not at all where others are written first.
-
-        For who has work that does not depend on it: done now, it would share the interpreter with the writer, and each system call of one would
-        wait for the other (0.4 ms more until both are done). A flush takes no interpreter."""
-        is_worth_waiting, self._is_worth_waiting = self._is_worth_waiting, False
-        if is_worth_waiting:
-            self._unwritten.acquire(timeout=seconds)
-            # Woken on the writer's processor one would go ahead of it, and the flush would only begin when all work is done.
-            os.sched_yield()
-
-    def note_outcome(self, outcome: tuple[Appended, ...] | Exception) -> None:
-        """By whoever wrote, in any thread, before the loop is told."""
-        self._outcome = outcome
-        if self._unknown.locked():
-            self._unknown.release()
-
-    def hear(self, seconds: float = 0.0) -> None:
-        """On the loop: be done now, if the outcome is known, and not a turn later. Blocks for it, at most for so long."""
-        if self.done() or not self._unknown.acquire(timeout=seconds) or self._outcome is None:
-            return
-        if isinstance(self._outcome, Exception):
-            self.set_exception(self._outcome)
-        else:
-            self.set_result(self._outcome)
-
-    def set_result(self, result: tuple[Appended, ...]) -> None:
-        super().set_result(result)
-        self._tell()
-
-    def set_exception(self, exception: type[BaseException] | BaseException) -> None:
-        super().set_exception(exception)
-        self._tell()
-
-    def _tell(self) -> None:
-        if self.then is not None:
-            self.then(self)
+    `cancel` does nothing: the writer has the append already and writes it, whether or not its caller still waits."""
 
     def cancel(self, msg: object = None) -> bool:
         return False

@@ -243,7 +243,7 @@ class SqliteLog:
         return self._read_only
 
     def append(self, appends: Sequence[Append], at: int) -> Durable:
-        waiter = Durable(loop=asyncio.get_running_loop(), is_begun_at_once=self._writer is not None and self._writer.is_idle)
+        waiter = Durable(loop=asyncio.get_running_loop())
         self._put(AppendCall(appends, at, waiter))
         return waiter
 

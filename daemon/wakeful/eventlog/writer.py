@@ -31,7 +31,6 @@ from wakeful.eventlog.contract import (
     BadAppend,
     BadImport,
     Conflict,
-    Durable,
     Head,
     Import,
     Record,
@@ -130,8 +129,6 @@ class Writer:
         self._noted_at = 0.0
         self._queue: SimpleQueue[Call | Stop] = SimpleQueue()
         self.failed: StoreFailed | None = None
-        # It waits for a call, and takes the next at once.
-        self.is_idle = False
         connection.set_wal_hook(self._note_wal_pages)
         self._thread = threading.Thread(target=self._run, name="wakeful-log-writer", daemon=True)
         self._thread.start()
@@ -205,9 +202,7 @@ class Writer:
         """All calls that wait, up to a group; and whether the writer shall stop after them."""
         calls: list[Call] = []
         events = 0
-        self.is_idle = True
         call = self._wait()
-        self.is_idle = False
         while not isinstance(call, Stop):
             calls.append(call)
             events += sum(len(append.drafts) for append in call.appends) if isinstance(call, AppendCall) else 1
@@ -251,7 +246,7 @@ class Writer:
         if not self._presence.holds_frames(self._wal_pages):
             self._refuse_loss()
         try:
-            mark = self._write(group, snapshots, calls)
+            mark = self._write(group, snapshots)
         except apsw.FullError as error:
             self._roll_back()
             full = StoreFull(f"no space left for the log: {error}; nothing of this append was written, free some space and repeat it")
@@ -346,7 +341,7 @@ class Writer:
         for call in calls:
             self._commit([call])
 
-    def _write(self, group: Group, snapshots: list[SnapshotCall], calls: list[Call]) -> Mark:
+    def _write(self, group: Group, snapshots: list[SnapshotCall]) -> Mark:
         """The transaction; returns the mark the anchor must note."""
         execute = self._connection.execute
         mark, rows = self._mark, group.rows
@@ -368,9 +363,6 @@ class Writer:
             execute("INSERT INTO flush VALUES (?, ?, ?)", (mark.flush, mark.position, mark.roll))
         for snapshot in snapshots:
             self._save_snapshot(group, snapshot)
-        for call in calls:
-            if isinstance(call.waiter, Durable):
-                call.waiter.note_written()
         execute("COMMIT")
         return mark
 
@@ -494,8 +486,6 @@ def _answer(calls: Sequence[Call], outcomes: Sequence[Outcome]) -> None:
     by_loop: dict[asyncio.AbstractEventLoop, list[tuple[Waiter, Outcome]]] = {}
     for call, outcome in zip(calls, outcomes, strict=True):
         waiter = call.waiter
-        if isinstance(waiter, Durable) and isinstance(outcome, tuple | Exception):
-            waiter.note_outcome(outcome)
         if isinstance(waiter, concurrent.futures.Future):
             _settle([(waiter, outcome)])
         else:
