@@ -15,8 +15,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from wakeful import __version__
-from wakeful.cli.ending import conclude
-from wakeful.cli.failure import DONE, FAILED, USAGE, Failure
+from wakeful.cli.exit_codes import DONE, FAILED, USAGE, Failure, conclude
 from wakeful.cli.options import Options
 from wakeful.cli.text import escape
 
@@ -118,7 +117,9 @@ class Verbs(click.Group):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         formatter.write_paragraph()
-        formatter.write_text("wakeful VERB --help explains a verb, with examples. To begin: wakeful new NAME, then wakeful daemon.")
+        formatter.write_text(
+            "wakeful VERB --help explains a verb, with examples. To begin: wakeful new NAME, then wakeful daemon."
+        )
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
         """The verbs with their words, again without loading any; and the options before them."""
@@ -147,7 +148,9 @@ class Verb(click.Command):
         self.examples = examples
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        return sorted(super().get_params(ctx), key=lambda one: one.opts[-1] in _SHARED and _SHARED.index(one.opts[-1]) + 1)
+        return sorted(
+            super().get_params(ctx), key=lambda one: one.opts[-1] in _SHARED and _SHARED.index(one.opts[-1]) + 1
+        )
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Examples" if len(self.examples) > 1 else "Example"):
@@ -196,7 +199,7 @@ def _run_click() -> object:
     """Click's own endings in our words."""
     if COMPLETE_VARIABLE in os.environ:
         # A shell asks what could stand there: our scripts ask in their own way, and nobody else pays for reading it.
-        importlib.import_module("wakeful.cli.shells")
+        importlib.import_module("wakeful.cli.completion_scripts")
     try:
         return wakeful.main(prog_name="wakeful", standalone_mode=False)
     except click.UsageError as error:
