@@ -14,11 +14,11 @@ from waiting import eventually, eventually_async
 from wakeful.core.calls.values import Called, Note, ResumeAll, Send, SleepAll
 from wakeful.core.deciding.machine import Core
 from wakeful.core.observations import DaemonStarted, Declaration, SpecsRead
-from wakeful.core.spec.session import CommandRun, SessionSpec, Settings
 from wakeful.core.record.state import OpenRun, Session
+from wakeful.core.spec.session import CommandRun, SessionSpec, Settings
 from wakeful.errors import CallerError
 from wakeful.eventlog.sqlite import open_log
-from wakeful.eventlog.writer import Writer
+from wakeful.eventlog.sqlite.writer import Writer
 from wakeful.service.reactor import Outside, Reactor
 
 

@@ -30,7 +30,7 @@ from wakeful.bundles.format import (
 )
 from wakeful.bundles.reader import OpenBundle, read_content
 from wakeful.bundles.scratch_files import ScratchFolder, ScratchNames
-from wakeful.eventlog.chain import NOTHING, hash_bytes, link_record
+from wakeful.eventlog.chain import NOTHING, hash_bytes, hash_record
 from wakeful.eventlog.contract import EventLog, Head, Progress, Record
 from wakeful.system.blobs import SHORT_BYTES, Blobs, address_of
 from wakeful.text.counting import count
@@ -170,10 +170,7 @@ class _Check:
         elif hash_bytes(record.payload) != record.payload_hash:
             raise self._bundle.refuse(f"{where}: its payload is not the one that was recorded")
         try:
-            link = link_record(
-                self._previous, record.session, record.seq, record.at, record.kind, record.author, record.run, record.parent,
-                record.rationale, record.payload_hash,
-            )  # fmt: skip
+            link = hash_record(self._previous, record)
         except (OverflowError, ValueError) as error:
             raise self._bundle.refuse(f"{where} is none that can be recorded: {error}") from error
         if link != record.hash:

@@ -19,13 +19,12 @@ from wakeful.bundles.inspection import (
 )
 from wakeful.core.record.state import DamagedSession, Session
 from wakeful.errors import CallerError
-from wakeful.eventlog.backup import restore
 from wakeful.eventlog.contract import EventLog, Import, Progress, Report
-from wakeful.eventlog.filesystem import REMOTE, find_file_system
-from wakeful.eventlog.mend import find_search_damage, mend_store
 from wakeful.eventlog.sqlite import judge_state, open_reader
-from wakeful.eventlog.statelock import find_holder
-from wakeful.eventlog.store import WAL_KEPT_BYTES, is_affected, measure_wal
+from wakeful.eventlog.sqlite.backup import restore
+from wakeful.eventlog.sqlite.files import WAL_KEPT_BYTES, is_affected, measure_wal
+from wakeful.eventlog.sqlite.mend import find_search_damage, mend_store
+from wakeful.eventlog.state_lock import REMOTE, find_file_system, find_holder
 from wakeful.history.run_output import RunOutput, check_run, read_output
 from wakeful.history.stored_sessions import load_sessions
 from wakeful.system.blobs import Blobs

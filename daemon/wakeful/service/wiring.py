@@ -44,7 +44,7 @@ from wakeful.core.spec.session import PromptRun, SessionSpec
 from wakeful.errors import OperatorError
 from wakeful.eventlog.contract import EventLog, StoreFailed, StoreGone
 from wakeful.eventlog.sqlite import exit_process, open_log
-from wakeful.eventlog.statelock import StateLock, lock_state
+from wakeful.eventlog.state_lock import StateLock, lock_state
 from wakeful.history.conversation import read_received
 from wakeful.history.stored_sessions import load_sessions
 from wakeful.run_files.capture import Limits as ContentLimits

@@ -24,7 +24,6 @@ import apsw
 import msgspec
 
 from wakeful.eventlog import chain
-from wakeful.eventlog.anchor import AnchorFile, Mark
 from wakeful.eventlog.contract import (
     Append,
     Appended,
@@ -39,11 +38,10 @@ from wakeful.eventlog.contract import (
     StoreFull,
     StoreGone,
 )
-from wakeful.eventlog.group import Group, Tip
-from wakeful.eventlog.imports import read_imports
-from wakeful.eventlog.presence import Loss, Presence
-from wakeful.eventlog.snapshots import choose_dropped
-from wakeful.eventlog.store import (
+from wakeful.eventlog.group_commit import Group, Tip, choose_dropped
+from wakeful.eventlog.sqlite.anchor import AnchorFile, Mark
+from wakeful.eventlog.sqlite.file_identity import FileIdentity, Loss
+from wakeful.eventlog.sqlite.files import (
     BUSY_MILLISECONDS,
     RAISE_DESCRIPTORS,
     WAL_KEPT_BYTES,
@@ -52,6 +50,7 @@ from wakeful.eventlog.store import (
     read_code,
     read_mark,
 )
+from wakeful.eventlog.sqlite.imports import read_imports
 
 GROUP_EVENTS = 512
 # Under load a checkpoint comes each 16 MiB of log, where it is well amortised; at rest the log is put away once it is
@@ -121,12 +120,12 @@ class Writer:
         connection: apsw.Connection,
         anchor: AnchorFile,
         on_fatal: Callable[[StoreFailed], None],
-        presence: Presence,
+        identity: FileIdentity,
         tell: Callable[[str], None],
     ) -> None:
         self._connection = connection
         self._anchor = anchor
-        self._presence = presence
+        self._identity = identity
         self._tell = tell
         # The write-ahead log cannot be put away, and that was told.
         self._is_held_told = False
@@ -158,7 +157,7 @@ class Writer:
 
     def find_loss(self) -> StoreGone | None:
         """From any thread: the files are only looked at."""
-        lost = self._presence.find_loss(self._wal_pages)
+        lost = self._identity.find_loss(self._wal_pages)
         return _say_gone(lost) if lost is not None else None
 
     # What the store holds already, for the group (group.Known).
@@ -262,7 +261,7 @@ class Writer:
             self._refuse_loss()
             return _answer(calls, outcomes)
         # A write-ahead log that was cut short would be continued behind a hole, and be as long as before.
-        if not self._presence.holds_frames(self._wal_pages):
+        if not self._identity.holds_frames(self._wal_pages):
             self._refuse_loss()
         try:
             mark = self._write(group, snapshots)
@@ -288,10 +287,10 @@ class Writer:
 
     def _refuse_loss(self) -> None:
         """Raise StoreGone where the files are not those that were opened. The records of a write-ahead log that alone was deleted are saved first."""
-        lost = self._presence.find_loss(self._wal_pages)
+        lost = self._identity.find_loss(self._wal_pages)
         if lost is None:
             return
-        if lost.is_whole and self._presence.has_database():
+        if lost.is_whole and self._identity.has_database():
             self._checkpoint()
         raise _say_gone(lost)
 
@@ -414,7 +413,7 @@ class Writer:
         """Move the log into the main file as far as readers allow; what they hold back, the next one moves."""
         try:
             frames, moved = self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-            self._tell_held(frames * self._presence.frame_bytes, is_held=moved < frames)
+            self._tell_held(frames * self._identity.frame_bytes, is_held=moved < frames)
         except (apsw.BusyError, apsw.FullError):
             # Someone else's hand on the store, or no space for the main file to grow: the write-ahead log still holds everything.
             return
@@ -455,7 +454,7 @@ class Writer:
         if isinstance(error, StoreGone):
             return error
         try:
-            lost = self._presence.find_loss()
+            lost = self._identity.find_loss()
         except OSError:
             lost = None
         if lost is not None:

@@ -15,7 +15,7 @@ import apsw
 
 from wakeful.eventlog import chain
 from wakeful.eventlog.contract import BadImport, Conflict, Record, Span, StoreDamaged
-from wakeful.eventlog.store import StoreFiles
+from wakeful.eventlog.sqlite.files import StoreFiles
 
 BATCH = 2_000
 # How the copies are called that the store makes of itself before something changes it.
