@@ -104,3 +104,10 @@ def check_finished(begun: Import | None, here: Head) -> None:
         raise BadImport(
             f"session {begun.session}: its import has come to seq {here.seq} of {begun.last_seq}; bring the rest first"
         )
+
+
+def check_payload(record: Record, recorded: bytes) -> None:
+    """Raise BadImport unless an archived payload that comes back has the hash that was recorded."""
+    found = record.payload_hash if record.payload is None else hash_bytes(record.payload)
+    if found != recorded:
+        raise BadImport(f"session {record.session}, seq {record.seq}: {CHANGED_PAYLOAD}; the archive is damaged")

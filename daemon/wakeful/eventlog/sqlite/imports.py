@@ -26,8 +26,7 @@ def read_imports(connection: apsw.Connection) -> tuple[Import, ...]:
 def begin(connection: apsw.Connection, session: str, last_seq: int, head: bytes, extend: bool) -> int:
     """Announce an import, unless all of it is here; returns the seq of the first missing record."""
     here = read_head(connection, session)
-    row = connection.execute("SELECT last_seq, head FROM import WHERE session = ?", (session,)).fetchone()
-    begun = Import(session, *row, here.seq) if row is not None else None
+    begun = _read_begun(connection, session, here.seq)
     held = read_hash(connection, session, last_seq)
     match imports.judge_import(Import(session, last_seq, head, here.seq), here, begun, held, extend=extend):
         case imports.Beginning.COMPLETE:
@@ -54,14 +53,18 @@ def _announce_longer(connection: apsw.Connection, session: str, before: int, las
 def finish(connection: apsw.Connection, session: str, is_inert: bool) -> Head:
     """End an import that has come to the head it announced."""
     here = read_head(connection, session)
-    row = connection.execute("SELECT last_seq, head FROM import WHERE session = ?", (session,)).fetchone()
-    imports.check_finished(Import(session, *row, here.seq) if row is not None else None, here)
+    imports.check_finished(_read_begun(connection, session, here.seq), here)
     connection.execute("DELETE FROM import WHERE session = ?", (session,))
     if is_inert:
         connection.execute("INSERT OR IGNORE INTO inert VALUES (?)", (session,))
     else:
         connection.execute("DELETE FROM inert WHERE session = ?", (session,))
     return here
+
+
+def _read_begun(connection: apsw.Connection, session: str, seq: int) -> Import | None:
+    row = connection.execute("SELECT last_seq, head FROM import WHERE session = ?", (session,)).fetchone()
+    return Import(session, row[0], row[1], seq) if row is not None else None
 
 
 def read_head(connection: apsw.Connection, session: str) -> Head:
