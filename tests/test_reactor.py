@@ -17,6 +17,7 @@ from wakeful.core.observations import DaemonStarted, Declaration, SpecsRead
 from wakeful.core.record.state import OpenRun, Session
 from wakeful.core.spec.session import CommandRun, SessionSpec, Settings
 from wakeful.errors import CallerError
+from wakeful.eventlog.memory import MemoryLog
 from wakeful.eventlog.sqlite import open_log
 from wakeful.eventlog.sqlite.writer import Writer
 from wakeful.service.reactor import Outside, Reactor
@@ -25,7 +26,7 @@ from wakeful.service.reactor import Outside, Reactor
 @pytest.mark.asyncio
 async def test_a_plan_that_cannot_be_carried_out_after_it_was_recorded_ends_the_daemon(tmp_path: Path) -> None:
     """Its session would stay `running` for ever, with nothing that runs."""
-    log = open_log(tmp_path / "state")
+    log = MemoryLog()
     reactor = Reactor(Core([]), log, snapshots={})
     met: list[BaseException] = []
 
@@ -137,7 +138,7 @@ async def test_what_a_start_needs_is_found_out_while_it_is_being_recorded_and_no
 
 @pytest.mark.asyncio
 async def test_a_start_whose_record_is_durable_before_its_preparation_ends_is_made_once(tmp_path: Path) -> None:
-    log = open_log(tmp_path / "state")
+    log = MemoryLog()
     reactor = Reactor(Core([]), log, snapshots={})
     met: list[str] = []
 
@@ -172,7 +173,7 @@ async def test_a_start_whose_record_is_durable_before_its_preparation_ends_is_ma
 @pytest.mark.asyncio
 async def test_an_append_that_the_log_drops_as_a_repetition_ends_the_daemon(tmp_path: Path) -> None:
     """State has taken it in already: to go on in silence would make the next append a conflict."""
-    log = open_log(tmp_path / "state")
+    log = MemoryLog()
     reactor = Reactor(Core([]), log, snapshots={})
     met: list[BaseException] = []
     ignore = lambda *_: None  # noqa: E731

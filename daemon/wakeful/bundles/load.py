@@ -31,7 +31,7 @@ from wakeful.bundles.format import (
 from wakeful.bundles.reader import OpenBundle, read_content
 from wakeful.bundles.scratch_files import ScratchFolder, ScratchNames
 from wakeful.eventlog.chain import NOTHING, hash_bytes, hash_record
-from wakeful.eventlog.contract import EventLog, Head, Progress, Record
+from wakeful.eventlog.contract import Head, PayloadStore, Progress, Record, RecordImports
 from wakeful.system.blobs import SHORT_BYTES, Blobs, address_of
 from wakeful.text.counting import count
 
@@ -73,7 +73,7 @@ def verify_bundle(path: Path, progress: Progress | None = None, limits: Limits |
 
 
 def load(
-    log: EventLog,
+    log: RecordImports,
     blobs: Blobs,
     path: Path,
     *,
@@ -105,7 +105,7 @@ def load(
 
 
 def restore_archive(
-    log: EventLog, blobs: Blobs, path: Path, progress: Progress | None = None, limits: Limits | None = None
+    log: PayloadStore, blobs: Blobs, path: Path, progress: Progress | None = None, limits: Limits | None = None
 ) -> int:
     """Verify a bundle, then put the archived payloads it holds and its blobs back; returns how many payloads."""
     restored = 0
@@ -226,7 +226,7 @@ class _Check:
 
 
 def take_in(
-    log: EventLog,
+    log: RecordImports,
     blobs: Blobs,
     bundle: OpenBundle,
     contents: Contents,
@@ -284,7 +284,7 @@ def _cut_batches(
             yield line
 
 
-def _take_records(log: EventLog, session: str, batch: list[Record], missing: int) -> None:
+def _take_records(log: RecordImports, session: str, batch: list[Record], missing: int) -> None:
     fresh = [record for record in batch if record.seq >= missing]
     if fresh:
         log.import_records(session, fresh)
