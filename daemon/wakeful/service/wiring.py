@@ -42,9 +42,9 @@ from wakeful.core.record.state import DamagedSession, OpenRun, Session
 from wakeful.core.spec.agent import McpServer
 from wakeful.core.spec.session import PromptRun, SessionSpec
 from wakeful.errors import OperatorError
-from wakeful.eventlog.contract import EventLog, StoreFailed, StoreGone
+from wakeful.eventlog.contract import DaemonLog, StoreFailed, StoreGone
 from wakeful.eventlog.sqlite import exit_process, open_log
-from wakeful.eventlog.statelock import StateLock, lock_state
+from wakeful.eventlog.state_lock import StateLock, lock_state
 from wakeful.history.conversation import read_received
 from wakeful.history.stored_sessions import load_sessions
 from wakeful.run_files.capture import Limits as ContentLimits
@@ -222,7 +222,7 @@ async def _live(
 
 def build_daemon(
     places: Places,
-    log: EventLog,
+    log: DaemonLog,
     handed_over: HandedOver = HandedOver(),
     *,
     is_once: bool,
@@ -290,6 +290,7 @@ def build_daemon(
     strictness = StrictnessWatch(reactor.observe, lambda: (session.spec for session in reactor.core.state))
     specs = _build_specs(places, reactor, hints, voice, known, house, strictness, runner.warm_up)
     edges = Edges(
+        log=log,
         sources=sources,
         specs=specs,
         landing=_build_landing(places, reactor, sessions, left, runner, writers),

@@ -22,8 +22,7 @@ from typing import TypeVar
 
 import apsw
 
-from wakeful.eventlog import backup, bodies, chain, imports, payloads, reads, search, verify
-from wakeful.eventlog.anchor import AnchorFile, judge_store, read_anchor
+from wakeful.eventlog import chain
 from wakeful.eventlog.contract import (
     Append,
     Appended,
@@ -44,10 +43,11 @@ from wakeful.eventlog.contract import (
     StoreReadOnly,
     StoreUnfinished,
 )
-from wakeful.eventlog.migrate import load_migrations, migrate, read_version, refuse_newer
-from wakeful.eventlog.presence import Presence
-from wakeful.eventlog.statelock import StateLock, lock_state
-from wakeful.eventlog.store import (
+from wakeful.eventlog.search_text import Query
+from wakeful.eventlog.sqlite import backup, imports, payload_check, payloads, queries, search, verification
+from wakeful.eventlog.sqlite.anchor import AnchorFile, judge_store, read_anchor
+from wakeful.eventlog.sqlite.file_identity import FileIdentity
+from wakeful.eventlog.sqlite.files import (
     RAISE_DESCRIPTORS,
     StoreFiles,
     connect_reader,
@@ -63,7 +63,9 @@ from wakeful.eventlog.store import (
     remove_database,
     say_unfinished,
 )
-from wakeful.eventlog.writer import AppendCall, Call, ImportCall, KeepCall, SnapshotCall, Writer
+from wakeful.eventlog.sqlite.schema import load_migrations, migrate, read_version, refuse_newer
+from wakeful.eventlog.sqlite.writer import AppendCall, Call, ImportCall, KeepCall, SnapshotCall, Writer
+from wakeful.eventlog.state_lock import StateLock, lock_state
 from wakeful.text.counting import count
 
 Kept = TypeVar("Kept")
@@ -179,8 +181,8 @@ def _open_locked(
         migrate(connection, migrations, files.database)
         anchor = AnchorFile(files.anchor, read_mark(connection))
         search.forget_outdated(files, connection)  # a crash may have come between an erasure and this
-        presence = Presence(files, connection.execute("PRAGMA page_size").get)
-        return SqliteLog(files, Writer(connection, anchor, on_fatal, presence, tell), None, lock)
+        identity = FileIdentity(files, connection.execute("PRAGMA page_size").get)
+        return SqliteLog(files, Writer(connection, anchor, on_fatal, identity, tell), None, lock)
     except BaseException:
         connection.close()
         raise
@@ -231,7 +233,7 @@ def _judge(files: StoreFiles, connection: apsw.Connection) -> str | None:
     try:
         anchor = read_anchor(files.anchor)
         newest = read_mark(connection)
-        reads.try_opening(connection)
+        queries.try_opening(connection)
         return judge_store(anchor, newest, read_roll(connection, anchor.flush) if anchor else None)
     except (apsw.CorruptError, apsw.NotADBError, apsw.SQLError, apsw.IOError) as error:
         return f"it cannot be read: {error}"
@@ -262,9 +264,7 @@ class SqliteLog:
         return self._read_only
 
     def append(self, appends: Sequence[Append], at: int) -> Durable:
-        waiter = Durable(
-            loop=asyncio.get_running_loop(), is_begun_at_once=self._writer is not None and self._writer.is_idle
-        )
+        waiter = Durable(loop=asyncio.get_running_loop())
         self._put(AppendCall(appends, at, waiter))
         return waiter
 
@@ -309,15 +309,15 @@ class SqliteLog:
         limit: int | None = None,
         newest_first: bool = False,
     ) -> Iterator[Record]:
-        wanted = reads.Slice(from_seq, to_seq, kinds, run, author, newest_first)
+        wanted = queries.Slice(from_seq, to_seq, kinds, run, author, newest_first)
         with self._told(f"session {session}"):
-            yield from reads.read_slice(self._reader(), session, wanted, since, until, limit)
+            yield from queries.read_slice(self._reader(), session, wanted, since, until, limit)
 
     def head(self, session: str) -> Head:
         return imports.read_head(self._reader(), session)
 
     def heads(self) -> dict[str, Head]:
-        return reads.read_heads(self._reader())
+        return queries.read_heads(self._reader())
 
     def find_key(self, session: str, key: str) -> Appended | None:
         row = (
@@ -368,16 +368,16 @@ class SqliteLog:
         connection = connect_reader(self._files.database)
         told: set[str] = set()
         try:
-            for session, snapshot, records in reads.read_tails(connection):
+            for session, snapshot, records in queries.read_tails(connection):
                 told.add(session)
                 if snapshot is None or chain.hash_bytes(snapshot.state) == snapshot.state_hash:
                     yield session, snapshot, records
                 else:
                     yield self._read_tail(session)
-        except bodies.UNREADABLE:
+        except payload_check.UNREADABLE:
             # One session's pages stopped the pass over all of them: the others are read one by one.
             with self._told("the table of sessions"):
-                left = [session for session in reads.read_sessions(self._reader()) if session not in told]
+                left = [session for session in queries.read_sessions(self._reader()) if session not in told]
             for session in left:
                 yield self._read_tail(session)
         finally:
@@ -386,7 +386,7 @@ class SqliteLog:
     def _read_tail(self, session: str) -> tuple[str, Snapshot | None, list[Record] | StoreDamaged]:
         try:
             snapshot = self.snapshot(session)
-            end = reads.read_ends(self._reader()).get(session)
+            end = queries.read_ends(self._reader()).get(session)
             return session, snapshot, list(self.read(session, from_seq=snapshot.seq + 1 if snapshot else 1, to_seq=end))
         except StoreDamaged as damaged:
             return session, None, damaged
@@ -405,7 +405,7 @@ class SqliteLog:
         most_bytes: int | None = None,
     ) -> tuple[int, list[Record]]:
         with self._told(f"the records after {position}"):
-            return reads.read_after(self._reader(), position, limit, kinds, imported=imported, most_bytes=most_bytes)
+            return queries.read_after(self._reader(), position, limit, kinds, imported=imported, most_bytes=most_bytes)
 
     def begin_import(self, session: str, last_seq: int, head: bytes, *, extend: bool = False) -> int:
         return self._keep(lambda connection: imports.begin(connection, session, last_seq, head, extend))
@@ -424,7 +424,7 @@ class SqliteLog:
         return self._keep(lambda connection: imports.finish(connection, session, is_inert))
 
     def sizes(self) -> dict[str, int]:
-        return reads.read_sizes(self._reader())
+        return queries.read_sizes(self._reader())
 
     def imports(self) -> tuple[Import, ...]:
         return imports.read_imports(self._reader())
@@ -459,9 +459,7 @@ class SqliteLog:
         author: str | None = None,
         limit: int = 100,
     ) -> list[Record]:
-        return search.search(
-            self._files, self._reader(), search.Wanted(text, session, since, until, kinds, author, limit)
-        )
+        return search.search(self._files, self._reader(), Query(text, session, since, until, kinds, author, limit))
 
     def _keep(self, work: Callable[[apsw.Connection], Kept], *, is_erasing: bool = False) -> Kept:
         """Have the writer do something to the store, and wait for it."""
@@ -471,7 +469,7 @@ class SqliteLog:
 
     def verify(self, session: str | None = None, progress: Progress | None = None) -> Report:
         is_tool = self._writer is None and self._lock is None
-        return verify.verify_store(self._files.database, self._files.anchor, session, progress, is_apart=is_tool)
+        return verification.verify_store(self._files.database, self._files.anchor, session, progress, is_apart=is_tool)
 
     def backup(self, path: Path, progress: Progress | None = None) -> Report:
         return backup.back_up(self._files, path, progress)
@@ -495,7 +493,7 @@ class SqliteLog:
         """Pages that cannot be read are told in words."""
         try:
             yield
-        except bodies.UNREADABLE as error:
+        except payload_check.UNREADABLE as error:
             raise StoreDamaged(f"{self._files.database}: {what} cannot be read: {error}; {_WHAT_TO_DO}") from error
 
     def _reader(self) -> apsw.Connection:

@@ -1,10 +1,9 @@
 """Recompute everything the log claims and name every place where it does not hold.
 
-Called by `wakeful verify`, by doctor, and on every backup and restore. It reads through connections of its own and one
-session at a time; damage in one place does not hide the rest. SQLite's own check sees few flipped bits (6 of 200
-measured), the chain nearly all, and neither sees a lost tail: that is the anchor's part. Three things go on at once
-where there are cores for them: the chain here, the payloads in a second process (bodies.py), and SQLite's look at its
-own pages on a thread, without Python's lock.
+Called by `wakeful verify`, by doctor, and on every backup and restore. It reads through connections of its own and one session at
+a time; damage in one place does not hide the rest. SQLite's own check sees few flipped bits (6 of 200 measured), the chain
+nearly all, and neither sees a lost tail: that is the anchor's part. Three things go on at once where there are cores for them: the
+chain here, the payloads in a second process (payload_check.py), and SQLite's look at its own pages on a thread, without Python's lock.
 """
 
 from __future__ import annotations
@@ -18,16 +17,17 @@ from typing import Any
 import apsw
 import msgspec
 
-from wakeful.eventlog import bodies, chain
-from wakeful.eventlog.anchor import Mark, judge_store, read_anchor
+from wakeful.eventlog import chain
 from wakeful.eventlog.contract import Finding, Progress, Report
-from wakeful.eventlog.imports import read_imports
-from wakeful.eventlog.migrate import load_migrations, read_version
-from wakeful.eventlog.store import connect_reader, read_mark, read_roll
+from wakeful.eventlog.sqlite import payload_check
+from wakeful.eventlog.sqlite.anchor import Mark, judge_store, read_anchor
+from wakeful.eventlog.sqlite.files import connect_reader, read_mark, read_roll
+from wakeful.eventlog.sqlite.imports import read_imports
+from wakeful.eventlog.sqlite.schema import load_migrations, read_version
 from wakeful.text.counting import count
 
 PROGRESS_RECORDS = 10_000
-_UNREADABLE = bodies.UNREADABLE
+_UNREADABLE = payload_check.UNREADABLE
 _LINK_BROKEN = "its hash does not follow from its content and the record before it"
 # As SQLite words it: "row 12 missing from index event_by_seq", "wrong # of entries in index event_by_seq",
 # "Tree 9 page 9 cell 0: ...".
@@ -74,8 +74,11 @@ def verify_store(
     connection = connect_reader(database)
     try:
         connection.execute("BEGIN")  # one moment of a store that may be growing
-        is_large = is_apart and _count_about(connection) >= bodies.WORTH_RECORDS
-        with ThreadPoolExecutor(1) as beside, bodies.check_beside(database, session, is_apart=is_large) as payloads:
+        is_large = is_apart and _count_about(connection) >= payload_check.WORTH_RECORDS
+        with (
+            ThreadPoolExecutor(1) as beside,
+            payload_check.start_check(database, session, is_apart=is_large) as payloads,
+        ):
             structure = beside.submit(_check_structure_beside, database) if session is None else None
             findings, found = _check_sessions(connection, session, counts, payloads)
             unfinished = _count_unfinished(connection)
@@ -100,8 +103,8 @@ def verify_store(
 
 
 def _check_sessions(
-    connection: apsw.Connection, session: str | None, counts: _Counts, payloads: bodies.BodiesAhead
-) -> tuple[list[Finding], bodies.Bodies]:
+    connection: apsw.Connection, session: str | None, counts: _Counts, payloads: payload_check.PendingCheck
+) -> tuple[list[Finding], payload_check.PayloadFindings]:
     """Chains and payloads side by side, then what is kept beside the records; findings in the order of sessions."""
     try:
         rows: list[tuple[Any, ...]] = connection.execute(
@@ -110,7 +113,9 @@ def _check_sessions(
         sessions = [_Session(*row) for row in rows]
         counts.total = _count_records(connection, sessions, session)
     except _UNREADABLE as error:
-        return [Finding("store", f"the table of sessions cannot be read: {error}")], bodies.Bodies({}, 0, 0)
+        return [Finding("store", f"the table of sessions cannot be read: {error}")], payload_check.PayloadFindings(
+            {}, 0, 0
+        )
     counts.sessions = len(sessions)
     broken = {one.name: list(_guarded_records(connection, one, counts)) for one in sessions}
     found = payloads.result()

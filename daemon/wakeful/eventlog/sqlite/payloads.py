@@ -13,9 +13,9 @@ from pathlib import Path
 
 import apsw
 
-from wakeful.eventlog import chain
 from wakeful.eventlog.contract import BadImport, Conflict, Record, Span, StoreDamaged
-from wakeful.eventlog.store import StoreFiles
+from wakeful.eventlog.imports import check_payload
+from wakeful.eventlog.sqlite.files import StoreFiles
 
 BATCH = 2_000
 # How the copies are called that the store makes of itself before something changes it.
@@ -77,7 +77,7 @@ def restore(connection: apsw.Connection, session: str, records: Sequence[Record]
         "SELECT id, payload_hash FROM event WHERE session = ? AND seq >= ? ORDER BY seq", (key, span.first)
     )
     for record, (event, digest) in zip(records, events, strict=False):
-        _check_payload(session, record, digest)
+        check_payload(record, digest)
         connection.execute("INSERT OR IGNORE INTO payload VALUES (?, ?)", (event, record.payload))
         restored += connection.changes()
     events.close()
@@ -159,14 +159,6 @@ def _find_events(copy: apsw.Connection, session: str, seqs: Sequence[int]) -> It
         event = copy.execute(sql, (session, seq)).get
         if event is not None:
             yield event
-
-
-def _check_payload(session: str, record: Record, digest: bytes) -> None:
-    found = record.payload_hash if record.payload is None else chain.hash_bytes(record.payload)
-    if found != digest:
-        raise BadImport(
-            f"session {session}, seq {record.seq}: its payload is not the one that was recorded; the archive is damaged"
-        )
 
 
 def _count_change(connection: apsw.Connection) -> None:

@@ -13,13 +13,11 @@ from pathlib import Path
 
 import apsw
 
-from wakeful.eventlog import bodies, chain, search
-from wakeful.eventlog.anchor import judge_store, read_anchor
+from wakeful.eventlog import chain
 from wakeful.eventlog.contract import Finding, Mended, Progress, Report, StoreBehindAnchor, StoreDamaged, StoreFull
-from wakeful.eventlog.migrate import copy_database, load_migrations, refuse_newer
-from wakeful.eventlog.reads import try_opening
-from wakeful.eventlog.statelock import lock_state
-from wakeful.eventlog.store import (
+from wakeful.eventlog.sqlite import payload_check, search
+from wakeful.eventlog.sqlite.anchor import judge_store, read_anchor
+from wakeful.eventlog.sqlite.files import (
     StoreFiles,
     connect_reader,
     connect_writer,
@@ -29,7 +27,10 @@ from wakeful.eventlog.store import (
     refuse_affected,
     say_unfinished,
 )
-from wakeful.eventlog.verify import verify_store
+from wakeful.eventlog.sqlite.queries import try_opening
+from wakeful.eventlog.sqlite.schema import copy_database, load_migrations, refuse_newer
+from wakeful.eventlog.sqlite.verification import verify_store
+from wakeful.eventlog.state_lock import lock_state
 from wakeful.text.counting import count
 
 # The one index that has a name of its own, and so can be made anew whatever its pages hold.
@@ -74,7 +75,7 @@ def find_search_damage(state_dir: Path) -> str | None:
             found = [line for (line,) in index.execute("PRAGMA integrity_check") if line != "ok"]
         finally:
             index.close()
-    except (*bodies.UNREADABLE, apsw.CantOpenError) as error:
+    except (*payload_check.UNREADABLE, apsw.CantOpenError) as error:
         return str(error)
     return "; ".join(found[:_WORST_FIRST]) or None
 
@@ -89,7 +90,7 @@ def _refuse_unjudged(files: StoreFiles) -> None:
         try_opening(connection)
         anchor = read_anchor(files.anchor)
         wrong = judge_store(anchor, read_mark(connection), read_roll(connection, anchor.flush) if anchor else None)
-    except bodies.UNREADABLE as error:
+    except payload_check.UNREADABLE as error:
         raise StoreDamaged(
             f"{files.database} cannot be read: {error}; that cannot be mended, go back to a backup with: "
             "wakeful restore BACKUP"
@@ -120,7 +121,7 @@ def _mend_database(files: StoreFiles, report: Report, done: list[str]) -> Mended
         for mend in (_mend_clock_steps, _drop_snapshots, _drop_keys):
             done += _in_one_step(connection, mend)
         connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-    except bodies.UNREADABLE as error:
+    except payload_check.UNREADABLE as error:
         done.append(f"then it could not go on: {error}")
     finally:
         connection.close()
@@ -148,7 +149,7 @@ def _rebuild_indexes(connection: apsw.Connection) -> list[str]:
         with connection:
             connection.execute("REINDEX")
         return ["all indexes were made anew from the records"]
-    except bodies.UNREADABLE:
+    except payload_check.UNREADABLE:
         # Its pages cannot even be walked to be given back.
         return _replace_event_index(connection)
 

@@ -12,8 +12,8 @@ import os
 
 import msgspec
 
-from wakeful.eventlog.statelock import LOCK
-from wakeful.eventlog.store import StoreFiles
+from wakeful.eventlog.sqlite.files import StoreFiles
+from wakeful.eventlog.state_lock import LOCK
 
 _FRAME_HEADER_BYTES = 24
 _WAL_HEADER_BYTES = 32
@@ -32,7 +32,7 @@ class Loss(msgspec.Struct, frozen=True):
     is_whole: bool
 
 
-class Presence:
+class FileIdentity:
     """The files of one store as its writer opened them; made while all of them are there."""
 
     def __init__(self, files: StoreFiles, page_bytes: int) -> None:

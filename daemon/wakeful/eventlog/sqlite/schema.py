@@ -15,8 +15,8 @@ from pathlib import Path
 import apsw
 import msgspec
 
-from wakeful.eventlog.anchor import sync_folder
 from wakeful.eventlog.contract import NewerSchema
+from wakeful.system.private_folders import sync_folder
 
 
 class Migration(msgspec.Struct, frozen=True):
@@ -29,7 +29,7 @@ class Migration(msgspec.Struct, frozen=True):
 @functools.cache
 def load_migrations() -> tuple[Migration, ...]:
     """The steps of this release, in order, numbered from 1 without a gap."""
-    folder = resources.files("wakeful.eventlog") / "migrations"
+    folder = resources.files("wakeful.eventlog.sqlite") / "migrations"
     names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
     return tuple(Migration(int(name[:3]), name, (folder / name).read_text(encoding="utf-8")) for name in names)
 

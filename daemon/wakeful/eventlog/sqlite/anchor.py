@@ -17,6 +17,7 @@ from pathlib import Path
 
 import msgspec
 
+from wakeful.system.private_folders import sync_folder
 from wakeful.text.counting import count
 
 _SLOT_BYTES = 4096
@@ -140,12 +141,3 @@ def _create(path: Path) -> None:
         os.close(file)
     os.replace(fresh, path)
     sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable; a synced file under an unsynced name can vanish in a power cut."""
-    file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)

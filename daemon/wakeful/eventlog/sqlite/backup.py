@@ -13,12 +13,13 @@ from pathlib import Path
 
 import apsw
 
-from wakeful.eventlog.anchor import AnchorFile, Mark, judge_store, read_anchor, sync_folder
 from wakeful.eventlog.contract import BackupRefused, Progress, Report, RestoreRefused, StoreDamaged, StoreUnfinished
-from wakeful.eventlog.migrate import copy_database, load_migrations, refuse_newer
-from wakeful.eventlog.statelock import lock_state
-from wakeful.eventlog.store import StoreFiles, connect_reader, prepare_folder, read_mark, read_roll
-from wakeful.eventlog.verify import verify_store
+from wakeful.eventlog.sqlite.anchor import AnchorFile, Mark, judge_store, read_anchor
+from wakeful.eventlog.sqlite.files import StoreFiles, connect_reader, prepare_folder, read_mark, read_roll
+from wakeful.eventlog.sqlite.schema import copy_database, load_migrations, refuse_newer
+from wakeful.eventlog.sqlite.verification import verify_store
+from wakeful.eventlog.state_lock import lock_state
+from wakeful.system.private_folders import sync_folder
 from wakeful.text.counting import count
 
 

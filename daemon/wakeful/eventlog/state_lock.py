@@ -14,10 +14,8 @@ import fcntl
 import os
 from pathlib import Path
 
-from wakeful.eventlog.anchor import sync_folder
 from wakeful.eventlog.contract import StateInUse, StoreFull, StoreUnsafe
-from wakeful.eventlog.filesystem import refuse_remote
-from wakeful.system.private_folders import keep_folder, let_folder_go, make_private
+from wakeful.system.private_folders import keep_folder, let_folder_go, make_private, sync_folder
 from wakeful.system.state_folder import ignore_in_git
 
 LOCK = "lock"
@@ -128,3 +126,64 @@ def _explain(state_dir: Path, error: OSError) -> StoreFull | StoreUnsafe:
     return StoreUnsafe(
         f"{state_dir} cannot be used as state folder: {error}; make it writable or choose another with --state"
     )
+
+
+REMOTE = frozenset(
+    {
+        *(
+            "nfs",
+            "nfs4",
+            "cifs",
+            "smb2",
+            "smb3",
+            "smbfs",
+            "ncpfs",
+            "afs",
+            "coda",
+            "ceph",
+            "glusterfs",
+            "lustre",
+            "beegfs",
+            "gpfs",
+            "orangefs",
+            "pvfs2",
+            "davfs",
+        ),
+        *("9p", "drvfs", "vboxsf", "vmhgfs", "prl_fs"),
+        *(
+            "fuse.sshfs",
+            "fuse.glusterfs",
+            "fuse.ceph",
+            "fuse.s3fs",
+            "fuse.gcsfuse",
+            "fuse.rclone",
+            "fuse.davfs2",
+            "fuse.vmhgfs-fuse",
+        ),
+    }
+)
+_MOUNTS = Path("/proc/self/mountinfo")
+
+
+def refuse_remote(folder: Path) -> None:
+    """Raise StoreUnsafe where a log would not be safe."""
+    file_system = find_file_system(folder)
+    if file_system in REMOTE:
+        raise StoreUnsafe(
+            f"{folder} lies on {file_system}, where a write-ahead log is not safe; choose a local folder with --state"
+        )
+
+
+def find_file_system(folder: Path) -> str:
+    """The type of the file system a folder lies on; "unknown" where the system does not say."""
+    device = os.stat(folder).st_dev
+    wanted = f"{os.major(device)}:{os.minor(device)}"
+    try:
+        mounts = _MOUNTS.read_text(errors="surrogateescape").splitlines()
+    except FileNotFoundError:
+        return "unknown"
+    for mount in mounts:
+        fields = mount.split(" ")
+        if fields[2] == wanted:
+            return fields[fields.index("-") + 1]
+    return "unknown"

@@ -17,11 +17,11 @@ from urllib.parse import quote
 
 import apsw
 
-from wakeful.eventlog.anchor import Mark, sync_folder
 from wakeful.eventlog.chain import NOTHING
 from wakeful.eventlog.contract import StoreDamaged, StoreShort, StoreUnfinished, StoreUnsafe
-from wakeful.eventlog.filesystem import refuse_remote
-from wakeful.system.private_folders import make_private
+from wakeful.eventlog.sqlite.anchor import Mark
+from wakeful.eventlog.state_lock import refuse_remote
+from wakeful.system.private_folders import make_private, sync_folder
 
 BUSY_MILLISECONDS = 10_000
 _READER_CACHE_KIB = 512

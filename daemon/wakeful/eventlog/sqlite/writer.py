@@ -24,14 +24,12 @@ import apsw
 import msgspec
 
 from wakeful.eventlog import chain
-from wakeful.eventlog.anchor import AnchorFile, Mark
 from wakeful.eventlog.contract import (
     Append,
     Appended,
     BadAppend,
     BadImport,
     Conflict,
-    Durable,
     Head,
     Import,
     Record,
@@ -40,11 +38,10 @@ from wakeful.eventlog.contract import (
     StoreFull,
     StoreGone,
 )
-from wakeful.eventlog.group import Group, Tip
-from wakeful.eventlog.imports import read_imports
-from wakeful.eventlog.presence import Loss, Presence
-from wakeful.eventlog.snapshots import choose_dropped
-from wakeful.eventlog.store import (
+from wakeful.eventlog.group_commit import Group, Tip, choose_dropped
+from wakeful.eventlog.sqlite.anchor import AnchorFile, Mark
+from wakeful.eventlog.sqlite.file_identity import FileIdentity, Loss
+from wakeful.eventlog.sqlite.files import (
     BUSY_MILLISECONDS,
     RAISE_DESCRIPTORS,
     WAL_KEPT_BYTES,
@@ -53,6 +50,7 @@ from wakeful.eventlog.store import (
     read_code,
     read_mark,
 )
+from wakeful.eventlog.sqlite.imports import read_imports
 
 GROUP_EVENTS = 512
 # Under load a checkpoint comes each 16 MiB of log, where it is well amortised; at rest the log is put away once it is
@@ -125,12 +123,12 @@ class Writer:
         connection: apsw.Connection,
         anchor: AnchorFile,
         on_fatal: Callable[[StoreFailed], None],
-        presence: Presence,
+        identity: FileIdentity,
         tell: Callable[[str], None],
     ) -> None:
         self._connection = connection
         self._anchor = anchor
-        self._presence = presence
+        self._identity = identity
         self._tell = tell
         # The write-ahead log cannot be put away, and that was told.
         self._is_held_told = False
@@ -148,8 +146,6 @@ class Writer:
         self._noted_at = 0.0
         self._queue: SimpleQueue[Call | Stop] = SimpleQueue()
         self.failed: StoreFailed | None = None
-        # It waits for a call, and takes the next at once.
-        self.is_idle = False
         connection.set_wal_hook(self._note_wal_pages)
         self._thread = threading.Thread(target=self._run, name="wakeful-log-writer", daemon=True)
         self._thread.start()
@@ -164,7 +160,7 @@ class Writer:
 
     def find_loss(self) -> StoreGone | None:
         """From any thread: the files are only looked at."""
-        lost = self._presence.find_loss(self._wal_pages)
+        lost = self._identity.find_loss(self._wal_pages)
         return _say_gone(lost) if lost is not None else None
 
     # What the store holds already, for the group (group.Known).
@@ -225,9 +221,7 @@ class Writer:
         """All calls that wait, up to a group; and whether the writer shall stop after them."""
         calls: list[Call] = []
         events = 0
-        self.is_idle = True
         call = self._wait()
-        self.is_idle = False
         while not isinstance(call, Stop):
             calls.append(call)
             events += sum(len(append.drafts) for append in call.appends) if isinstance(call, AppendCall) else 1
@@ -272,10 +266,10 @@ class Writer:
             self._refuse_loss()
             return _answer(calls, outcomes)
         # A write-ahead log that was cut short would be continued behind a hole, and be as long as before.
-        if not self._presence.holds_frames(self._wal_pages):
+        if not self._identity.holds_frames(self._wal_pages):
             self._refuse_loss()
         try:
-            mark = self._write(group, snapshots, calls)
+            mark = self._write(group, snapshots)
         except apsw.FullError as error:
             self._roll_back()
             full = StoreFull(
@@ -297,14 +291,11 @@ class Writer:
         _answer(calls, outcomes)
 
     def _refuse_loss(self) -> None:
-        """Raise StoreGone where the files are not those that were opened.
-
-        The records of a write-ahead log that alone was deleted are saved first.
-        """
-        lost = self._presence.find_loss(self._wal_pages)
+        """Raise StoreGone where the files are not those that were opened. The records of a write-ahead log that alone was deleted are saved first."""
+        lost = self._identity.find_loss(self._wal_pages)
         if lost is None:
             return
-        if lost.is_whole and self._presence.has_database():
+        if lost.is_whole and self._identity.has_database():
             self._checkpoint()
         raise _say_gone(lost)
 
@@ -381,7 +372,7 @@ class Writer:
         for call in calls:
             self._commit([call])
 
-    def _write(self, group: Group, snapshots: list[SnapshotCall], calls: list[Call]) -> Mark:
+    def _write(self, group: Group, snapshots: list[SnapshotCall]) -> Mark:
         """The transaction; returns the mark the anchor must note."""
         execute = self._connection.execute
         mark, rows = self._mark, group.rows
@@ -403,9 +394,6 @@ class Writer:
             execute("INSERT INTO flush VALUES (?, ?, ?)", (mark.flush, mark.position, mark.roll))
         for snapshot in snapshots:
             self._save_snapshot(group, snapshot)
-        for call in calls:
-            if isinstance(call.waiter, Durable):
-                call.waiter.note_written()
         execute("COMMIT")
         return mark
 
@@ -432,7 +420,7 @@ class Writer:
         """Move the log into the main file as far as readers allow; what they hold back, the next one moves."""
         try:
             frames, moved = self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-            self._tell_held(frames * self._presence.frame_bytes, is_held=moved < frames)
+            self._tell_held(frames * self._identity.frame_bytes, is_held=moved < frames)
         except (apsw.BusyError, apsw.FullError):
             # Someone else's hand on the store, or no space for the main file to grow:
             # the write-ahead log still holds everything.
@@ -475,7 +463,7 @@ class Writer:
         if isinstance(error, StoreGone):
             return error
         try:
-            lost = self._presence.find_loss()
+            lost = self._identity.find_loss()
         except OSError:
             lost = None
         if lost is not None:
@@ -546,8 +534,6 @@ def _answer(calls: Sequence[Call], outcomes: Sequence[Outcome]) -> None:
     by_loop: dict[asyncio.AbstractEventLoop, list[tuple[Waiter, Outcome]]] = {}
     for call, outcome in zip(calls, outcomes, strict=True):
         waiter = call.waiter
-        if isinstance(waiter, Durable) and isinstance(outcome, tuple | Exception):
-            waiter.note_outcome(outcome)
         if isinstance(waiter, concurrent.futures.Future):
             _settle([(waiter, outcome)])
         else:
